@@ -1,0 +1,63 @@
+# Only Python >= 3.11 with venv, make and a package index are needed.
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo run test test-full check format bench lock clean
+
+# The first interpreter that is new enough and runs; `make PYTHON=/path/to/python` names another.
+$(BIN)/python:
+	@for python in $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14); do \
+	  if $$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	  then exec $$python -m venv $(VENV); fi; \
+	done; echo "Python 3.11 or newer with venv is needed; name it: make PYTHON=/path/to/python" >&2; exit 1
+
+$(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
+	$(PIP) install --no-deps --require-hashes -r requirements-full.lock
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(BIN)/signal-tee-bot demo $(if $(SAY),--say "$(SAY)")
+
+run: $(VENV)/.installed
+	@$(BIN)/signal-tee-bot run
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+test-full: $(VENV)/.installed-full
+	$(BIN)/python -m pytest -m full
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks
+
+# Names, versions and hashes only: a lock names no index.
+COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+lock: $(BIN)/python
+	$(PIP) install uv
+	$(COMPILE) pyproject.toml --group install -o requirements.lock
+	$(COMPILE) --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) --no-deps --group full -o requirements-full.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist

@@ -1,0 +1,1 @@
+"""Chat commands, one file each; none imports another."""

@@ -1,0 +1,56 @@
+"""What can go wrong, as a tree. What a person may read is decided where the error is answered.
+
+BotError
+├── SettingsError         wrong settings or arguments: exit 2, one line per problem
+├── SignalError           the Signal side
+│   ├── SignalUnavailable   no connection, or it broke before the request went out: try again
+│   ├── SignalTimeout       no answer within the bound: perhaps done, perhaps not
+│   ├── SignalRateLimited   Signal asks to wait; carries the seconds where it says them
+│   └── SignalRejected      the request was understood and refused: trying again changes nothing
+└── LlmError              the model's endpoint, see bot.llm.errors
+"""
+
+
+class BotError(Exception):
+    """Root of every error that this program raises on purpose."""
+
+
+class SettingsError(BotError):
+    """Settings or arguments are wrong.
+
+    Args:
+        problems: one line each, naming the setting and what is expected, never a secret's value.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class SignalError(BotError):
+    """Something on the Signal side did not work."""
+
+
+class SignalUnavailable(SignalError):
+    """There is no connection, or it broke before the request can have had an effect."""
+
+
+class SignalTimeout(SignalError):
+    """No answer came within the bound; whether the request had an effect is unknown."""
+
+
+class SignalRateLimited(SignalError):
+    """Signal asks to wait.
+
+    Args:
+        message: what the Signal side said, without anything about a person.
+        retry_after_seconds: how long, where it said so.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class SignalRejected(SignalError):
+    """The request was refused for what it is."""

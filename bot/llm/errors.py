@@ -1,0 +1,51 @@
+"""What can go wrong with a model's endpoint.
+
+LlmError
+├── LlmUnavailable    down, overloaded or rate limited, and still so after every retry
+├── LlmTimeout        connected, but no byte for longer than the bound
+├── LlmBroken         the answer broke off or was not understandable after its first byte
+├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
+│   └── LlmContextTooLong  because the conversation is longer than the model can read
+└── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
+
+No message of these errors holds what a person or a model wrote.
+"""
+
+from bot.errors import BotError
+
+
+class LlmError(BotError):
+    """The model's endpoint gave no usable answer."""
+
+
+class LlmUnavailable(LlmError):
+    """Down, overloaded or rate limited; every retry is used up."""
+
+
+class LlmTimeout(LlmError):
+    """Nothing came for longer than the bound."""
+
+
+class LlmBroken(LlmError):
+    """The answer began and then broke off, or could not be understood."""
+
+
+class LlmRejected(LlmError):
+    """The endpoint refuses the request as it is.
+
+    Args:
+        status: the HTTP status.
+        message: what the endpoint said, cut short; for operators.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"HTTP {status}: {message}")
+        self.status = status
+
+
+class LlmContextTooLong(LlmRejected):
+    """The conversation is longer than the model can read."""
+
+
+class LlmUnauthorized(LlmError):
+    """The key is missing or wrong, or the account has no credit."""

@@ -1,0 +1,1 @@
+"""Signal: events, transports and how text looks there."""

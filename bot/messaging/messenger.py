@@ -1,0 +1,79 @@
+"""The one seam between the bot and Signal.
+
+Two implementations: `signal_daemon.SignalDaemon` (signal-cli's own JSON-RPC daemon) and
+`signal_rest.SignalRest` (signal-cli-rest-api). `tests/contract/test_messenger.py` holds both to
+what is written here.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bot.messaging.events import ChatId, IncomingMessage
+
+Deliver = Callable[[IncomingMessage], Awaitable[None]]
+"""Takes one message. While it waits, the transport reads nothing more: back-pressure."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountStatus:
+    """What the Signal side says about the bot's account, for `check`."""
+
+    server: str
+    registered: bool
+
+
+class Messenger(Protocol):
+    """A connection to Signal that mends itself."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come in and go out right now."""
+        ...
+
+    async def run(self, deliver: Deliver) -> None:
+        """Keep the connection and hand over every message, until cancelled.
+
+        Reconnects by itself with jittered backoff. A frame that cannot be read is counted and
+        skipped. Errors that `deliver` raises are not caught.
+        """
+        ...
+
+    async def stop_receiving(self) -> None:
+        """Take no more messages from Signal; those already read are still delivered.
+
+        Sending goes on. Returns within a bound, also when the Signal side does not answer.
+        """
+        ...
+
+    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
+        """Send plain text and return Signal's timestamp of it, in ms.
+
+        Args:
+            chat: where to.
+            text: shown as it is; nothing in it is markup.
+            replaces: timestamp of an own message, or of its last edit, that this text replaces.
+
+        Raises:
+            SignalUnavailable: not sent; try again.
+            SignalTimeout: perhaps sent.
+            SignalRateLimited: not sent; wait, then try again.
+            SignalRejected: not sent, and never will be.
+        """
+        ...
+
+    async def group_admins(self, chat: ChatId) -> frozenset[str]:
+        """Return ACIs and numbers of a group's admins; empty for an unknown group.
+
+        Raises:
+            SignalError: the Signal side did not answer.
+        """
+        ...
+
+    async def account_status(self) -> AccountStatus:
+        """Ask the Signal side for its version and whether the bot's account is registered.
+
+        Raises:
+            SignalError: the Signal side did not answer.
+        """
+        ...

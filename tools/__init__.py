@@ -1,0 +1,1 @@
+"""What a model may call. Knows nothing of Signal or of the store."""
