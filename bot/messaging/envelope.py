@@ -61,7 +61,7 @@ _Aci = Annotated[
         strict=True, to_lower=True, pattern=r"(?i)^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
     ),
 ]
-_Number = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=64)]
+_Number = Annotated[str, StringConstraints(strict=True, pattern=r"^\+?[0-9]{1,32}$")]
 _Name = Annotated[str, StringConstraints(strict=True, max_length=512)]
 _Timestamp = Annotated[StrictInt, Field(gt=0, lt=2**63)]
 _GroupId = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9+/=_-]{1,128}$")]
@@ -278,12 +278,12 @@ def _readable_text(data: _DataMessage, account: Account) -> str:
     if data.mentions:
         text = _name_mentions(text, data.mentions, account)
     text = text.replace("\0", "")
-    return text.encode()[:TEXT_LIMIT_BYTES].decode(errors="ignore")
+    return text.encode(errors="replace")[:TEXT_LIMIT_BYTES].decode(errors="ignore")
 
 
 def _name_mentions(text: str, mentions: list[_Mention], account: Account) -> str:
     """Replace each mentioned range by a name; offsets count UTF-16 units, as Signal's do."""
-    units = text.encode("utf-16-le")
+    units = text.encode("utf-16-le", "surrogatepass")
     pieces: list[bytes] = []
     done = 0
     for mention in sorted(mentions, key=lambda mention: mention.start):
@@ -302,5 +302,6 @@ def _presentable(name: str | None) -> str | None:
     """Return a name as one line; None for one that is missing or a phone number."""
     if name is None:
         return None
-    line = " ".join(name.replace("\0", "").replace(_PLACEHOLDER, "").split())
+    sound = name.encode(errors="replace").decode()
+    line = " ".join(sound.replace("\0", "").replace(_PLACEHOLDER, "").split())
     return None if not line or _PHONE_NUMBER.fullmatch(line) else line
