@@ -1,0 +1,27 @@
+"""Who called which tool and what came of it, append-only until retention takes it."""
+
+from conversation_store.database import Execute
+from conversation_store.models import AuditEntry
+
+
+def append(execute: Execute, entry: AuditEntry) -> None:
+    """Add one entry; part of the transaction that stores the call's result."""
+    execute(
+        "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
+        " duration_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            entry.at,
+            entry.chat,
+            entry.author,
+            entry.turn_id,
+            entry.tool,
+            entry.arguments_sha256,
+            entry.outcome,
+            entry.duration_ms,
+        ),
+    )
+
+
+def purge(execute: Execute, before: int) -> None:
+    """Forget entries older than a time."""
+    execute("DELETE FROM audit WHERE at < ?", (before,))

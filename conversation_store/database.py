@@ -1,0 +1,284 @@
+"""SQLite with one writer whose commits are shared.
+
+Every write is a function over one connection. Writes that arrive while a commit is on its way
+to the disk go together into the next one (group commit), so full durability
+(`synchronous=FULL`) costs one fsync a batch, not one a write. Reads have a connection of their
+own and never wait for a commit (WAL).
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import apsw
+
+from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
+
+T = TypeVar("T")
+Value = str | int | float | bytes | None
+Row = tuple[Any, ...]
+
+MAX_BATCH: Final = 512
+"""Writes in one commit; bounds how long the first of them waits for the last."""
+
+BUSY_TIMEOUT_MS: Final = 5_000
+"""How long a connection waits for another process, such as a backup."""
+
+BACKUP_PAGES_PER_STEP: Final = 1_024
+
+
+class Execute(Protocol):
+    """What an operation works with."""
+
+    def __call__(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
+        """Run one SQL statement and return its rows."""
+        ...
+
+
+Operation = Callable[[Execute], T]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """An operation that waits for its commit."""
+
+    operation: Operation[Any]
+    done: asyncio.Future[Any]
+
+
+class Database:
+    """An open database. Made by `open_database`."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._waiting: list[_Write] = []
+        self._wake = asyncio.Event()
+        self._closing = False
+
+    async def write(self, operation: Operation[T]) -> T:
+        """Run an operation in a transaction and return its result once that is on disk.
+
+        The operation may run twice (the batch that it was in is undone when another one
+        fails), so it changes nothing but the database.
+
+        Raises:
+            StoreFailed: nothing of it was written.
+        """
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Write(operation, done))
+        self._wake.set()
+        return await done
+
+    async def read(self, operation: Operation[T]) -> T:
+        """Run a reading operation and return its result.
+
+        Raises:
+            StoreFailed: the disk is broken.
+        """
+        result: T = await asyncio.shield(self._reader.async_run(_read, self._reader, operation))
+        return result
+
+    async def commit_batches(self) -> None:
+        """Be the one writer, until `close` was called and nothing waits any more."""
+        while self._waiting or not self._closing:
+            await self._wake.wait()
+            batch = [write for write in self._waiting[:MAX_BATCH] if not write.done.cancelled()]
+            del self._waiting[:MAX_BATCH]
+            if not self._waiting and not self._closing:
+                self._wake.clear()
+            if batch:
+                await self._commit(batch)
+
+    def close(self) -> None:
+        """Let the writer end once it has committed what waits."""
+        self._closing = True
+        self._wake.set()
+
+    async def _commit(self, batch: list[_Write]) -> None:
+        operations = [write.operation for write in batch]
+        outcomes = await asyncio.shield(
+            self._writer.async_run(_commit_together, self._writer, operations)
+        )
+        for write, (result, error) in zip(batch, outcomes, strict=True):
+            if write.done.cancelled():
+                continue
+            if error is None:
+                write.done.set_result(result)
+            else:
+                write.done.set_exception(error)
+
+
+@asynccontextmanager
+async def open_database(
+    path: Path, key: str | None, *, prepare: Operation[Any]
+) -> AsyncIterator[Database]:
+    """Open or create the database file and keep its writer running.
+
+    Args:
+        path: the file; it and a missing folder are made readable for the owner alone.
+        key: encrypts the file at rest (SQLite3 Multiple Ciphers, ChaCha20-Poly1305); None: plain.
+        prepare: brings the schema up to date, in one transaction before anything else; what
+            it raises leaves here as it is.
+
+    Raises:
+        StoreLocked: another process has it open for writing.
+        StoreUnreadable: the key does not fit, or the file is no database.
+        StoreFailed: the disk does not let it.
+    """
+    with _locked(path):
+        writer = await _connect(path, key)
+        try:
+            await writer.async_run(_transact, writer, [prepare])
+            reader = await _connect(path, key)
+            try:
+                await reader.async_run(_execute(reader), "PRAGMA query_only = ON")
+                database = Database(writer, reader)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(database.commit_batches())
+                    try:
+                        yield database
+                    finally:
+                        database.close()
+            finally:
+                await reader.aclose()
+        finally:
+            await writer.aclose()
+
+
+def copy_database(path: Path, key: str | None, target: Path) -> None:
+    """Write a consistent copy under the same key; the bot may run meanwhile. Blocks.
+
+    Raises:
+        StoreUnreadable: the key does not fit, or the file is no database.
+        StoreFailed: the source is missing, or the target cannot be written.
+    """
+    if not path.is_file():
+        raise StoreFailed("there is no store to copy")
+    if target.exists():
+        raise StoreFailed("the target exists already; it is never overwritten")
+    with _translated():
+        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        partial = target.with_name(target.name + ".partial")
+        partial.unlink(missing_ok=True)
+        os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+        copy = apsw.Connection(str(partial))
+        try:
+            _unlock(source, key)
+            _unlock(copy, key)
+            with copy.backup("main", source, "main") as backup:
+                while not backup.step(BACKUP_PAGES_PER_STEP):
+                    pass
+        finally:
+            copy.close()
+            source.close()
+        partial.rename(target)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file that says: this store has its writer."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StoreLocked("another process uses this store") from error
+    finally:
+        os.close(lock)
+
+
+async def _connect(path: Path, key: str | None) -> Any:
+    connection = await apsw.Connection.as_async(str(path))
+    try:
+        await connection.async_run(_configure, connection, key)
+    except BaseException:
+        await connection.aclose()
+        raise
+    return connection
+
+
+def _configure(connection: Any, key: str | None) -> None:
+    with _translated():
+        _unlock(connection, key)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        for pragma in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+            "temp_store = MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+
+def _unlock(connection: Any, key: str | None) -> None:
+    """Give the key, if any, and prove that it fits by reading."""
+    if key is not None:
+        connection.pragma("key", key)
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+
+
+def _execute(connection: Any) -> Execute:
+    def execute(sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
+        rows: Iterator[Row] = connection.execute(sql, values)
+        return rows
+
+    return execute
+
+
+def _read(connection: Any, operation: Operation[T]) -> T:
+    with _translated():
+        return operation(_execute(connection))
+
+
+def _commit_together(
+    connection: Any, operations: Sequence[Operation[Any]]
+) -> list[tuple[Any, Exception | None]]:
+    """Run the operations in one transaction; if one fails, each in a transaction of its own."""
+    try:
+        results = _transact(connection, operations)
+    except Exception as error:
+        if len(operations) == 1:
+            return [(None, error)]
+        return [_commit_together(connection, [operation])[0] for operation in operations]
+    return [(result, None) for result in results]
+
+
+def _transact(connection: Any, operations: Sequence[Operation[Any]]) -> list[Any]:
+    with _translated():
+        execute = _execute(connection)
+        execute("BEGIN IMMEDIATE")
+        try:
+            results = [operation(execute) for operation in operations]
+            execute("COMMIT")
+        except BaseException:
+            if not connection.get_autocommit():
+                execute("ROLLBACK")
+            raise
+        return results
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn SQLite's errors into the store's; a broken constraint is a bug and stays itself."""
+    try:
+        yield
+    except apsw.NotADBError as error:
+        raise StoreUnreadable("the key does not fit, or the file is no database") from error
+    except apsw.ConstraintError:
+        raise
+    except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as error:
+        raise StoreFailed(f"the disk refuses: {type(error).__name__}") from error
+    except (apsw.BusyError, apsw.CorruptError) as error:
+        raise StoreFailed(f"the database refuses: {type(error).__name__}") from error

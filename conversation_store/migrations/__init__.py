@@ -1,0 +1,30 @@
+"""The schema's history: numbered, append-only. A released migration is never changed.
+
+Migration N of the list takes a database from `user_version` N-1 to N, inside one transaction.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from conversation_store.database import Execute
+from conversation_store.errors import StoreUnreadable
+from conversation_store.migrations import m0001_initial
+
+MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (m0001_initial.apply,)
+
+
+def migrate(execute: Execute) -> int:
+    """Bring the schema up to date and return how many migrations that took.
+
+    Raises:
+        StoreUnreadable: the file was made by a newer version of the program.
+    """
+    ((found,),) = execute("PRAGMA user_version")
+    if found > len(MIGRATIONS):
+        raise StoreUnreadable(
+            f"the store has schema {found}, this version knows {len(MIGRATIONS)}: update the bot"
+        )
+    for apply in MIGRATIONS[found:]:
+        apply(execute)
+    execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    return len(MIGRATIONS) - int(found)

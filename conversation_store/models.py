@@ -1,0 +1,119 @@
+"""What the store keeps, as frozen values. Times are ms since 1970 in UTC."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TurnState(StrEnum):
+    """How far a turn has come. Only whole turns (answered, failed) are history for the model."""
+
+    RUNNING = "running"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage:
+    """A message to be accepted; account, author, timestamp and kind together are unique."""
+
+    account: str
+    author: str
+    timestamp: int
+    chat: str
+    text: str
+    received_at: int
+    kind: str = "message"
+    author_number: str | None = None
+    author_name: str | None = None
+    attachments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedMessage:
+    """A message that is on disk and owes an answer."""
+
+    id: int
+    message: ReceivedMessage
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToolCall:
+    """A call as the model asked for it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message exactly as the model saw or said it.
+
+    A row of role `tool` whose content is None is a call that is started and not finished.
+    """
+
+    role: str
+    content: str | None
+    tool_calls: tuple[StoredToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One accepted message on its way to an answer.
+
+    Attributes:
+        id: row of the turn.
+        inbox_id: the accepted message that it answers.
+        attempts: how often it was begun; more than 1 after a crash or a restart.
+        messages: what is stored of it so far, the person's message first.
+        progress_timestamp: Signal's timestamp of its progress message, if one was sent.
+    """
+
+    id: int
+    inbox_id: int
+    attempts: int
+    messages: tuple[StoredMessage, ...]
+    progress_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """What a turn cost: requests to the model and tokens as the endpoint counted them."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A part of an answer that is on disk and not yet marked as sent."""
+
+    id: int
+    chat: str
+    text: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedWork:
+    """What a start finds: answers to send and messages to answer, both in their order."""
+
+    outgoing: tuple[OutgoingMessage, ...]
+    accepted: tuple[AcceptedMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who called which tool, and what came of it; the arguments only as a hash."""
+
+    at: int
+    chat: str
+    author: str
+    turn_id: int
+    tool: str
+    arguments_sha256: str
+    outcome: str
+    duration_ms: int

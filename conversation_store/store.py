@@ -1,0 +1,452 @@
+"""The conversation store: what survives a crash, and in which order it gets to the disk.
+
+A message's life: accepted (inbox, `waiting`) → turn begun → model's calls recorded (open) →
+their results → answer stored together with the end of the turn and of the inbox row (one
+transaction) → each part sent, then marked with Signal's timestamp. Whatever is `waiting` when
+a process starts is where it goes on.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Final
+
+from conversation_store import audit_log
+from conversation_store.database import Database, Execute, Row, copy_database, open_database
+from conversation_store.migrations import migrate
+from conversation_store.models import (
+    AcceptedMessage,
+    AuditEntry,
+    OutgoingMessage,
+    ReceivedMessage,
+    StoredMessage,
+    StoredToolCall,
+    Turn,
+    TurnState,
+    TurnUsage,
+    UnfinishedWork,
+)
+
+DAY_MS: Final = 86_400_000
+
+DUPLICATES_KNOWN_DAYS: Final = 45
+"""Signal's server keeps undelivered messages about that long (SIGNAL_WIRE 5.2), so the key of a
+message must be remembered at least as long to know it again."""
+
+MAX_HISTORY_ROWS: Final = 2_000
+"""Messages read for one prompt; bounds a chat of thousands of one-word turns."""
+
+INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
+
+HISTORY_SQL: Final = """
+    SELECT turns.id, role, content, tool_calls, tool_call_id
+    FROM turns JOIN messages ON messages.turn_id = turns.id
+    WHERE turns.chat = ? AND turns.state IN ('answered', 'failed')
+    ORDER BY turns.id DESC, messages.id DESC
+    LIMIT ?
+"""
+
+
+@asynccontextmanager
+async def open_store(
+    path: Path, *, key: str | None = None, retention_days: int = 30
+) -> AsyncIterator["ConversationStore"]:
+    """Open or create the store, bring its schema up to date and keep its writer running.
+
+    Args:
+        path: the database file.
+        key: encrypts it at rest; None leaves it plain.
+        retention_days: messages older than this are deleted by `purge`; 0 keeps nothing of a
+            turn once it has ended.
+
+    Raises:
+        StoreError: see `conversation_store.errors`.
+    """
+    async with open_database(path, key, prepare=migrate) as database:
+        yield ConversationStore(database, retention_days=retention_days)
+
+
+def backup(path: Path, key: str | None, target: Path) -> None:
+    """Write a consistent copy of the store, under the same key. Blocks; see `copy_database`."""
+    copy_database(path, key, target)
+
+
+class ConversationStore:
+    """Everything the bot remembers. Made by `open_store`; every write is on disk on return."""
+
+    def __init__(self, database: Database, *, retention_days: int) -> None:
+        self._database = database
+        self._retention_days = retention_days
+
+    async def accept(
+        self, messages: Sequence[ReceivedMessage]
+    ) -> tuple[AcceptedMessage | None, ...]:
+        """Store messages that now owe an answer; None where one is a duplicate."""
+
+        def insert(execute: Execute) -> tuple[AcceptedMessage | None, ...]:
+            return tuple(_insert_message(execute, message) for message in messages)
+
+        return await self._database.write(insert)
+
+    async def begin_turn(self, accepted: AcceptedMessage, content: str) -> Turn:
+        """Begin the turn of a message, or go on with one that a crash has left.
+
+        Args:
+            accepted: the message to be answered.
+            content: the user message as the model sees it; a resumed turn keeps its old one.
+        """
+
+        def begin(execute: Execute) -> Turn:
+            resumed = _resume_turn(execute, accepted.id)
+            return resumed or _insert_turn(execute, accepted, content)
+
+        return await self._database.write(begin)
+
+    async def history(self, chat: str, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
+        """Return the newest whole turns of a chat that fit, oldest first.
+
+        Args:
+            chat: the chat.
+            max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends it.
+        """
+
+        def select(execute: Execute) -> tuple[tuple[StoredMessage, ...], ...]:
+            return _newest_turns(execute(HISTORY_SQL, (chat, MAX_HISTORY_ROWS)), max_bytes)
+
+        return await self._database.read(select)
+
+    async def record_calls(self, turn_id: int, assistant: StoredMessage) -> None:
+        """Store that the model asks for calls, each as started, before any of them runs."""
+
+        def insert(execute: Execute) -> None:
+            _insert_turn_message(execute, turn_id, assistant)
+            for call in assistant.tool_calls:
+                _insert_turn_message(
+                    execute, turn_id, StoredMessage("tool", None, tool_call_id=call.id)
+                )
+
+        await self._database.write(insert)
+
+    async def record_result(
+        self, turn_id: int, tool_call_id: str, content: str, entry: AuditEntry
+    ) -> None:
+        """Store what a call came to, before the model sees it."""
+
+        def update(execute: Execute) -> None:
+            # A careless endpoint may use an id again in a later round: the open row is meant.
+            execute(
+                "UPDATE messages SET content = ? WHERE turn_id = ? AND tool_call_id = ?"
+                " AND role = 'tool' AND content IS NULL",
+                (content, turn_id, tool_call_id),
+            )
+            audit_log.append(execute, entry)
+
+        await self._database.write(update)
+
+    async def record_progress(self, turn_id: int, signal_timestamp: int) -> None:
+        """Remember the turn's progress message, so that a restart edits it, not a second one."""
+
+        def update(execute: Execute) -> None:
+            execute(
+                "UPDATE turns SET progress_timestamp = ? WHERE id = ?", (signal_timestamp, turn_id)
+            )
+
+        await self._database.write(update)
+
+    async def finish_turn(
+        self,
+        turn: Turn,
+        *,
+        state: TurnState,
+        answer: str,
+        parts: Sequence[str],
+        model: str,
+        usage: TurnUsage,
+    ) -> tuple[OutgoingMessage, ...]:
+        """End a turn with its answer: history, inbox and outbox change together.
+
+        Args:
+            turn: the turn, of state `running`.
+            state: ANSWERED, or FAILED with a plain sentence as its answer.
+            answer: the answer as the model is shown it later.
+            parts: the answer as it is sent.
+            model: what answered.
+            usage: what it cost.
+        """
+
+        def finish(execute: Execute) -> tuple[OutgoingMessage, ...]:
+            execute(
+                "UPDATE messages SET content = ?"
+                " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
+                (INTERRUPTED, turn.id),
+            )
+            _insert_turn_message(execute, turn.id, StoredMessage("assistant", answer))
+            execute(
+                "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?,"
+                " prompt_tokens = ?, completion_tokens = ? WHERE id = ?",
+                (
+                    state,
+                    _now_ms(),
+                    model,
+                    usage.requests,
+                    usage.prompt_tokens,
+                    usage.completion_tokens,
+                    turn.id,
+                ),
+            )
+            if self._retention_days == 0:
+                execute("DELETE FROM turns WHERE id = ?", (turn.id,))
+            return _answer(execute, turn.inbox_id, parts, state)
+
+        return await self._database.write(finish)
+
+    async def answer(
+        self, accepted: AcceptedMessage, parts: Sequence[str], *, outcome: str
+    ) -> tuple[OutgoingMessage, ...]:
+        """Answer a message without a turn (a command, a notice), or with no words at all."""
+
+        def close(execute: Execute) -> tuple[OutgoingMessage, ...]:
+            return _answer(execute, accepted.id, parts, outcome)
+
+        return await self._database.write(close)
+
+    async def stop(self, inbox_ids: Sequence[int]) -> None:
+        """Close messages that a person no longer wants answered, with what they began."""
+
+        def close(execute: Execute) -> None:
+            for inbox_id in inbox_ids:
+                execute(
+                    "DELETE FROM messages WHERE turn_id IN"
+                    " (SELECT id FROM turns WHERE inbox_id = ? AND state = 'running')",
+                    (inbox_id,),
+                )
+                execute(
+                    "UPDATE turns SET state = 'stopped', finished_at = ?"
+                    " WHERE inbox_id = ? AND state = 'running'",
+                    (_now_ms(), inbox_id),
+                )
+                _close_inbox(execute, inbox_id, "stopped")
+
+        await self._database.write(close)
+
+    async def clear(self, chat: str) -> int:
+        """Forget a chat's history and return how many turns that were."""
+
+        def delete(execute: Execute) -> int:
+            sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
+            return len(list(execute(sql, (chat,))))
+
+        return await self._database.write(delete)
+
+    async def mark_sent(self, outgoing: OutgoingMessage, signal_timestamp: int) -> None:
+        """Mark a part as sent and forget its text; the history has the answer."""
+
+        def update(execute: Execute) -> None:
+            execute(
+                "UPDATE outbox SET state = 'sent', text = NULL, signal_timestamp = ?,"
+                " attempts = attempts + 1 WHERE id = ?",
+                (signal_timestamp, outgoing.id),
+            )
+
+        await self._database.write(update)
+
+    async def mark_failed(self, outgoing: OutgoingMessage, *, give_up: bool) -> None:
+        """Count a failed attempt; a part that is given up keeps its text."""
+
+        def update(execute: Execute) -> None:
+            execute(
+                "UPDATE outbox SET attempts = attempts + 1, state = ? WHERE id = ?",
+                ("given_up" if give_up else "waiting", outgoing.id),
+            )
+
+        await self._database.write(update)
+
+    async def unfinished(self) -> UnfinishedWork:
+        """Return what a start has to go on with."""
+
+        def select(execute: Execute) -> UnfinishedWork:
+            outgoing = execute(
+                "SELECT id, chat, text, attempts FROM outbox WHERE state = 'waiting' ORDER BY id"
+            )
+            accepted = execute(
+                "SELECT id, account, author, timestamp, kind, chat, body, received_at"
+                " FROM inbox WHERE state = 'waiting' ORDER BY id"
+            )
+            return UnfinishedWork(
+                outgoing=tuple(OutgoingMessage(*row) for row in outgoing),
+                accepted=tuple(_accepted(row) for row in accepted),
+            )
+
+        return await self._database.read(select)
+
+    async def purge(self, now_ms: int | None = None) -> int:
+        """Delete what is older than the retention and return how many turns that were.
+
+        Args:
+            now_ms: the time that counts as now; None takes the clock.
+        """
+        now = _now_ms() if now_ms is None else now_ms
+        before = now - self._retention_days * DAY_MS
+        keys_before = now - max(self._retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
+
+        def delete(execute: Execute) -> int:
+            old_turns = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
+            deleted = len(list(execute(old_turns, (before,))))
+            execute("DELETE FROM outbox WHERE created_at < ? AND state != 'waiting'", (before,))
+            execute("DELETE FROM inbox WHERE received_at < ? AND state = 'done'", (keys_before,))
+            audit_log.purge(execute, before)
+            return deleted
+
+        return await self._database.write(delete)
+
+    async def ping(self) -> None:
+        """Read from the database and commit an empty transaction.
+
+        Raises:
+            StoreError: the store cannot do its work.
+        """
+        await self._database.write(lambda execute: list(execute("SELECT 1")))
+
+
+def _insert_message(execute: Execute, message: ReceivedMessage) -> AcceptedMessage | None:
+    body = {
+        "text": message.text,
+        "author_number": message.author_number,
+        "author_name": message.author_name,
+        "attachments": message.attachments,
+    }
+    rows = execute(
+        "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING id",
+        (
+            message.account,
+            message.author,
+            message.timestamp,
+            message.kind,
+            message.chat,
+            json.dumps(body, ensure_ascii=False),
+            message.received_at,
+        ),
+    )
+    for (inbox_id,) in rows:
+        return AcceptedMessage(inbox_id, message)
+    return None
+
+
+def _accepted(row: Row) -> AcceptedMessage:
+    inbox_id, account, author, timestamp, kind, chat, body, received_at = row
+    message = ReceivedMessage(
+        account=account,
+        author=author,
+        timestamp=timestamp,
+        kind=kind,
+        chat=chat,
+        received_at=received_at,
+        **json.loads(body),
+    )
+    return AcceptedMessage(inbox_id, message)
+
+
+def _resume_turn(execute: Execute, inbox_id: int) -> Turn | None:
+    rows = execute(
+        "UPDATE turns SET attempts = attempts + 1 WHERE inbox_id = ? AND state = 'running'"
+        " RETURNING id, attempts, progress_timestamp",
+        (inbox_id,),
+    )
+    for turn_id, attempts, progress_timestamp in rows:
+        messages = execute(
+            "SELECT role, content, tool_calls, tool_call_id FROM messages"
+            " WHERE turn_id = ? ORDER BY id",
+            (turn_id,),
+        )
+        stored = tuple(_stored_message(row) for row in messages)
+        return Turn(turn_id, inbox_id, attempts, stored, progress_timestamp)
+    return None
+
+
+def _insert_turn(execute: Execute, accepted: AcceptedMessage, content: str) -> Turn:
+    ((turn_id,),) = execute(
+        "INSERT INTO turns (inbox_id, chat, state, attempts, started_at)"
+        " VALUES (?, ?, 'running', 1, ?) RETURNING id",
+        (accepted.id, accepted.message.chat, _now_ms()),
+    )
+    message = StoredMessage("user", content)
+    _insert_turn_message(execute, turn_id, message)
+    return Turn(turn_id, accepted.id, 1, (message,))
+
+
+def _insert_turn_message(execute: Execute, turn_id: int, message: StoredMessage) -> None:
+    calls = [
+        {"id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    ]
+    execute(
+        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            turn_id,
+            message.role,
+            message.content,
+            json.dumps(calls, ensure_ascii=False) if calls else None,
+            message.tool_call_id,
+            _now_ms(),
+        ),
+    )
+
+
+def _stored_message(row: Row) -> StoredMessage:
+    role, content, tool_calls, tool_call_id = row
+    calls = tuple(StoredToolCall(**call) for call in json.loads(tool_calls or "[]"))
+    return StoredMessage(role, content, calls, tool_call_id)
+
+
+def _newest_turns(rows: Iterable[Row], max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
+    """Collect whole turns from rows that run from the newest message to the oldest."""
+    turns: list[tuple[StoredMessage, ...]] = []
+    size = 0
+    for _, newest_first in groupby(rows, key=itemgetter(0)):
+        turn = [_stored_message(row[1:]) for row in newest_first]
+        turn.reverse()
+        size += sum(_size(message) for message in turn)
+        # A turn opens with the person's message, unless the limit on rows has cut it.
+        if size > max_bytes or turn[0].role != "user":
+            break
+        turns.append(tuple(turn))
+    return tuple(reversed(turns))
+
+
+def _size(message: StoredMessage) -> int:
+    return len((message.content or "").encode()) + sum(
+        len(call.name.encode()) + len(call.arguments.encode()) for call in message.tool_calls
+    )
+
+
+def _answer(
+    execute: Execute, inbox_id: int, parts: Sequence[str], outcome: str
+) -> tuple[OutgoingMessage, ...]:
+    ((chat,),) = execute("SELECT chat FROM inbox WHERE id = ?", (inbox_id,))
+    _close_inbox(execute, inbox_id, outcome)
+    outgoing = []
+    for number, text in enumerate(parts):
+        ((outbox_id,),) = execute(
+            "INSERT INTO outbox (inbox_id, part, chat, text, state, created_at)"
+            " VALUES (?, ?, ?, ?, 'waiting', ?) RETURNING id",
+            (inbox_id, number, chat, text, _now_ms()),
+        )
+        outgoing.append(OutgoingMessage(outbox_id, chat, text, 0))
+    return tuple(outgoing)
+
+
+def _close_inbox(execute: Execute, inbox_id: int, outcome: str) -> None:
+    execute(
+        "UPDATE inbox SET state = 'done', body = NULL, outcome = ? WHERE id = ?",
+        (outcome, inbox_id),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,348 @@
+"""The conversation store through its front door, on a real file."""
+
+import asyncio
+import sqlite3
+import stat
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from conversation_store.database import Execute, open_database
+from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
+from conversation_store.models import (
+    AcceptedMessage,
+    AuditEntry,
+    OutgoingMessage,
+    ReceivedMessage,
+    StoredMessage,
+    StoredToolCall,
+    Turn,
+    TurnState,
+    TurnUsage,
+)
+from conversation_store.store import DAY_MS, ConversationStore, backup, open_store
+
+CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
+
+
+def received(timestamp: int, text: str = "hello", chat: str = "direct:ada") -> ReceivedMessage:
+    return ReceivedMessage(
+        account="+4915100000000",
+        author="ada",
+        timestamp=timestamp,
+        chat=chat,
+        text=text,
+        received_at=1_795_291_728_387 + timestamp,
+        author_name="Ada",
+    )
+
+
+def audit_entry(turn: Turn) -> AuditEntry:
+    return AuditEntry(1, "direct:ada", "ada", turn.id, "calculate", "00" * 32, "ok", 3)
+
+
+async def accept_one(
+    store: ConversationStore, timestamp: int, text: str = "hello", chat: str = "direct:ada"
+) -> AcceptedMessage:
+    (accepted,) = await store.accept([received(timestamp, text, chat)])
+    assert accepted is not None
+    return accepted
+
+
+async def answer_one(
+    store: ConversationStore,
+    timestamp: int,
+    question: str = "q",
+    answer: str = "a",
+    chat: str = "direct:ada",
+) -> tuple[OutgoingMessage, ...]:
+    accepted = await accept_one(store, timestamp, question, chat)
+    turn = await store.begin_turn(accepted, question)
+    return await store.finish_turn(
+        turn,
+        state=TurnState.ANSWERED,
+        answer=answer,
+        parts=[answer],
+        model="m",
+        usage=TurnUsage(1, 2, 3),
+    )
+
+
+def store_at(
+    folder: Path, *, key: str | None = None, retention_days: int = 30
+) -> AbstractAsyncContextManager[ConversationStore]:
+    return open_store(folder / "data" / "store.db", key=key, retention_days=retention_days)
+
+
+async def test_a_duplicate_of_a_message_is_accepted_once(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        first = await store.accept([received(1), received(2), received(1)])
+        again = await store.accept([received(2), received(3)])
+    assert [accepted is not None for accepted in first] == [True, True, False]
+    assert [accepted is not None for accepted in again] == [False, True]
+
+
+async def test_the_same_timestamp_of_another_author_is_no_duplicate(tmp_path: Path) -> None:
+    bob = ReceivedMessage("+49", "bob", 1, "direct:bob", "hi", 5)
+    async with store_at(tmp_path) as store:
+        assert all(await store.accept([received(1), bob]))
+
+
+async def test_an_accepted_message_is_unfinished_until_it_is_answered(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+    async with store_at(tmp_path) as store:
+        work = await store.unfinished()
+        assert work.accepted == (accepted,)
+        await store.answer(accepted, ["pong"], outcome="command")
+        assert (await store.unfinished()).accepted == ()
+
+
+async def test_a_stored_answer_is_unfinished_until_it_is_marked_as_sent(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        outgoing = await answer_one(store, 1)
+    async with store_at(tmp_path) as store:
+        assert (await store.unfinished()).outgoing == outgoing
+        await store.mark_failed(outgoing[0], give_up=False)
+        (again,) = (await store.unfinished()).outgoing
+        assert again.attempts == 1
+        await store.mark_sent(again, 99)
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_does(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        (sent,) = await answer_one(store, 1, answer="sent words")
+        (lost,) = await answer_one(store, 2, answer="lost words")
+        await store.mark_sent(sent, 99)
+        await store.mark_failed(lost, give_up=True)
+        assert (await store.unfinished()).outgoing == ()
+    with sqlite3.connect(tmp_path / "data" / "store.db") as plain:
+        rows = plain.execute("SELECT state, text FROM outbox ORDER BY id").fetchall()
+        bodies = plain.execute("SELECT DISTINCT body FROM inbox").fetchall()
+    plain.close()
+    assert rows == [("sent", None), ("given_up", "lost words")]
+    assert bodies == [(None,)]
+
+
+async def test_a_message_cannot_be_answered_twice(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+        await store.answer(accepted, ["one"], outcome="command")
+        with pytest.raises(apsw.ConstraintError):
+            await store.answer(accepted, ["two"], outcome="command")
+
+
+async def test_one_failing_write_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+        await store.answer(accepted, ["one"], outcome="command")
+        results = await asyncio.gather(
+            store.accept([received(2)]),
+            store.answer(accepted, ["two"], outcome="command"),
+            store.accept([received(3)]),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [tuple, apsw.ConstraintError, tuple]
+        assert len((await store.unfinished()).accepted) == 2
+
+
+async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path: Path) -> None:
+    two = StoredToolCall("call_2", "calculate", "{}")
+    asked = StoredMessage("assistant", None, (CALL, two))
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+        turn = await store.begin_turn(accepted, "What is 127*43?")
+        await store.record_calls(turn.id, asked)
+        await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
+        await store.record_progress(turn.id, 77)
+    async with store_at(tmp_path) as store:
+        resumed = await store.begin_turn(accepted, "another wording")
+    assert resumed == Turn(
+        id=turn.id,
+        inbox_id=accepted.id,
+        attempts=2,
+        messages=(
+            StoredMessage("user", "What is 127*43?"),
+            asked,
+            StoredMessage("tool", "5461", tool_call_id="call_1"),
+            StoredMessage("tool", None, tool_call_id="call_2"),
+        ),
+        progress_timestamp=77,
+    )
+
+
+async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+        turn = await store.begin_turn(accepted, "What is 127*43?")
+        await store.record_calls(turn.id, StoredMessage("assistant", "hm", (CALL,)))
+        await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
+        await store.finish_turn(
+            turn,
+            state=TurnState.ANSWERED,
+            answer="It is 5461.",
+            parts=["It is 5461."],
+            model="m",
+            usage=TurnUsage(),
+        )
+        running = await accept_one(store, 2)
+        await store.begin_turn(running, "half")
+        assert await store.history("direct:ada", max_bytes=10_000) == (
+            (
+                StoredMessage("user", "What is 127*43?"),
+                StoredMessage("assistant", "hm", (CALL,)),
+                StoredMessage("tool", "5461", tool_call_id="call_1"),
+                StoredMessage("assistant", "It is 5461."),
+            ),
+        )
+
+
+async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for number in range(5):
+            await answer_one(store, number, question=f"q{number}" + "x" * 98, answer="y" * 100)
+        turns = await store.history("direct:ada", max_bytes=500)
+        assert [turn[0].content for turn in turns] == ["q3" + "x" * 98, "q4" + "x" * 98]
+        assert await store.history("direct:ada", max_bytes=100) == ()
+        assert await store.history("direct:nobody", max_bytes=10_000) == ()
+
+
+async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+        turn = await store.begin_turn(accepted, "q")
+        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        await store.finish_turn(
+            turn,
+            state=TurnState.FAILED,
+            answer="The model cannot be reached.",
+            parts=["The model cannot be reached."],
+            model="m",
+            usage=TurnUsage(),
+        )
+        ((_, _, result, answer),) = await store.history("direct:ada", max_bytes=10_000)
+    assert result.content is not None
+    assert "cut off" in result.content
+    assert answer.content == "The model cannot be reached."
+
+
+async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        running, waiting = await accept_one(store, 1), await accept_one(store, 2)
+        await store.begin_turn(running, "secret plan")
+        await store.stop([running.id, waiting.id])
+        assert (await store.unfinished()).accepted == ()
+        assert await store.history("direct:ada", max_bytes=10_000) == ()
+    assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
+
+
+async def test_clearing_forgets_one_chat_alone(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer_one(store, 1)
+        await answer_one(store, 2)
+        await answer_one(store, 3, chat="direct:bob")
+        assert await store.clear("direct:ada") == 2
+        assert await store.history("direct:ada", max_bytes=10_000) == ()
+        assert len(await store.history("direct:bob", max_bytes=10_000)) == 1
+
+
+async def test_retention_deletes_old_turns_and_keeps_what_waits(tmp_path: Path) -> None:
+    async with store_at(tmp_path, retention_days=30) as store:
+        await answer_one(store, 1)
+        waiting = await accept_one(store, 2)
+        now = 4_000_000_000_000
+        assert await store.purge(now - 1) == 1
+        work = await store.unfinished()
+        assert work.accepted == (waiting,)
+        assert len(work.outgoing) == 1
+
+
+async def test_a_duplicate_is_still_known_after_a_short_retention(tmp_path: Path) -> None:
+    async with store_at(tmp_path, retention_days=1) as store:
+        await answer_one(store, 1)
+        await store.purge(received(1).received_at + 20 * DAY_MS)
+        assert await store.accept([received(1)]) == (None,)
+
+
+async def test_retention_zero_keeps_nothing_past_the_turn(tmp_path: Path) -> None:
+    async with store_at(tmp_path, retention_days=0) as store:
+        (outgoing,) = await answer_one(store, 1, "quiet question", "quiet answer")
+        assert await store.history("direct:ada", max_bytes=10_000) == ()
+        await store.mark_sent(outgoing, 5)
+    content = (tmp_path / "data" / "store.db").read_bytes()
+    assert b"quiet" not in content
+
+
+async def test_an_encrypted_store_opens_with_its_key_alone(tmp_path: Path) -> None:
+    async with store_at(tmp_path, key="it's a secret") as store:
+        await answer_one(store, 1, answer="plain words")
+    for path in (tmp_path / "data").iterdir():
+        assert b"plain words" not in path.read_bytes()
+        assert b"SQLite format" not in path.read_bytes()
+    for wrong in (None, "another"):
+        with pytest.raises(StoreUnreadable):
+            async with store_at(tmp_path, key=wrong):
+                pass
+    async with store_at(tmp_path, key="it's a secret") as store:
+        assert len(await store.history("direct:ada", max_bytes=1000)) == 1
+
+
+async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_key(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "copy" / "store.db"
+    target.parent.mkdir()
+    async with store_at(tmp_path, key="k") as store:
+        await answer_one(store, 1, answer="before")
+        await asyncio.gather(
+            asyncio.to_thread(backup, tmp_path / "data" / "store.db", "k", target),
+            *(accept_one(store, number) for number in range(2, 50)),
+        )
+        with pytest.raises(StoreFailed, match="exists already"):
+            backup(tmp_path / "data" / "store.db", "k", target)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert b"before" not in target.read_bytes()
+    async with open_store(target, key="k") as copy:
+        ((_, answer),) = await copy.history("direct:ada", max_bytes=1000)
+        assert answer.content == "before"
+
+
+async def test_only_one_process_writes_a_store(tmp_path: Path) -> None:
+    async with store_at(tmp_path):
+        with pytest.raises(StoreLocked):
+            async with store_at(tmp_path):
+                pass
+
+
+async def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await accept_one(store, 1)
+        for path in (tmp_path / "data").iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+
+
+async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "store.db"
+
+    def from_the_future(execute: Execute) -> None:
+        execute("PRAGMA user_version = 99")
+
+    async with open_database(path, None, prepare=from_the_future):
+        pass
+    with pytest.raises(StoreUnreadable, match="update the bot"):
+        async with store_at(tmp_path):
+            pass
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "store.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreUnreadable):
+        async with store_at(tmp_path):
+            pass
