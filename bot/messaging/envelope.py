@@ -302,6 +302,5 @@ def _presentable(name: str | None) -> str | None:
     """Return a name as one line; None for one that is missing or a phone number."""
     if name is None:
         return None
-    sound = name.encode(errors="replace").decode()
-    line = " ".join(sound.replace("\0", "").replace(_PLACEHOLDER, "").split())
+    line = " ".join(name.replace("\0", "").replace(_PLACEHOLDER, "").split())
     return None if not line or _PHONE_NUMBER.fullmatch(line) else line
