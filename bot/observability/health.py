@@ -1,0 +1,90 @@
+"""Health over HTTP: `/healthz`, `/readyz` and `/metrics`.
+
+Health is a mapping from a name to a check that is handed in: the server knows no component.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import structlog
+
+from bot.observability.http_server import Request, Response, routes, serve
+
+CHECK_SECONDS: Final = 5.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a part is; `detail` is a plain sentence for operators, without anything about people."""
+
+    ok: bool
+    detail: str
+
+
+Check = Callable[[], Awaitable[Health]]
+
+
+@asynccontextmanager
+async def health_server(
+    *,
+    listen: str,
+    checks: Mapping[str, Check],
+    metrics: Callable[[], bytes],
+    check_seconds: float = CHECK_SECONDS,
+) -> AsyncIterator[int]:
+    """Serve health and metrics while the context is open, and yield the port.
+
+    Args:
+        listen: `host:port`, an IPv6 address in brackets; port 0 takes a free one.
+        checks: what `/readyz` asks, all at once.
+        metrics: Prometheus's text format.
+        check_seconds: a check that takes longer counts as not ok.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    host, _, port = listen.rpartition(":")
+
+    async def alive(_: Request) -> Response:
+        return Response(200, b"ok\n")
+
+    async def ready(_: Request) -> Response:
+        return await _readiness(checks, check_seconds)
+
+    async def exposition(_: Request) -> Response:
+        return Response(200, metrics(), "text/plain; version=0.0.4; charset=utf-8")
+
+    handler = routes(
+        {("GET", "/healthz"): alive, ("GET", "/readyz"): ready, ("GET", "/metrics"): exposition}
+    )
+    async with serve(handler, host=host.strip("[]"), port=int(port)) as bound_port:
+        yield bound_port
+
+
+async def _readiness(checks: Mapping[str, Check], seconds: float) -> Response:
+    async with asyncio.TaskGroup() as tasks:
+        running = {
+            name: tasks.create_task(_bounded(name, check, seconds))
+            for name, check in checks.items()
+        }
+    found = {name: task.result() for name, task in running.items()}
+    ok = all(health.ok for health in found.values())
+    answer = {"ok": ok, "checks": {name: asdict(health) for name, health in found.items()}}
+    return Response(200 if ok else 503, json.dumps(answer).encode(), "application/json")
+
+
+async def _bounded(name: str, check: Check, seconds: float) -> Health:
+    try:
+        async with asyncio.timeout(seconds):
+            return await check()
+    except TimeoutError:
+        return Health(ok=False, detail=f"No answer within {seconds:g} seconds.")
+    except Exception:  # the boundary: one part's broken check must not hide the other parts
+        log.exception("health.check_failed", part=name)
+        return Health(ok=False, detail="The check itself failed; the log says where.")

@@ -1,0 +1,108 @@
+"""The health endpoints over HTTP."""
+
+import asyncio
+
+import httpx
+from structlog.testing import capture_logs
+
+from bot.observability.health import Health, health_server
+from bot.observability.metrics import exposition
+
+
+async def fine() -> Health:
+    return Health(ok=True, detail="Connected.")
+
+
+async def down() -> Health:
+    return Health(ok=False, detail="No connection.")
+
+
+async def hanging() -> Health:
+    await asyncio.Event().wait()
+    return Health(ok=True, detail="")
+
+
+async def broken() -> Health:
+    raise ValueError("+4915100000000")
+
+
+async def test_a_bot_whose_parts_are_all_well_is_ready() -> None:
+    checks = {"signal": fine, "store": fine}
+    async with (
+        health_server(listen="127.0.0.1:0", checks=checks, metrics=exposition) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        answer = await client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    well = {"ok": True, "detail": "Connected."}
+    assert answer.json() == {"ok": True, "checks": {"signal": well, "store": well}}
+
+
+async def test_one_part_that_is_down_makes_the_bot_not_ready_but_alive() -> None:
+    checks = {"signal": down, "store": fine}
+    async with (
+        health_server(listen="127.0.0.1:0", checks=checks, metrics=exposition) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        ready, alive = await client.get("/readyz"), await client.get("/healthz")
+    assert (ready.status_code, alive.status_code) == (503, 200)
+    assert ready.json() == {
+        "ok": False,
+        "checks": {
+            "signal": {"ok": False, "detail": "No connection."},
+            "store": {"ok": True, "detail": "Connected."},
+        },
+    }
+
+
+async def test_checks_run_at_once() -> None:
+    everybody_is_here = asyncio.Barrier(2)
+
+    async def meeting() -> Health:
+        await everybody_is_here.wait()
+        return Health(ok=True, detail="Met.")
+
+    checks = {"signal": meeting, "llm": meeting}
+    async with (
+        health_server(listen="127.0.0.1:0", checks=checks, metrics=exposition) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        answer = await client.get("/readyz")
+    assert answer.status_code == 200
+
+
+async def test_a_check_that_hangs_or_breaks_is_not_ok_and_hides_no_other() -> None:
+    checks = {"llm": hanging, "tools": broken, "store": fine}
+    with capture_logs() as logs:
+        async with (
+            health_server(
+                listen="127.0.0.1:0", checks=checks, metrics=exposition, check_seconds=0.05
+            ) as port,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        ):
+            answer = await client.get("/readyz")
+    found = {name: check["ok"] for name, check in answer.json()["checks"].items()}
+    assert answer.status_code == 503
+    assert found == {"llm": False, "tools": False, "store": True}
+    assert answer.json()["checks"]["llm"]["detail"] == "No answer within 0.05 seconds."
+    assert "+49" not in answer.text
+    assert [(entry["event"], entry["part"]) for entry in logs] == [("health.check_failed", "tools")]
+
+
+async def test_metrics_are_prometheus_text() -> None:
+    async with (
+        health_server(listen="127.0.0.1:0", checks={}, metrics=exposition) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "# TYPE running_turns gauge" in answer.text
+
+
+async def test_an_ipv6_address_is_written_in_brackets() -> None:
+    async with (
+        health_server(listen="[::1]:0", checks={}, metrics=exposition) as port,
+        httpx.AsyncClient(base_url=f"http://[::1]:{port}") as client,
+    ):
+        assert (await client.get("/healthz")).text == "ok\n"
