@@ -35,7 +35,7 @@ class LlmRejected(LlmError):
 
     Args:
         status: the HTTP status.
-        message: what the endpoint said, cut short; for operators.
+        message: the endpoint's own short code for it; never its prose, which may quote people.
     """
 
     def __init__(self, status: int, message: str) -> None:

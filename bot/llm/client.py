@@ -1,0 +1,291 @@
+"""The model's endpoint: one request in, one whole answer out.
+
+The answer is streamed where the endpoint can stream, so that a silent endpoint is told from a
+slow one, and only a whole answer leaves. A request is tried again while nothing of an answer has
+come; after its first byte, a failure is final. Wire format: bot.llm.wire; errors: bot.llm.errors.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+from pydantic import ValidationError
+
+from bot import __version__
+from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
+from bot.llm.failures import Refusal, refusal_from_http
+from bot.llm.messages import Completion, Message, ToolSpec
+from bot.llm.retry import RetryPolicy, retry_after_seconds
+from bot.llm.stream import AnswerReader, EventStream, WholeBody
+from bot.llm.transport import AiohttpTransport
+from bot.llm.wire import ModelList, Streaming, request_body
+from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
+
+TOTAL_SECONDS: Final = 600.0
+"""One answer from the request to its last byte, however steadily it trickles."""
+AFTER_THE_END_SECONDS: Final = 1.0
+"""After `[DONE]`: how long the end of the HTTP body may take, which keeps the connection usable."""
+MODELS_SECONDS: Final = 15.0
+MODELS_CONNECTIONS: Final = 2
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
+
+DEFAULT_RETRY: Final = RetryPolicy()
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Which model, where, and how hard it may be pushed.
+
+    Attributes:
+        base_url: up to and including `/v1`.
+        model: the model's name there.
+        api_key: bearer token; None sends none.
+        timeout_seconds: without a byte from the endpoint.
+        max_concurrency: requests in flight; more wait their turn.
+    """
+
+    base_url: str
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    timeout_seconds: float = 120.0
+    max_concurrency: int = 32
+
+
+def http_client(endpoint: Endpoint) -> httpx.AsyncClient:
+    """Return a client fit for the endpoint, with a running loop; the caller closes it.
+
+    It follows no redirect, reads nothing from the environment and, for plain http, makes no TLS
+    context.
+    """
+    secure = urlsplit(endpoint.base_url).scheme == "https"
+    tls = httpx.create_ssl_context(trust_env=False) if secure else None
+    transport = AiohttpTransport(
+        max_connections=endpoint.max_concurrency + MODELS_CONNECTIONS,
+        silence_seconds=endpoint.timeout_seconds,
+        tls=tls,
+    )
+    return httpx.AsyncClient(transport=transport, follow_redirects=False, trust_env=False)
+
+
+class _TryAgain(Exception):
+    """Nothing of an answer has come, and the next attempt may fare better."""
+
+    def __init__(self, error: LlmError, after_seconds: float | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.after_seconds = after_seconds
+
+
+class _Refused(Exception):
+    """The endpoint will not answer this request as it was asked."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__()
+        self.refusal = refusal
+
+
+class LlmClient:
+    """Asks any OpenAI-compatible endpoint.
+
+    Args:
+        http: sends the requests, see `http_client`; closed by whoever made it.
+        endpoint: which model, and where.
+        retry: when to try again.
+        total_seconds: bound of one attempt, from the request to the last byte.
+    """
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        endpoint: Endpoint,
+        *,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        total_seconds: float = TOTAL_SECONDS,
+    ) -> None:
+        self._http = http
+        self._model = endpoint.model
+        self._retry = retry
+        self._total_seconds = total_seconds
+        self._slots = asyncio.Semaphore(endpoint.max_concurrency)
+        self._streaming = Streaming.WITH_USAGE
+        base = endpoint.base_url.rstrip("/")
+        self._completions_url = httpx.URL(f"{base}/chat/completions")
+        self._models_url = httpx.URL(f"{base}/models")
+        self._headers = httpx.Headers(_headers(endpoint))
+
+    async def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> Completion:
+        """Return the model's whole answer.
+
+        Waits for its turn among `max_concurrency` requests first; that wait ends because each of
+        those has a bound.
+
+        Args:
+            messages: the conversation, oldest first.
+            tools: what the model may ask to be called; none are offered when empty.
+
+        Raises:
+            LlmError: no usable answer, see bot.llm.errors for the kinds.
+        """
+        with _outcome_counted():
+            completion = await self._answer(messages, tools)
+        if completion.usage is not None:
+            LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
+            LLM_TOKENS.labels("completion").inc(completion.usage.completion_tokens)
+        return completion
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the ids of the models that the endpoint offers; tried once.
+
+        Raises:
+            LlmError: no usable answer.
+        """
+        request = httpx.Request("GET", self._models_url, headers=self._headers)
+        try:
+            async with asyncio.timeout(MODELS_SECONDS), self._sent(request) as response:
+                body = await _bounded_body(response, MAX_MODEL_LIST_BYTES)
+        except (TimeoutError, httpx.ReadTimeout):
+            raise LlmTimeout("The endpoint sent no list of models in time.") from None
+        except httpx.TransportError as error:
+            raise LlmUnavailable(str(error)) from error
+        if not response.is_success:
+            raise refusal_from_http(response.status_code, body).as_error()
+        try:
+            return tuple(entry.id for entry in ModelList.model_validate_json(body).data)
+        except ValidationError as error:
+            raise LlmBroken("The endpoint's list of models could not be understood.") from error
+
+    async def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
+        """Attempt until an answer comes, a failure is final or the time for retries is over."""
+        give_up_at = math.inf
+        failures = 0
+        while True:
+            try:
+                async with self._slots:
+                    give_up_at = min(give_up_at, time.monotonic() + self._retry.bound_seconds)
+                    return await self._attempt(messages, tools)
+            except _TryAgain as again:
+                failures += 1
+                left = give_up_at - time.monotonic()
+                if left <= 0:
+                    raise again.error from None
+                pause = min(left, self._retry.pause(failures, again.after_seconds))
+                error = type(again.error).__name__
+            LLM_RETRIES.inc()
+            log.warning("llm.retry", attempt=failures, delay_seconds=round(pause, 3), error=error)
+            await asyncio.sleep(pause)
+
+    async def _attempt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
+        """Ask as streamed as the endpoint allows, and remember what it allows."""
+        streaming = self._streaming
+        while True:
+            try:
+                body = request_body(self._model, messages, tools, streaming)
+                completion = await self._ask(body)
+            except _Refused as refused:
+                simpler = refused.refusal.simpler_streaming(streaming)
+                if simpler is None:
+                    raise refused.refusal.as_error() from None
+                streaming = simpler
+            else:
+                self._streaming = max(streaming, self._streaming)
+                return completion
+
+    async def _ask(self, body: bytes) -> Completion:
+        request = httpx.Request("POST", self._completions_url, headers=self._headers, content=body)
+        reader: AnswerReader = EventStream()
+        try:
+            async with (
+                asyncio.timeout(self._total_seconds) as bound,
+                self._sent(request) as response,
+            ):
+                if not response.is_success:
+                    raise await _refusal(response)
+                reader = _reader_for(response)
+                await _read(response, reader, bound)
+        except (TimeoutError, httpx.ReadTimeout):
+            if not reader.done:
+                raise LlmTimeout("The endpoint did not finish its answer in time.") from None
+        except httpx.TransportError as error:
+            if not reader.begun:
+                raise _TryAgain(LlmUnavailable(str(error))) from error
+        return reader.completion()
+
+    @contextlib.asynccontextmanager
+    async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
+        response = await self._http.send(request, stream=True)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+
+def _headers(endpoint: Endpoint) -> Mapping[str, str]:
+    headers = {
+        "accept": "text/event-stream, application/json",
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+        "user-agent": f"signal-tee-bot/{__version__}",
+    }
+    if endpoint.api_key:
+        headers["authorization"] = f"Bearer {endpoint.api_key}"
+    return headers
+
+
+def _reader_for(response: httpx.Response) -> AnswerReader:
+    """An endpoint that cannot stream may answer with a whole document, whatever was asked."""
+    if response.headers.get("content-type", "").startswith("application/json"):
+        return WholeBody()
+    return EventStream()
+
+
+async def _read(response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout) -> None:
+    async for piece in response.aiter_raw():
+        reader.feed(piece)
+        if reader.done:
+            bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
+
+
+async def _refusal(response: httpx.Response) -> Exception:
+    refusal = refusal_from_http(
+        response.status_code, await _bounded_body(response, MAX_ERROR_BYTES)
+    )
+    if not refusal.is_temporary:
+        return _Refused(refusal)
+    after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC))
+    return _TryAgain(refusal.as_error(), after)
+
+
+async def _bounded_body(response: httpx.Response, max_bytes: int) -> bytes:
+    """Return the body, cut after so many bytes."""
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) >= max_bytes:
+            break
+    return bytes(body[:max_bytes])
+
+
+@contextlib.contextmanager
+def _outcome_counted() -> Iterator[None]:
+    outcome = "cancelled"
+    try:
+        yield
+        outcome = "ok"
+    except LlmError as error:
+        outcome = type(error).__name__.removeprefix("Llm").lower()
+        raise
+    finally:
+        LLM_REQUESTS.labels(outcome).inc()

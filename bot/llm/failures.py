@@ -1,0 +1,109 @@
+"""What an endpoint's refusal means: from a status and an error body to a kind of error.
+
+The endpoint's prose decides the kind and goes no further, because it may quote the conversation;
+an error of ours carries the endpoint's own short code instead.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from bot.llm.errors import (
+    LlmBroken,
+    LlmContextTooLong,
+    LlmError,
+    LlmRejected,
+    LlmUnauthorized,
+    LlmUnavailable,
+)
+from bot.llm.wire import Streaming
+
+MAX_PROSE_CHARACTERS: Final = 2000
+"""Of an error's text that is looked at: what matters is said first, quotes come after."""
+
+NO_STATUS: Final = 0
+
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_TOO_LONG = re.compile(
+    r"context.{0,20}(length|window|size|limit)|exceed_context|prompt is too long"
+    r"|(input|prompt|message).{0,40}(too long|too many tokens|exceeds?\b.{0,40}tokens)"
+    r"|maximum.{0,20}(context|input|prompt).{0,20}(length|tokens)|reduce the length",
+    re.IGNORECASE,
+)
+_STREAM_OPTIONS = re.compile(r"stream_options|include_usage", re.IGNORECASE)
+_STREAM = re.compile(r"\bstream(ing)?\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as the endpoint said it.
+
+    Attributes:
+        status: HTTP status, or the status named inside a stream; NO_STATUS where there is none.
+        code: the endpoint's own word for the error, empty when it has none.
+        prose: what it said, for deciding only.
+    """
+
+    status: int
+    code: str
+    prose: str
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may work a little later."""
+        if self.code == "insufficient_quota":
+            return False
+        return self.status in (408, 429) or self.status >= 500
+
+    def simpler_streaming(self, asked: Streaming) -> Streaming | None:
+        """Return the next way to ask where the endpoint refuses how it was asked, else None."""
+        if self.status not in (400, 422) or self._too_long or asked is Streaming.OFF:
+            return None
+        if asked is Streaming.WITH_USAGE and _STREAM_OPTIONS.search(self.prose):
+            return Streaming.PLAIN
+        return Streaming.OFF if _STREAM.search(self.prose) else None
+
+    def as_error(self) -> LlmError:
+        """Return the error that this refusal is for the rest of the program."""
+        said = self.code or "no code given"
+        if self.status in (401, 402, 403) or self.code == "insufficient_quota":
+            return LlmUnauthorized(f"HTTP {self.status}: {said}")
+        if self.is_temporary:
+            return LlmUnavailable(f"HTTP {self.status}: {said}")
+        if self._too_long:
+            return LlmContextTooLong(self.status, said)
+        if self.status == NO_STATUS:
+            return LlmBroken(f"The endpoint's answer ended in an error: {said}")
+        return LlmRejected(self.status, said)
+
+    @property
+    def _too_long(self) -> bool:
+        if self.status not in (NO_STATUS, 400, 413, 422):
+            return False
+        return _TOO_LONG.search(f"{self.code} {self.prose}") is not None
+
+
+def refusal_from_http(status: int, body: bytes) -> Refusal:
+    """Read an answer whose status is not 200."""
+    prose = body.decode(errors="replace")
+    try:
+        said = json.loads(prose)
+    except (ValueError, RecursionError):
+        said = None
+    inner = said.get("error") if isinstance(said, dict) else None
+    return _refusal(status, inner or said, prose)
+
+
+def error_inside_answer(said: object) -> LlmError:
+    """Return the error that came where a piece of an answer was expected."""
+    status = said.get("code") if isinstance(said, dict) else None
+    known = isinstance(status, int) and 400 <= status < 600
+    return _refusal(status if known else NO_STATUS, said, json.dumps(said)).as_error()
+
+
+def _refusal(status: int, said: object, prose: str) -> Refusal:
+    words = said if isinstance(said, dict) else {}
+    codes = (words.get("code"), words.get("type"))
+    code = next((c for c in codes if isinstance(c, str) and _CODE.fullmatch(c)), "")
+    return Refusal(status, code, prose[:MAX_PROSE_CHARACTERS])

@@ -1,0 +1,91 @@
+"""httpx's transport on aiohttp's connection pool.
+
+httpx's own pool walks over all of its connections at every request and asks the kernel about each
+idle one, and it parses HTTP in Python: measured on one core 2.0 ms of CPU a request with 32
+connections and 4.1 ms with 1,000, where aiohttp's pool and parser take 0.1 to 0.2 ms.
+"""
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import aiohttp
+import httpx
+
+IDLE_CONNECTION_SECONDS: Final = 15.0
+CONNECT_SECONDS: Final = 10.0
+
+
+class AiohttpTransport(httpx.AsyncBaseTransport):
+    """Sends httpx's requests through aiohttp. Made with a running loop.
+
+    Args:
+        max_connections: open at once; further requests wait for one.
+        silence_seconds: without a byte from the server, then httpx.ReadTimeout.
+        tls: how to verify servers; None where only plain http is spoken.
+    """
+
+    def __init__(
+        self, *, max_connections: int, silence_seconds: float, tls: ssl.SSLContext | None
+    ) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=max_connections,
+                keepalive_timeout=IDLE_CONNECTION_SECONDS,
+                ssl=tls if tls is not None else True,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds
+            ),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; the response's body is read from the connection as it is iterated."""
+        with _httpx_errors():
+            response = await self._session.request(
+                request.method,
+                str(request.url),
+                data=await request.aread(),
+                headers=request.headers.multi_items(),
+                allow_redirects=False,
+            )
+        return httpx.Response(
+            response.status, headers=response.raw_headers, stream=_Body(response), request=request
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _httpx_errors():
+            async for piece in self._response.content.iter_any():
+                yield piece
+
+    async def aclose(self) -> None:
+        # A connection whose answer was read to its end is back in the pool already.
+        self._response.close()
+
+
+@contextlib.contextmanager
+def _httpx_errors() -> Iterator[None]:
+    """Translate aiohttp's errors, most specific first."""
+    try:
+        yield
+    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
+        raise httpx.ConnectError("No connection to the server.") from error
+    except TimeoutError as error:
+        raise httpx.ReadTimeout("The server is silent.") from error
+    except aiohttp.ClientOSError as error:
+        raise httpx.ReadError("The connection broke.") from error
+    except aiohttp.ClientError as error:
+        raise httpx.RemoteProtocolError("The server does not speak proper HTTP.") from error

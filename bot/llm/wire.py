@@ -1,0 +1,185 @@
+"""The wire of `POST /chat/completions` and `GET /models`, as OpenAI-compatible servers speak it.
+
+Reading is lenient where real servers differ: unknown keys are ignored, almost everything may be
+missing or null, and a whole answer and one event of a stream are the same shape with `message`
+or `delta` inside. Reference: https://platform.openai.com/docs/api-reference/chat
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from bot.llm.messages import Message, Role, ToolCall, ToolSpec
+
+MAX_TOKEN_COUNT: Final = 1_000_000_000
+
+
+class Streaming(IntEnum):
+    """How an answer is asked for; an endpoint that refuses one way is asked the next."""
+
+    WITH_USAGE = 0
+    PLAIN = 1
+    OFF = 2
+
+
+def request_body(
+    model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
+) -> bytes:
+    """Return the JSON of a chat completion request."""
+    body: dict[str, object] = {"model": model, "messages": [_message(m) for m in messages]}
+    if tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+    body["stream"] = streaming is not Streaming.OFF
+    if streaming is Streaming.WITH_USAGE:
+        body["stream_options"] = {"include_usage": True}
+    # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _message(message: Message) -> Mapping[str, object]:
+    if message.tool_calls:
+        calls = [_tool_call(call) for call in message.tool_calls]
+        return {"role": message.role, "content": message.content, "tool_calls": calls}
+    content = message.content or ""
+    if message.role is Role.TOOL:
+        return {"role": message.role, "content": content, "tool_call_id": message.tool_call_id}
+    return {"role": message.role, "content": content}
+
+
+def _tool_call(call: ToolCall) -> Mapping[str, object]:
+    function = {"name": call.name, "arguments": _sent_arguments(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _sent_arguments(arguments: str) -> str:
+    """Servers parse the arguments of earlier calls and refuse those that are no JSON object."""
+    try:
+        if isinstance(json.loads(arguments or "{}"), dict):
+            return arguments or "{}"
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"not_json": arguments})
+
+
+def _tool(tool: ToolSpec) -> Mapping[str, object]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
+
+
+def _text_of(content: object) -> object:
+    """Content is text, null, or a list of parts of which some are text."""
+    if not isinstance(content, list):
+        return content
+    parts = (part.get("text") for part in content if isinstance(part, dict))
+    return "".join(text for text in parts if isinstance(text, str))
+
+
+def _dumped(arguments: object) -> object:
+    """Some servers send the arguments as an object instead of its JSON."""
+    if isinstance(arguments, dict | list):
+        return json.dumps(arguments, ensure_ascii=False)
+    return arguments
+
+
+def _none_if_wrong(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
+    """A count or a label that makes no sense must not cost the answer."""
+    try:
+        return validate(value)
+    except ValidationError:
+        return None
+
+
+Count = Annotated[int, Field(ge=0, le=MAX_TOKEN_COUNT)]
+Label = Annotated[str | None, WrapValidator(_none_if_wrong)]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class FunctionPiece(_Wire):
+    """Name and arguments of a call, or a piece of them."""
+
+    name: str | None = None
+    arguments: Annotated[str | None, BeforeValidator(_dumped)] = None
+
+
+class CallPiece(_Wire):
+    """A tool call, or a piece of one."""
+
+    index: int | None = None
+    id: Label = None
+    function: FunctionPiece = FunctionPiece()
+
+
+class Words(_Wire):
+    """What the model said; reasoning is not part of the answer and left out."""
+
+    content: Annotated[str | None, BeforeValidator(_text_of)] = None
+    tool_calls: tuple[CallPiece, ...] | None = None
+
+
+class Choice(_Wire):
+    """One answer; only the first is asked for."""
+
+    message: Words | None = None
+    delta: Words | None = None
+    finish_reason: Label = None
+
+
+class UsageCounts(_Wire):
+    """Tokens; whoever counts, counts both."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+
+
+class Answer(_Wire):
+    """A whole completion, or one event of a stream."""
+
+    choices: tuple[Choice, ...] | None = None
+    usage: Annotated[UsageCounts | None, WrapValidator(_none_if_wrong)] = None
+    model: str | None = None
+    error: Any = None
+    object: Any = None
+    message: Any = None
+    code: Any = None
+
+    @property
+    def failure(self) -> Any:
+        """What was said in place of an answer, None where nothing was wrong.
+
+        The last form is that of older vLLM: `{"object": "error", "message": ..., "code": ...}`.
+        """
+        if self.error:
+            return self.error
+        if self.object == "error":
+            return {"message": self.message, "code": self.code}
+        return None
+
+
+class ModelEntry(_Wire):
+    """One model that the endpoint offers."""
+
+    id: str
+
+
+class ModelList(_Wire):
+    """Answer of `GET /models`."""
+
+    data: tuple[ModelEntry, ...] = ()
