@@ -1,0 +1,399 @@
+"""Signal through signal-cli's own daemon (`signal-cli daemon --receive-mode manual`).
+
+The recommended transport: messages wait on Signal's server until the bot subscribes, and a slow
+bot slows signal-cli down instead of losing anything. The protocol is newline-delimited JSON-RPC
+over a Unix socket or TCP.
+
+One reader serves answers and messages alike, and never waits itself. Messages go through a queue
+to `deliver`; while the queue is full nothing is read, so answers to sends wait as well. That
+cannot end in a deadlock as long as `deliver` never waits for a send: it stores the message and
+returns, the queue moves, reading goes on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import structlog
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.backoff import Backoff
+from bot.messaging.envelope import parse_frame
+from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage
+from bot.messaging.json_rpc import (
+    INTERNAL_ERROR,
+    JsonRpcConnection,
+    JsonRpcError,
+    parse_address,
+)
+from bot.messaging.messenger import AccountStatus, Deliver
+from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+
+QUEUE_LIMIT: Final = 500
+MISSED_PROBES: Final = 2
+RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
+
+USER_ERROR: Final = -1
+IO_ERROR: Final = -3
+RATE_LIMITED: Final = -5
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long the transport waits, in seconds.
+
+    Attributes:
+        request: for the answer to a question.
+        send: for the answer to a send; signal-cli encrypts for every device of every member.
+        probe_every: between two questions for a sign of life.
+        probe_answer: for the answer to such a question; two missed ones end the connection.
+        stop: for the end of the subscription and the delivery of what was read by then.
+        backoff: between two attempts to connect.
+    """
+
+    request: float = 10.0
+    send: float = 60.0
+    probe_every: float = 30.0
+    probe_answer: float = 10.0
+    stop: float = 5.0
+    backoff: Backoff = RECONNECT
+
+
+class SignalDaemon:
+    """The Messenger over signal-cli's JSON-RPC daemon.
+
+    Args:
+        url: `unix:/path/socket` or `tcp://host:port`; ValueError when it is neither.
+        number: the bot's number, E.164, as it is registered.
+        bounds: of every wait.
+    """
+
+    def __init__(self, url: str, number: str, *, bounds: Bounds | None = None) -> None:
+        self._address = parse_address(url)
+        self._account = Account(number)
+        self._bounds = bounds or Bounds()
+        self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue()
+        self._connection: JsonRpcConnection | None = None
+        self._subscription: int | None = None
+        self._subscribing = asyncio.Lock()
+        self._receiving = True
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come in and go out right now."""
+        subscribed = self._subscription is not None or not self._receiving
+        return self._connection is not None and subscribed
+
+    async def run(self, deliver: Deliver) -> None:
+        """Keep the connection and hand over every message, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deliver_all(deliver))
+            tasks.create_task(self._stay_connected())
+
+    async def stop_receiving(self) -> None:
+        """End the subscription and wait until everything that was read is delivered."""
+        self._receiving = False
+        try:
+            async with asyncio.timeout(self._bounds.stop):
+                await self._unsubscribe()
+                await self._queue.join()
+        except TimeoutError:
+            log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
+
+    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
+        """Send plain text and return Signal's timestamp of it, in ms."""
+        params: dict[str, Any] = {"message": text}
+        if chat.is_group:
+            params["groupId"] = chat.value
+        else:
+            params["recipient"] = [chat.value]
+        if replaces is not None:
+            params["editTimestamp"] = replaces
+        with _counted():
+            return _timestamp(await self._ask("send", params, seconds=self._bounds.send))
+
+    async def group_admins(self, chat: ChatId) -> frozenset[str]:
+        """Return ACIs and numbers of a group's admins; empty for an unknown group."""
+        try:
+            groups = _read(_GROUPS, await self._ask("listGroups", {"groupId": chat.value}))
+        except SignalRejected:
+            return frozenset()
+        admins = [admin for group in groups if group.id == chat.value for admin in group.admins]
+        return frozenset(name for admin in admins for name in (admin.uuid, admin.number) if name)
+
+    async def account_status(self) -> AccountStatus:
+        """Ask over a connection of its own, which receives nothing: `run` need not be running."""
+        seconds = self._bounds.request
+        async with JsonRpcConnection.connect(self._address, _ignore, _ignore) as connection:
+            version = _read(_VERSION, await _call(connection, "version", {}, seconds=seconds))
+            found = await _call(connection, "listAccounts", {}, seconds=seconds)
+        numbers = {account.number for account in _read(_ACCOUNTS, found)}
+        return AccountStatus(
+            server=f"signal-cli {version.version}", registered=self._account.number in numbers
+        )
+
+    # Receiving
+
+    async def _deliver_all(self, deliver: Deliver) -> None:
+        while True:
+            message = await self._queue.get()
+            if self._connection is not None and self._queue.qsize() < QUEUE_LIMIT:
+                self._connection.resume_reading()
+            await deliver(message)
+            self._queue.task_done()
+
+    def _take_notification(self, method: object, params: object) -> None:
+        """Queue a message; past the limit, reading stops after what was read at once."""
+        if method != "receive":
+            return
+        frame = parse_frame(_unwrap(params), self._account)
+        if isinstance(frame, Ignored):
+            FRAMES.labels(frame.kind).inc()
+            return
+        FRAMES.labels(FrameKind.MESSAGE).inc()
+        self._queue.put_nowait(frame)
+        if self._connection is not None and self._queue.qsize() >= QUEUE_LIMIT:
+            self._connection.pause_reading()
+
+    async def _set_up(self) -> None:
+        """Learn who the bot is and subscribe, as far as either is still to be done."""
+        if self._account.aci is None:
+            await self._learn_aci()
+        if self._receiving and self._subscription is None:
+            await self._subscribe()
+
+    async def _learn_aci(self) -> None:
+        """Find the bot's own row among the identities; without it mentions go by number."""
+        number = self._account.number
+        try:
+            identities = _read(_IDENTITIES, await self._ask("listIdentities", {"number": number}))
+        except SignalError as error:
+            log.warning("signal.own_identity_unknown", error=type(error).__name__)
+            return
+        own = (identity.uuid for identity in identities if identity.number == number)
+        self._account = Account(number, next(own, None))
+
+    async def _subscribe(self) -> None:
+        """Ask for messages. A refusal (the account is not registered) is no lost connection."""
+        async with self._subscribing:
+            try:
+                self._subscription = _read(_NUMBER, await self._ask("subscribeReceive", {}))
+            except SignalRejected:
+                log.error("signal.subscription_refused")
+                return
+        SIGNAL_CONNECTED.set(1)
+        log.info("signal.connected")
+
+    async def _unsubscribe(self) -> None:
+        async with self._subscribing:
+            if self._subscription is None:
+                return
+            try:
+                await self._ask("unsubscribeReceive", {"subscription": self._subscription})
+            except SignalError as error:
+                log.warning("signal.unsubscribe_failed", error=type(error).__name__)
+            self._subscription = None
+
+    # The connection
+
+    async def _stay_connected(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._connect() as connection:
+                    await self._set_up()
+                    failures = 0
+                    await self._watch(connection)
+            except SignalError as error:
+                log.warning("signal.failed", error=type(error).__name__)
+            failures += 1
+            delay = self._bounds.backoff.seconds(failures)
+            log.info("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[JsonRpcConnection]:
+        async with JsonRpcConnection.connect(
+            self._address, self._take_notification, _count_garbage
+        ) as connection:
+            self._connection = connection
+            try:
+                yield connection
+            finally:
+                self._connection = None
+                self._subscription = None
+                SIGNAL_CONNECTED.set(0)
+                SIGNAL_RECONNECTS.inc()
+
+    async def _watch(self, connection: JsonRpcConnection) -> None:
+        """Return when the connection is lost, or the other side has fallen silent."""
+        missed = 0
+        while missed < MISSED_PROBES:
+            if await connection.lost_within(self._bounds.probe_every):
+                return
+            if await self._is_alive(connection):
+                missed = 0
+                await self._set_up()
+            else:
+                missed += 1
+        log.warning("signal.silent")
+
+    async def _is_alive(self, connection: JsonRpcConnection) -> bool:
+        """Whether the other side answers; while nothing is read, its silence proves nothing."""
+        try:
+            await _call(connection, "version", {}, seconds=self._bounds.probe_answer)
+        except SignalTimeout:
+            return connection.reading_paused
+        except SignalError:
+            return True
+        return True
+
+    async def _ask(
+        self, method: str, params: dict[str, Any], *, seconds: float | None = None
+    ) -> object:
+        """Make a request about the bot's account over the present connection."""
+        if self._connection is None:
+            raise SignalUnavailable("There is no connection to signal-cli.")
+        return await _call(
+            self._connection,
+            method,
+            {"account": self._account.number, **params},
+            seconds=self._bounds.request if seconds is None else seconds,
+        )
+
+
+# What signal-cli answers
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class _Recipient(_Answer):
+    type: str
+    retry_after_seconds: NonNegativeFloat | None = None
+
+
+class _SendResult(_Answer):
+    timestamp: int
+    results: list[_Recipient] = []
+
+
+class _FailureData(_Answer):
+    response: _SendResult
+
+
+class _Version(_Answer):
+    version: str
+
+
+class _Address(_Answer):
+    number: str | None = None
+    uuid: str | None = None
+
+
+class _Group(_Answer):
+    id: str
+    admins: list[_Address]
+
+
+T = TypeVar("T")
+
+_SENT: Final = TypeAdapter(_SendResult)
+_FAILURE: Final = TypeAdapter(_FailureData)
+_VERSION: Final = TypeAdapter(_Version)
+_ACCOUNTS: Final = TypeAdapter(list[_Address])
+_IDENTITIES: Final = TypeAdapter(list[_Address])
+_GROUPS: Final = TypeAdapter(list[_Group])
+_NUMBER: Final = TypeAdapter(int)
+
+_OUTCOMES: Final[dict[type[SignalError], str]] = {
+    SignalUnavailable: "unavailable",
+    SignalTimeout: "timeout",
+    SignalRateLimited: "rate_limited",
+    SignalRejected: "rejected",
+}
+
+
+async def _call(
+    connection: JsonRpcConnection, method: str, params: dict[str, Any], *, seconds: float
+) -> object:
+    """Make a request; its failure is a SignalError."""
+    try:
+        return await connection.call(method, params, seconds=seconds)
+    except JsonRpcError as failure:
+        raise _signal_error(failure.code, _results_of(failure.data)) from None
+
+
+def _read(answer: TypeAdapter[T], value: object) -> T:
+    """Parse an answer; one that cannot be read leaves open what was done."""
+    try:
+        return answer.validate_python(value)
+    except ValidationError:
+        raise SignalTimeout("signal-cli gave an answer that cannot be read.") from None
+
+
+def _timestamp(value: object) -> int:
+    """The timestamp of a send that reached somebody; a group may be empty."""
+    sent = _read(_SENT, value)
+    if sent.results and all(recipient.type != "SUCCESS" for recipient in sent.results):
+        raise _signal_error(USER_ERROR, sent.results)
+    return sent.timestamp
+
+
+def _results_of(data: object) -> list[_Recipient]:
+    """What became of each recipient, where an error tells."""
+    try:
+        return _FAILURE.validate_python(data).response.results
+    except ValidationError:
+        return []
+
+
+def _signal_error(code: int, results: list[_Recipient]) -> SignalError:
+    """Translate signal-cli's error codes and the fates of the recipients."""
+    fates = {recipient.type for recipient in results}
+    if code == RATE_LIMITED or "RATE_LIMIT_FAILURE" in fates:
+        waits = (recipient.retry_after_seconds or 0.0 for recipient in results)
+        return SignalRateLimited(
+            "Signal asks to wait before anything else is sent.",
+            retry_after_seconds=max(waits, default=0.0) or None,
+        )
+    if code in {IO_ERROR, INTERNAL_ERROR} or "NETWORK_FAILURE" in fates:
+        return SignalUnavailable(f"signal-cli could not reach Signal (error {code}).")
+    return SignalRejected(f"signal-cli refused the request (error {code}).")
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    """Count a send by its outcome."""
+    try:
+        yield
+    except SignalError as error:
+        SENDS.labels(_OUTCOMES[type(error)]).inc()
+        raise
+    SENDS.labels("sent").inc()
+
+
+def _unwrap(params: object) -> object:
+    """The frame; after `subscribeReceive` it comes inside `{"subscription", "result"}`."""
+    return params["result"] if isinstance(params, dict) and "result" in params else params
+
+
+def _count_garbage() -> None:
+    FRAMES.labels(FrameKind.BROKEN).inc()
+
+
+def _ignore(*_: object) -> None:
+    """Notifications and garbage on a connection that only asks."""
