@@ -1,0 +1,173 @@
+"""How an answer becomes messages that Signal shows well.
+
+Signal shows up to 2,000 bytes as text and makes a file of what is longer. So a long answer is
+split where a reader would pause: between paragraphs, else lines, else sentences, else words. A
+code block or a word that is longer than a message stays whole all the same.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from operator import attrgetter
+from typing import Final
+
+PART_LIMIT_BYTES: Final = 2_000
+"""What Signal shows as text in one message."""
+
+ANSWER_LIMIT_BYTES: Final = 60_000
+"""What a whole answer may have; official apps read up to 64 KiB of one message."""
+
+CUT_NOTICE: Final = "The answer was too long for Signal and ends here."
+
+_CODE_BLOCK: Final = re.compile(
+    r"^[ \t]*(`{3,})[^`\n]*$.*?(?:^[ \t]*\1`*(?=[ \t]*$)|\Z)", re.MULTILINE | re.DOTALL
+)
+_EAST_ASIAN: Final = r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff]"  # kana, ideographs
+_STOP: Final = r"[\u3002\uff01\uff1f]"  # their full stop, exclamation and question mark
+_CLOSE: Final = r"[\u300d\u300f\uff09]"  # their closing brackets
+_PAUSE: Final = re.compile(
+    r"(?P<space>\s+)"
+    rf"|(?P<sentence>(?:(?<={_STOP})|(?<={_STOP}{_CLOSE}))(?!{_STOP}|{_CLOSE}|\s|\Z))"
+    rf"|(?<={_EAST_ASIAN})(?={_EAST_ASIAN})"
+)
+_SENTENCE_END: Final = re.compile(
+    rf"(?:[.!?\u2026]|{_STOP})(?:[\"'\u201d\u2019\u00bb)\]*_]|{_CLOSE})*$"
+)
+_end: Final = attrgetter("end")
+_CLOSING_LENGTH: Final = 4
+_ZERO_WIDTH_JOINER: Final = "\u200d"
+_VIRAMA: Final = 9
+_GRAPHEME_BOUND: Final = 64
+_WORD_BOUND: Final = 200
+
+
+class _Rank(IntEnum):
+    WORD = 0
+    SENTENCE = 1
+    LINE = 2
+    PARAGRAPH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """A place to split: the first part ends at `end`, the next one starts at `resume`."""
+
+    end: int
+    resume: int
+    rank: _Rank
+
+
+def split(text: str) -> tuple[str, ...]:
+    """Return the messages that an answer is sent as, in order; none for an empty one.
+
+    Joined they are the text without the white space between them. A text of more than
+    `ANSWER_LIMIT_BYTES` is cut and says so at its end.
+    """
+    text = _shorten(text.encode(errors="replace").decode().strip())
+    pauses = list(_pauses(text))
+    parts: list[str] = []
+    start = 0
+    while (reach := _reach(text, start, PART_LIMIT_BYTES)) < len(text):
+        pause = _best(pauses, start, reach)
+        if pause is None:
+            break
+        parts.append(text[start : pause.end])
+        start = pause.resume
+    parts.append(text[start:])
+    return tuple(part for part in parts if part)
+
+
+def _shorten(text: str) -> str:
+    if len(text.encode()) <= ANSWER_LIMIT_BYTES:
+        return text
+    ending = f"\n\n{CUT_NOTICE}"
+    reach = _reach(text, 0, ANSWER_LIMIT_BYTES - len(ending))
+    kept = text[: _whole_graphemes(text, reach)]
+    before_last_word, *last_word = kept.rsplit(maxsplit=1)
+    if last_word and len(last_word[0]) <= _WORD_BOUND:
+        kept = before_last_word
+    return kept.rstrip() + ending
+
+
+def _reach(text: str, start: int, limit: int) -> int:
+    """Return the end of the longest piece from `start` on that has at most `limit` bytes."""
+    piece = text[start : start + limit].encode()[:limit]
+    return start + len(piece.decode(errors="ignore"))
+
+
+def _best(pauses: list[_Pause], start: int, reach: int) -> _Pause | None:
+    """Return the strongest pause within reach, of equals the last; else the first beyond it."""
+    first = bisect_right(pauses, start, key=_end)
+    beyond = bisect_right(pauses, reach, key=_end)
+    if first < beyond:
+        return max(pauses[first:beyond], key=lambda pause: (pause.rank, pause.end))
+    return pauses[beyond] if beyond < len(pauses) else None
+
+
+def _pauses(text: str) -> Iterator[_Pause]:
+    blocks = [match.span() for match in _CODE_BLOCK.finditer(text)]
+    for match in _PAUSE.finditer(text):
+        pause = _pause(match)
+        while blocks and blocks[0][1] <= pause.end:
+            del blocks[0]
+        inside_code = bool(blocks) and blocks[0][0] < pause.resume
+        if not inside_code and not _extends(text[pause.resume]):
+            yield pause
+
+
+def _pause(match: re.Match[str]) -> _Pause:
+    space = match["space"] or ""
+    newlines = space.count("\n")
+    # The indentation of the line after the pause belongs to that line.
+    resume = match.end() if not newlines else match.start() + space.rindex("\n") + 1
+    if newlines > 1:
+        rank = _Rank.PARAGRAPH
+    elif newlines:
+        rank = _Rank.LINE
+    elif match["sentence"] is not None or _ends_sentence(match.string, match.start()):
+        rank = _Rank.SENTENCE
+    else:
+        rank = _Rank.WORD
+    return _Pause(match.start(), resume, rank)
+
+
+def _ends_sentence(text: str, end: int) -> bool:
+    return _SENTENCE_END.search(text[max(0, end - _CLOSING_LENGTH) : end]) is not None
+
+
+def _whole_graphemes(text: str, end: int) -> int:
+    """Return a place at or a little before `end` that is not inside one visible character."""
+    for place in range(end, max(0, end - _GRAPHEME_BOUND), -1):
+        if not _inside_grapheme(text, place):
+            return place
+    return end
+
+
+def _inside_grapheme(text: str, place: int) -> bool:
+    """Whether the characters around a place belong together, by the rules of UAX 29."""
+    before, after = text[place - 1], text[place]
+    if _is_regional(before) and _is_regional(after):
+        flags_begin = place
+        while flags_begin and _is_regional(text[flags_begin - 1]):
+            flags_begin -= 1
+        return (place - flags_begin) % 2 == 1
+    joined = before == _ZERO_WIDTH_JOINER or unicodedata.combining(before) == _VIRAMA
+    return joined or _extends(after)
+
+
+def _extends(character: str) -> bool:
+    """Whether a character belongs to the one before it: marks, joiners, skin tones, jamo, tags."""
+    return (
+        character == _ZERO_WIDTH_JOINER
+        or unicodedata.category(character) in {"Mn", "Mc", "Me"}
+        or "\U0001f3fb" <= character <= "\U0001f3ff"
+        or "\u1160" <= character <= "\u11ff"
+        or "\U000e0020" <= character <= "\U000e007f"
+    )
+
+
+def _is_regional(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"

@@ -1,0 +1,183 @@
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.messaging.formatting import ANSWER_LIMIT_BYTES, CUT_NOTICE, PART_LIMIT_BYTES, split
+
+FUZZ: Final = settings(max_examples=300, derandomize=True, database=None, deadline=None)
+FAMILY: Final = "👩‍👩‍👧‍👦"
+FLAG: Final = "🇩🇪"
+UNITS: Final = (
+    "a", "é", "e\u0301", "語", "の", "א", "ش", "🎈", "👍🏽", FAMILY, FLAG, "❤\ufe0f",
+    "한", "\u1112\u1161\u11ab", "नि", "क्ष", "x.", "word", "。", "\uff01", "…", "```", "`",
+)  # fmt: skip
+SPACES: Final = (" ", "  ", "\n", "\n\n", "\r\n\r\n", "\t", ". ", "? ", "!\n", "\n  ")
+
+
+def size(text: str) -> int:
+    return len(text.encode())
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def assert_only_space_is_lost(text: str, parts: tuple[str, ...]) -> None:
+    place = 0
+    for part in parts:
+        found = text.index(part, place)
+        assert not text[place:found].strip()
+        place = found + len(part)
+    assert not text[place:].strip()
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n \t"])
+def test_nothing_is_sent_for_an_empty_answer(text: str) -> None:
+    assert split(text) == ()
+
+
+def test_a_short_answer_stays_as_it_is() -> None:
+    text = "Hello *you*!\n\n```\nx = 1\n```\n\n  indented"
+    assert split(text) == (text,)
+
+
+def test_what_just_fits_is_one_message() -> None:
+    text = "word " * 399 + "words"
+    assert size(text) == PART_LIMIT_BYTES
+    assert split(text) == (text,)
+    assert len(split(text + "s")) == 2
+
+
+def test_paragraphs_come_before_lines_sentences_and_words() -> None:
+    opening, middle = "One. Two.\nThree.", "word " * 300
+    assert split(f"{opening}\n\n{middle}{middle}")[0] == opening
+
+
+def test_lines_come_before_sentences_and_words() -> None:
+    lines = [f"- item {number}. It is a long one" for number in range(100)]
+    for part in split("\n".join(lines)):
+        assert set(part.split("\n")) <= set(lines)
+
+
+@pytest.mark.parametrize("stop", [". ", "! ", "? ", "… ", '." ', ".) ", "。", "\uff1f」", "\uff01"])
+def test_sentences_come_before_words(stop: str) -> None:
+    sentence = "this is one of very many sentences" + stop
+    parts = split(sentence * 100)
+    assert len(parts) > 1
+    assert all(part.endswith(stop.strip()) for part in parts)
+
+
+def test_a_number_is_no_end_of_a_sentence() -> None:
+    assert not any(part.endswith("3.") for part in split("it is 3.14159 or so " * 200))
+
+
+def test_the_indentation_after_a_split_is_kept() -> None:
+    parts = split("intro\n" * 300 + "\n\n    indented\n" + "    more\n" * 100)
+    assert parts[1].startswith("    indented")
+
+
+@pytest.mark.parametrize("fence", ["```", "````", "  ```"])
+def test_a_code_block_is_never_split(fence: str) -> None:
+    code = f"{fence}python\n" + "print('hello')\n\n" * 80 + fence
+    text = "Some words. " * 120 + f"\n{code}\n" + "More words. " * 120
+    assert any(code.strip() in part for part in split(text))
+
+
+def test_a_code_block_stays_whole_even_when_no_message_can_hold_it() -> None:
+    code = "```\n" + "x = 1\n\n" * 1000 + "```"
+    assert split(f"Look.\n\n{code}\n\nThat is it.") == ("Look.", code, "That is it.")
+
+
+def test_a_fence_inside_a_longer_fence_does_not_end_it() -> None:
+    code = "````\n" + "```\ncode\n```\n\n" * 150 + "````"
+    assert split(f"Look.\n\n{code}") == ("Look.", code)
+
+
+def test_an_unclosed_code_block_reaches_to_the_end() -> None:
+    code = "```\n" + "x = 1\n\n" * 500 + "x = 2"
+    assert split(f"Look.\n\n{code}") == ("Look.", code)
+
+
+def test_an_endless_word_stays_whole() -> None:
+    word = "x" * 5_000
+    assert split(f"before {word} after") == ("before", word, "after")
+
+
+def test_text_without_spaces_breaks_between_ideographs() -> None:
+    text = "語" * 2_000
+    parts = split(text)
+    assert "".join(parts) == text
+    assert all(size(part) <= PART_LIMIT_BYTES for part in parts)
+
+
+def test_a_mark_stays_with_its_letter_even_after_a_space() -> None:
+    text = "a \u0301" * 2_000
+    assert split(text) == (text,)
+
+
+def test_halves_of_a_surrogate_pair_are_replaced() -> None:
+    assert split("broken \ud83d text") == ("broken ? text",)
+
+
+@pytest.mark.parametrize("unit", ["word ", "x", "語", FLAG, FAMILY, "e\u0301", "क्ष", "👍🏽"])
+def test_an_enormous_answer_is_cut_and_says_so(unit: str) -> None:
+    parts = split(unit * 100_000)
+    assert parts[-1].endswith(CUT_NOTICE)
+    text = "".join("".join(parts).removesuffix(CUT_NOTICE).split())
+    assert ANSWER_LIMIT_BYTES - 300 < sum(map(size, parts)) <= ANSWER_LIMIT_BYTES
+    assert text == unit.strip() * (len(text) // len(unit.strip()))
+
+
+def test_an_answer_at_the_limit_is_not_cut() -> None:
+    text = "word " * (ANSWER_LIMIT_BYTES // 5)
+    assert words(" ".join(split(text))) == words(text)
+
+
+TEXTS = st.lists(st.sampled_from(UNITS + SPACES) | st.text(max_size=4), max_size=60).flatmap(
+    lambda units: st.integers(1, 60).map(lambda times: "".join(units) * times)
+)
+
+
+@FUZZ
+@given(TEXTS)
+def test_whatever_the_text_only_white_space_is_lost(text: str) -> None:
+    parts = split(text)
+    assert all(part.strip() for part in parts)
+    if size(text) <= ANSWER_LIMIT_BYTES:
+        assert_only_space_is_lost(text, parts)
+
+
+@FUZZ
+@given(TEXTS.filter(lambda text: "```" not in text))
+def test_only_what_cannot_be_split_is_longer_than_a_message(text: str) -> None:
+    for part in split(text):
+        assert size(part) <= PART_LIMIT_BYTES or not has_splittable_space(part)
+
+
+def has_splittable_space(part: str) -> bool:
+    plain = part.replace("\u0301", "").replace("\ufe0f", "")
+    return plain.isascii() and bool(part.split()[1:])
+
+
+PLAIN_WORDS = st.lists(st.sampled_from(("a", "é", "3.14", "don't", FAMILY * 3, FLAG * 2, "שלום")))
+
+
+@FUZZ
+@given(PLAIN_WORDS, st.integers(1, 200), st.sampled_from(SPACES))
+def test_words_and_emoji_are_never_split(units: list[str], times: int, space: str) -> None:
+    text = space.join(units * times)[:15_000]
+    assert words("\n".join(split(text))) == words(text)
+
+
+@FUZZ
+@given(
+    st.lists(
+        st.sampled_from(("text. ", "\n\n", "\n", "```\ncode\n\ncode\n```\n", "    ```\na\n```\n"))
+    )
+)
+def test_every_fence_of_a_part_is_closed_in_it(units: list[str]) -> None:
+    text = "\n".join(unit * 9 for unit in units)
+    if size(text) <= ANSWER_LIMIT_BYTES:
+        assert all(part.count("```") % 2 == 0 for part in split(text))
