@@ -15,7 +15,8 @@ class Tool:
     Attributes:
         name: what the model calls it, `[a-z_]+`.
         description: what it does, for the model.
-        arguments: the validated arguments' model; its JSON Schema is what the model is shown.
+        arguments: parses and validates what the model sends.
+        parameters: the JSON Schema of the arguments that the model is shown.
         run: does the work; raises ToolError for an expected failure.
         side_effects: it changes something outside; then it is never run a second time by itself.
     """
@@ -23,15 +24,9 @@ class Tool:
     name: str
     description: str
     arguments: type[BaseModel]
+    parameters: Mapping[str, object]
     run: Callable[[Any], Awaitable[str]]
     side_effects: bool = False
-
-    @property
-    def parameters(self) -> Mapping[str, object]:
-        """The JSON Schema of the arguments, without what a model has no use for."""
-        schema = self.arguments.model_json_schema()
-        schema.pop("title", None)
-        return schema
 
 
 class Outcome(StrEnum):

@@ -1,7 +1,9 @@
 """What a tool may raise on purpose.
 
 ToolError             an expected failure: its text is a sentence that the model reads
-└── InvalidArguments  the arguments do not fit; the text says what to send instead
+├── UnknownTool       there is no tool of that name; the text names those there are
+├── InvalidArguments  the arguments do not fit; the text says what to send instead
+└── ToolTimeout       the tool was stopped because it took too long
 
 Anything else that leaves a tool is a bug: logged, and told to the model without details.
 """
@@ -11,5 +13,13 @@ class ToolError(Exception):
     """An expected failure, said in a sentence that the model can act on."""
 
 
+class UnknownTool(ToolError):
+    """There is no tool of that name."""
+
+
 class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema."""
+
+
+class ToolTimeout(ToolError):
+    """The tool was stopped because it took too long."""

@@ -1,0 +1,58 @@
+"""One calculation from text to text. Runs inside the sandbox."""
+
+import ast
+from typing import Final
+
+from asteval import Interpreter
+
+from tools.calculator.display import written
+from tools.calculator.functions import CONSTANTS, FUNCTIONS
+from tools.calculator.notation import to_python
+from tools.calculator.syntax import parse
+from tools.errors import ToolError
+
+_TOO_DEEP: Final = "The calculation is nested too deep."
+
+
+def calculate(text: str) -> str:
+    """Return the value of an expression, written for people.
+
+    Raises:
+        ToolError: it cannot be read, has no real result, or is too large.
+    """
+    try:
+        return written(_value(parse(to_python(text))))
+    except RecursionError:
+        raise ToolError(_TOO_DEEP) from None
+
+
+def _value(tree: ast.Expression) -> int | float:
+    interpreter = Interpreter(symtable={**CONSTANTS, **FUNCTIONS}, minimal=True, use_numpy=False)
+    try:
+        value: int | float = interpreter.run(tree.body, expr="")
+    except (ToolError, ArithmeticError) as error:
+        raise ToolError(_sentence(_first(error))) from None
+    return value
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return where it began: asteval raises an error anew on its way up, without its text."""
+    first = error
+    cause = error.__context__
+    while cause is not None:
+        if type(cause) is type(error):
+            first = cause
+        cause = cause.__context__
+    return first
+
+
+def _sentence(error: BaseException) -> str:
+    match error:
+        case ToolError():
+            return str(error)
+        case ZeroDivisionError():
+            return "Division by zero has no result."
+        case OverflowError():
+            return "The result is too large."
+        case _:
+            return "The calculation has no result."

@@ -1,0 +1,88 @@
+"""What may be evaluated: an allow-list of syntax, held against the parsed expression."""
+
+import ast
+import math
+from typing import Final
+
+from tools.calculator.functions import CONSTANTS, FUNCTIONS
+from tools.errors import ToolError
+
+_ALLOWED: Final = (
+    ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Call, ast.BinOp, ast.UnaryOp,
+    ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub,
+)  # fmt: skip
+_MAX_NAME_CHARACTERS: Final = 30
+_INCOMPLETE: Final = "This is no complete calculation: check its operators and parentheses."
+
+
+def parse(source: str) -> ast.Expression:
+    """Parse an expression and hold it to the allow-list.
+
+    Powers become calls of the bounded `pow`, and `200 + 10%` becomes `200 * (1 + 10%)`.
+
+    Raises:
+        ToolError: it is incomplete, or holds something else than arithmetic.
+    """
+    try:
+        tree = ast.parse(source, mode="eval")
+    except (SyntaxError, ValueError, RecursionError):
+        raise ToolError(_INCOMPLETE) from None
+    for node in ast.walk(tree):
+        _check(node)
+    _check_names(tree)
+    return ast.fix_missing_locations(ast.Expression(_Meaning().visit(tree.body)))
+
+
+def _check(node: ast.AST) -> None:
+    if not isinstance(node, _ALLOWED):
+        raise ToolError("Only arithmetic with numbers and functions can be calculated.")
+    if isinstance(node, ast.Constant):
+        if type(node.value) not in {int, float}:
+            raise ToolError("Only numbers can be calculated with.")
+        if isinstance(node.value, float) and math.isinf(node.value):
+            raise ToolError("A number is too large.")
+    if isinstance(node, ast.Call) and (not isinstance(node.func, ast.Name) or node.keywords):
+        raise ToolError("Only functions can be called, with plain numbers.")
+
+
+def _check_names(tree: ast.Expression) -> None:
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            _check_name(node.id[:_MAX_NAME_CHARACTERS], is_called=id(node) in called)
+
+
+def _check_name(name: str, *, is_called: bool) -> None:
+    known = FUNCTIONS if is_called else CONSTANTS
+    if name in known:
+        return
+    if name in FUNCTIONS:
+        raise ToolError(f"{name} is a function: put its numbers in parentheses.")
+    if name in CONSTANTS:
+        raise ToolError(f"{name} is a constant: write * after it.")
+    raise ToolError(f"There is no {name!r} here. There are: {', '.join(known)}.")
+
+
+class _Meaning(ast.NodeTransformer):
+    """Gives operators the meaning that they have on a calculator."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Bound powers; read a percentage that is added as one of what it is added to."""
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Pow):
+            return _call("pow", node.left, node.right)
+        added = isinstance(node.op, ast.Add | ast.Sub)
+        if added and _is_percentage(node.right) and not _is_percentage(node.left):
+            factor = ast.BinOp(ast.Constant(1), node.op, node.right)
+            return ast.BinOp(node.left, ast.Mult(), factor)
+        return node
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _is_percentage(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "percent"
+    )

@@ -1,0 +1,116 @@
+"""Tools from functions: typed, documented arguments become a model and a small JSON Schema."""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from tools.base import Tool
+
+_ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
+_EMPTY: Final = inspect.Parameter.empty
+
+
+def tool_from(function: Callable[..., Awaitable[str]], *, side_effects: bool = False) -> Tool:
+    """Make a tool of an async function.
+
+    The function's name is the tool's name, the first paragraph of its docstring the description,
+    the docstring's `Args:` describe the arguments, unless an argument's own `Field` does.
+
+    Args:
+        function: async, with a type and a description for every argument.
+        side_effects: it changes something outside, so it is never run twice by itself.
+
+    Raises:
+        TypeError: the function is not async, or a type or a description is missing.
+    """
+    name = function.__name__
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{name} is not async")
+    description, argument_texts = _documentation(function)
+    arguments = _arguments_model(function, argument_texts)
+
+    async def run(values: BaseModel) -> str:
+        return await function(**dict(values))
+
+    return Tool(
+        name=name,
+        description=description,
+        arguments=arguments,
+        parameters=_parameters(arguments),
+        run=run,
+        side_effects=side_effects,
+    )
+
+
+def _arguments_model(
+    function: Callable[..., object], descriptions: Mapping[str, str]
+) -> type[BaseModel]:
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name not in hints:
+            raise TypeError(f"{function.__name__}: {parameter.name} has no type")
+        default = ... if parameter.default is _EMPTY else parameter.default
+        described = Field(default, description=descriptions.get(parameter.name))
+        fields[parameter.name] = (hints[parameter.name], described)
+    model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+    for name, field in model.model_fields.items():
+        if not field.description:
+            raise TypeError(f"{function.__name__}: {name} has no description")
+    return model
+
+
+def _documentation(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph of a docstring and the texts of its `Args:` section."""
+    docstring = inspect.getdoc(function)
+    if not docstring:
+        raise TypeError(f"{function.__name__} has no docstring")
+    description = " ".join(docstring.partition("\n\n")[0].split())
+    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", docstring, re.MULTILINE)
+    arguments: dict[str, str] = {}
+    name = ""
+    for line in inspect.cleandoc("\n" + section[1]).splitlines() if section else ():
+        if started := _ARGUMENT.fullmatch(line):
+            name = started[1]
+            arguments[name] = started[2]
+        elif name and line:
+            arguments[name] += " " + line.strip()
+    return description, arguments
+
+
+def _parameters(model: type[BaseModel]) -> Mapping[str, object]:
+    """Return a model's JSON Schema as models like it: no titles, no references, no null."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    plain = _plain(schema, definitions, ())
+    plain.setdefault("properties", {})
+    return plain
+
+
+def _plain(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return one schema without what a model has no use for, references put in place."""
+    schema = {key: value for key, value in schema.items() if key != "title"}
+    if reference := schema.pop("$ref", None):
+        name = reference.rpartition("/")[2]
+        if name in inside:
+            raise TypeError(f"{name} contains itself: that cannot be shown to a model")
+        schema = {**_plain(definitions[name], definitions, (*inside, name)), **schema}
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        del schema["anyOf"]
+        schema = {**_plain(choices[0], definitions, inside), **schema}
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    for key, value in schema.items():
+        if key == "properties":
+            schema[key] = {k: _plain(v, definitions, inside) for k, v in value.items()}
+        elif key in {"items", "additionalProperties"} and isinstance(value, dict):
+            schema[key] = _plain(value, definitions, inside)
+        elif key in {"anyOf", "oneOf", "allOf", "prefixItems"}:
+            schema[key] = [_plain(choice, definitions, inside) for choice in value]
+    return schema
