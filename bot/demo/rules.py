@@ -1,0 +1,218 @@
+"""What the demo's offline assistant says: a few rules, and no AI.
+
+`reply` is a pure function from a conversation to words or a tool call. It tries the rules in
+their order; each answers what it knows and leaves the rest to the next.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bot.demo.arithmetic import find_expression
+from bot.llm.messages import Message, Role, ToolCall
+
+CALCULATE: Final = "calculate"
+HOW_TO_CONNECT: Final = (
+    "To talk to a real model, start it with LLM__BASE_URL (any OpenAI-compatible endpoint) and, "
+    "where that needs one, LLM__API_KEY."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Answer with a text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Ask for a tool first."""
+
+    tool: str
+    arguments: Mapping[str, str]
+
+
+Reply = Words | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What the rules look at.
+
+    Attributes:
+        text: the last thing that a person said, without the bot's prefix.
+        written_at: its date and time, as that prefix tells them; empty when it does not.
+        earlier: what people said before, the latest first.
+        system: the system prompt.
+        tools: names of the offered tools.
+    """
+
+    text: str
+    written_at: str
+    earlier: tuple[str, ...]
+    system: str
+    tools: frozenset[str]
+
+
+def reply(messages: Sequence[Message], tools: frozenset[str]) -> Reply:
+    """Return what the assistant says next, given the names of the tools it is offered."""
+    if messages and messages[-1].role is Role.TOOL:
+        return _tell_results(messages)
+    conversation = _read(messages, tools)
+    for rule in RULES:
+        found = rule(conversation)
+        if found is not None:
+            return found
+    return _admit(conversation)
+
+
+_PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d UTC)\] (?:[^\n:]{1,64}: )?")
+
+
+def _read(messages: Sequence[Message], tools: frozenset[str]) -> Conversation:
+    said = [message.content or "" for message in messages if message.role is Role.USER] or [""]
+    prefix = _PREFIX.match(said[-1])
+    text, *earlier = [_PREFIX.sub("", one, count=1).strip() for one in reversed(said)]
+    return Conversation(
+        text=text,
+        written_at=prefix[1] if prefix else "",
+        earlier=tuple(earlier),
+        system="\n".join(one.content or "" for one in messages if one.role is Role.SYSTEM),
+        tools=tools,
+    )
+
+
+def _calculate(conversation: Conversation) -> Reply | None:
+    expression = find_expression(conversation.text)
+    if expression is None:
+        return None
+    if CALCULATE not in conversation.tools:
+        return Words("That is a sum, but I am not offered the calculate tool, and cannot count.")
+    return Call(CALCULATE, {"expression": expression})
+
+
+_NAME_ASKED = re.compile(r"\bmy name\b.*\?|\bwho am i\b|\bremember me\b", re.IGNORECASE)
+_NAME_TOLD = re.compile(r"\b(?:my name is|my name's|call me) +([^\s,.!?]{1,40})", re.IGNORECASE)
+
+
+def _tell_name(conversation: Conversation) -> Reply | None:
+    if not _NAME_ASKED.search(conversation.text):
+        return None
+    told = next(filter(None, map(_NAME_TOLD.search, conversation.earlier)), None)
+    if told is None:
+        return Words("You have not told me your name in this conversation.")
+    return Words(f"Your name is {told[1]}. You told me earlier in this conversation.")
+
+
+def _learn_name(conversation: Conversation) -> Reply | None:
+    told = _NAME_TOLD.search(conversation.text)
+    return told and Words(f"Nice to meet you, {told[1]}. Ask me later what your name is.")
+
+
+_TIME_ASKED = re.compile(
+    r"\b(?:what|which) (?:time|day|date)\b|\bwhat(?:'s| is) the (?:time|date|day)\b", re.IGNORECASE
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|[A-Z][a-z]+ \d{1,2}, \d{4}|\d{1,2} [A-Z][a-z]+ \d{4}")
+
+
+def _tell_time(conversation: Conversation) -> Reply | None:
+    if not _TIME_ASKED.search(conversation.text):
+        return None
+    if conversation.written_at:
+        return Words(f"Your message was written at {conversation.written_at}.")
+    date = _DATE.search(conversation.system)
+    return Words(f"The date is {date[0]}." if date else "Nobody has told me the date.")
+
+
+_WHO = re.compile(
+    r"\b(?:who|what) are you\b|\bare you (?:an? )?(?:ai|bot|human|robot|real)\b|\byour name\b|"
+    r"\b(?:what|which) model\b",
+    re.IGNORECASE,
+)
+
+
+def _introduce(conversation: Conversation) -> Reply | None:
+    return _WHO.search(conversation.text) and Words(
+        "I am this bot's offline demo: a handful of rules, no AI. The bot around me is the real "
+        f"one. {HOW_TO_CONNECT}"
+    )
+
+
+_HELP = re.compile(r"^help\b|\bhelp me\b|\bwhat can you do\b|\bhow does this work\b", re.IGNORECASE)
+
+
+def _help(conversation: Conversation) -> Reply | None:
+    return _HELP.search(conversation.text) and Words(
+        f"I am an offline demo, no AI. {_abilities(conversation)} The bot's own commands: !help."
+    )
+
+
+_GREETING = re.compile(
+    r"(?:hello|hi|hey|good (?:morning|afternoon|evening))\b[^?]{0,30}", re.IGNORECASE
+)
+
+
+def _greet(conversation: Conversation) -> Reply | None:
+    return _GREETING.fullmatch(conversation.text) and Words(
+        f"Hello! I am this bot's offline demo, no AI. {_abilities(conversation)}"
+    )
+
+
+_THANKS = re.compile(r"\b(?:thanks|thank you|thx|cheers)\b", re.IGNORECASE)
+
+
+def _welcome(conversation: Conversation) -> Reply | None:
+    return _THANKS.search(conversation.text) and Words("You are welcome.")
+
+
+RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
+    _calculate,
+    _tell_name,
+    _learn_name,
+    _tell_time,
+    _introduce,
+    _help,
+    _greet,
+    _welcome,
+)
+
+
+def _admit(conversation: Conversation) -> Words:
+    return Words(
+        "I cannot answer that: I am an offline demo, no AI. "
+        f"{_abilities(conversation)}\n\n{HOW_TO_CONNECT}"
+    )
+
+
+def _abilities(conversation: Conversation) -> str:
+    others = "remember your name (My name is Ada) and tell when you wrote (What time is it?)."
+    if CALCULATE in conversation.tools:
+        return f"I can use the calculate tool (What is 127*43?), {others}"
+    return f"I can {others}"
+
+
+def _tell_results(messages: Sequence[Message]) -> Words:
+    """Say the results that the conversation ends with."""
+    results = {one.tool_call_id: one.content or "" for one in messages if one.role is Role.TOOL}
+    calls = next((one.tool_calls for one in reversed(messages) if one.tool_calls), ())
+    return Words("\n".join(_tell_result(call, results.get(call.id, "")) for call in calls))
+
+
+def _tell_result(call: ToolCall, result: str) -> str:
+    subject = _subject(call)
+    if re.match(r"[-+]?[\d.]", result) and not result.endswith("."):
+        return f"{subject} = {result}."
+    return f"I could not work out {subject}. The {call.name} tool says: {result}"
+
+
+def _subject(call: ToolCall) -> str:
+    """Return the expression that was to be calculated, or the arguments as they are."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return call.arguments
+    expression = arguments.get("expression") if isinstance(arguments, dict) else None
+    return expression if isinstance(expression, str) else call.arguments
