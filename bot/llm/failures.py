@@ -97,9 +97,9 @@ def refusal_from_http(status: int, body: bytes) -> Refusal:
 
 def error_inside_answer(said: object) -> LlmError:
     """Return the error that came where a piece of an answer was expected."""
-    status = said.get("code") if isinstance(said, dict) else None
-    known = isinstance(status, int) and 400 <= status < 600
-    return _refusal(status if known else NO_STATUS, said, json.dumps(said)).as_error()
+    code = said.get("code") if isinstance(said, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else NO_STATUS
+    return _refusal(status, said, json.dumps(said)).as_error()
 
 
 def _refusal(status: int, said: object, prose: str) -> Refusal:
