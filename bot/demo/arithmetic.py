@@ -14,8 +14,8 @@ _SIGN: Final = r"[-+*/^%!\N{MULTIPLICATION SIGN}\N{DIVISION SIGN}\N{MINUS SIGN}]
 _RUN: Final = re.compile(
     rf"""(?:(?:
           \d | (?<=\d)e[-+]?(?=\d) | \.(?=\d)      # numbers, digit by digit
-        | %\s*of\b | {_SIGN} | [√(),]              # operators
-        | \b[a-z]+\d*(?=\() | \b(?:pi|π|tau|e)\b   # functions and constants
+        | %\s*of\b | {_SIGN} | [√(),π]             # operators
+        | \b[a-z]+\d*(?=\() | \b(?:pi|tau|e)\b     # functions and constants
         )\s*)+""",
     re.IGNORECASE | re.VERBOSE,
 )
