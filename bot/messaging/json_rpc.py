@@ -171,7 +171,7 @@ class JsonRpcConnection(asyncio.Protocol):
         """Let requests out again."""
         self._writable.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's name
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's name
         """Fail the requests in flight: perhaps done, perhaps not."""
         self._lost.set()
         self._writable.set()

@@ -14,11 +14,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
-from pydantic.alias_generators import to_camel
 
 from bot.errors import (
     SignalError,
@@ -30,22 +28,22 @@ from bot.errors import (
 from bot.messaging.backoff import Backoff
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage
-from bot.messaging.json_rpc import (
-    INTERNAL_ERROR,
-    JsonRpcConnection,
-    JsonRpcError,
-    parse_address,
-)
+from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.signal_answers import (
+    ADDRESSES,
+    GROUPS,
+    SUBSCRIPTION,
+    VERSION,
+    read,
+    signal_error,
+    timestamp_of,
+)
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 
 QUEUE_LIMIT: Final = 500
 MISSED_PROBES: Final = 2
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
-
-USER_ERROR: Final = -1
-IO_ERROR: Final = -3
-RATE_LIMITED: Final = -5
 
 log = structlog.get_logger()
 
@@ -122,12 +120,12 @@ class SignalDaemon:
         if replaces is not None:
             params["editTimestamp"] = replaces
         with _counted():
-            return _timestamp(await self._ask("send", params, seconds=self._bounds.send))
+            return timestamp_of(await self._ask("send", params, seconds=self._bounds.send))
 
     async def group_admins(self, chat: ChatId) -> frozenset[str]:
         """Return ACIs and numbers of a group's admins; empty for an unknown group."""
         try:
-            groups = _read(_GROUPS, await self._ask("listGroups", {"groupId": chat.value}))
+            groups = read(GROUPS, await self._ask("listGroups", {"groupId": chat.value}))
         except SignalRejected:
             return frozenset()
         admins = [admin for group in groups if group.id == chat.value for admin in group.admins]
@@ -137,9 +135,9 @@ class SignalDaemon:
         """Ask over a connection of its own, which receives nothing: `run` need not be running."""
         seconds = self._bounds.request
         async with JsonRpcConnection.connect(self._address, _ignore, _ignore) as connection:
-            version = _read(_VERSION, await _call(connection, "version", {}, seconds=seconds))
+            version = read(VERSION, await _call(connection, "version", {}, seconds=seconds))
             found = await _call(connection, "listAccounts", {}, seconds=seconds)
-        numbers = {account.number for account in _read(_ACCOUNTS, found)}
+        numbers = {account.number for account in read(ADDRESSES, found)}
         return AccountStatus(
             server=f"signal-cli {version.version}", registered=self._account.number in numbers
         )
@@ -178,7 +176,7 @@ class SignalDaemon:
         """Find the bot's own row among the identities; without it mentions go by number."""
         number = self._account.number
         try:
-            identities = _read(_IDENTITIES, await self._ask("listIdentities", {"number": number}))
+            identities = read(ADDRESSES, await self._ask("listIdentities", {"number": number}))
         except SignalError as error:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
@@ -189,7 +187,7 @@ class SignalDaemon:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""
         async with self._subscribing:
             try:
-                self._subscription = _read(_NUMBER, await self._ask("subscribeReceive", {}))
+                self._subscription = read(SUBSCRIPTION, await self._ask("subscribeReceive", {}))
             except SignalRejected:
                 log.error("signal.subscription_refused")
                 return
@@ -216,6 +214,7 @@ class SignalDaemon:
                     await self._set_up()
                     failures = 0
                     await self._watch(connection)
+                SIGNAL_RECONNECTS.inc()
             except SignalError as error:
                 log.warning("signal.failed", error=type(error).__name__)
             failures += 1
@@ -235,7 +234,6 @@ class SignalDaemon:
                 self._connection = None
                 self._subscription = None
                 SIGNAL_CONNECTED.set(0)
-                SIGNAL_RECONNECTS.inc()
 
     async def _watch(self, connection: JsonRpcConnection) -> None:
         """Return when the connection is lost, or the other side has fallen silent."""
@@ -253,11 +251,11 @@ class SignalDaemon:
     async def _is_alive(self, connection: JsonRpcConnection) -> bool:
         """Whether the other side answers; while nothing is read, its silence proves nothing."""
         try:
-            await _call(connection, "version", {}, seconds=self._bounds.probe_answer)
-        except SignalTimeout:
-            return connection.reading_paused
-        except SignalError:
+            await connection.call("version", {}, seconds=self._bounds.probe_answer)
+        except JsonRpcError:
             return True
+        except SignalError:
+            return connection.reading_paused
         return True
 
     async def _ask(
@@ -274,51 +272,6 @@ class SignalDaemon:
         )
 
 
-# What signal-cli answers
-
-
-class _Answer(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel)
-
-
-class _Recipient(_Answer):
-    type: str
-    retry_after_seconds: NonNegativeFloat | None = None
-
-
-class _SendResult(_Answer):
-    timestamp: int
-    results: list[_Recipient] = []
-
-
-class _FailureData(_Answer):
-    response: _SendResult
-
-
-class _Version(_Answer):
-    version: str
-
-
-class _Address(_Answer):
-    number: str | None = None
-    uuid: str | None = None
-
-
-class _Group(_Answer):
-    id: str
-    admins: list[_Address]
-
-
-T = TypeVar("T")
-
-_SENT: Final = TypeAdapter(_SendResult)
-_FAILURE: Final = TypeAdapter(_FailureData)
-_VERSION: Final = TypeAdapter(_Version)
-_ACCOUNTS: Final = TypeAdapter(list[_Address])
-_IDENTITIES: Final = TypeAdapter(list[_Address])
-_GROUPS: Final = TypeAdapter(list[_Group])
-_NUMBER: Final = TypeAdapter(int)
-
 _OUTCOMES: Final[dict[type[SignalError], str]] = {
     SignalUnavailable: "unavailable",
     SignalTimeout: "timeout",
@@ -334,45 +287,7 @@ async def _call(
     try:
         return await connection.call(method, params, seconds=seconds)
     except JsonRpcError as failure:
-        raise _signal_error(failure.code, _results_of(failure.data)) from None
-
-
-def _read(answer: TypeAdapter[T], value: object) -> T:
-    """Parse an answer; one that cannot be read leaves open what was done."""
-    try:
-        return answer.validate_python(value)
-    except ValidationError:
-        raise SignalTimeout("signal-cli gave an answer that cannot be read.") from None
-
-
-def _timestamp(value: object) -> int:
-    """The timestamp of a send that reached somebody; a group may be empty."""
-    sent = _read(_SENT, value)
-    if sent.results and all(recipient.type != "SUCCESS" for recipient in sent.results):
-        raise _signal_error(USER_ERROR, sent.results)
-    return sent.timestamp
-
-
-def _results_of(data: object) -> list[_Recipient]:
-    """What became of each recipient, where an error tells."""
-    try:
-        return _FAILURE.validate_python(data).response.results
-    except ValidationError:
-        return []
-
-
-def _signal_error(code: int, results: list[_Recipient]) -> SignalError:
-    """Translate signal-cli's error codes and the fates of the recipients."""
-    fates = {recipient.type for recipient in results}
-    if code == RATE_LIMITED or "RATE_LIMIT_FAILURE" in fates:
-        waits = (recipient.retry_after_seconds or 0.0 for recipient in results)
-        return SignalRateLimited(
-            "Signal asks to wait before anything else is sent.",
-            retry_after_seconds=max(waits, default=0.0) or None,
-        )
-    if code in {IO_ERROR, INTERNAL_ERROR} or "NETWORK_FAILURE" in fates:
-        return SignalUnavailable(f"signal-cli could not reach Signal (error {code}).")
-    return SignalRejected(f"signal-cli refused the request (error {code}).")
+        raise signal_error(failure.code, failure.data) from None
 
 
 @contextmanager

@@ -1,0 +1,86 @@
+"""Frames as signal-cli delivers them, for what the people of the demo write."""
+
+from typing import Final
+
+from bot.demo.json_rpc_server import Json
+from bot.messaging.events import Account, Person
+
+MENTION: Final = "\ufffc"
+
+
+def text_frame(
+    account: Account,
+    author: Person,
+    timestamp: int,
+    text: str,
+    *,
+    group: Json | None = None,
+    mention: bool = False,
+    quote: Json | None = None,
+) -> Json:
+    """Return the frame of a text message.
+
+    Args:
+        account: the bot that receives it.
+        author: who wrote it.
+        timestamp: of the message, in ms.
+        text: what was written.
+        group: the `groupInfo` where it was written; None for a private chat.
+        mention: the text begins with a mention of the bot.
+        quote: the message that it replies to.
+    """
+    data: Json = {
+        "timestamp": timestamp,
+        "message": f"{MENTION} {text}" if mention else text,
+        "expiresInSeconds": 0,
+        "isExpirationUpdate": False,
+        "viewOnce": False,
+    }
+    if mention:
+        data["mentions"] = [_mention_of(account)]
+    if quote is not None:
+        data["quote"] = quote
+    if group is not None:
+        data["groupInfo"] = group
+    return {"envelope": _envelope(author, timestamp, data), "account": account.number}
+
+
+def quote_of(account: Account, timestamp: int, text: str) -> Json:
+    """Return the quote of a message that the bot sent."""
+    return {
+        "id": timestamp,
+        "author": account.number,
+        "authorNumber": account.number,
+        "authorUuid": account.aci,
+        "text": text,
+        "attachments": [],
+    }
+
+
+def group_info(group_id: str, name: str) -> Json:
+    """Return what a group message says about its group."""
+    return {"groupId": group_id, "groupName": name, "revision": 1, "type": "DELIVER"}
+
+
+def _envelope(author: Person, timestamp: int, data: Json) -> Json:
+    return {
+        "source": author.number or author.aci,
+        "sourceNumber": author.number,
+        "sourceUuid": author.aci,
+        "sourceName": author.name,
+        "sourceDevice": 1,
+        "timestamp": timestamp,
+        "serverReceivedTimestamp": timestamp,
+        "serverDeliveredTimestamp": timestamp,
+        "dataMessage": data,
+    }
+
+
+def _mention_of(account: Account) -> Json:
+    return {
+        "name": account.number,
+        "number": account.number,
+        "uuid": account.aci,
+        "start": 0,
+        "length": 1,
+    }
