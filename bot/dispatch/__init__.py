@@ -1,1 +1,1 @@
-"""From a received message to its one answer: access, intake, mailboxes, router, outbox, recovery."""
+"""From a received message to its one answer."""

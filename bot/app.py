@@ -1,0 +1,341 @@
+"""The one composition root: settings in, a running bot out.
+
+Start: store, tools, model, mailboxes, unfinished work, then Signal. Stop, in this order, each
+step bounded: no more messages are taken; what was read is stored; turns may finish within the
+grace time; what is left is interrupted (the store knows where to go on); everything is closed.
+A second signal forces.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bot import __version__
+from bot.chat.handler import ChatHandler
+from bot.chat.prompt import BYTES_PER_TOKEN, Prompt
+from bot.commands import catalog as command_catalog
+from bot.commands.clear import Clear
+from bot.commands.models import Models
+from bot.commands.status import Status
+from bot.commands.stop import Stop
+from bot.commands.tools import Tools
+from bot.commands.verify import Verify
+from bot.config import Settings, SignalSettings
+from bot.dispatch import recovery
+from bot.dispatch.access import Access
+from bot.dispatch.intake import Intake
+from bot.dispatch.mailboxes import Mailboxes
+from bot.dispatch.outbox import Outbox
+from bot.dispatch.router import Router
+from bot.dispatch.turns import Turns
+from bot.llm.client import Endpoint, LlmClient, http_client
+from bot.llm.errors import LlmError
+from bot.llm.messages import ToolSpec
+from bot.messaging.messenger import Messenger
+from bot.observability import metrics
+from bot.observability.health import Check, Health, health_server
+from conversation_store.errors import StoreError
+from conversation_store.store import ConversationStore, open_store
+from tools.catalog import ToolSettings, open_tools
+from tools.executor import RESULT_LIMIT_BYTES, ToolExecutor
+from tools.registry import Registry
+
+log = structlog.get_logger()
+
+GRACE_SECONDS: Final = 10.0
+"""How long turns and sends in progress may take to finish after the first signal."""
+
+STOP_RECEIVING_SECONDS: Final = 5.0
+PURGE_EVERY_SECONDS: Final = 3_600.0
+MODEL_HEALTH_SECONDS: Final = 60.0
+"""How long what is known about the model's endpoint counts before it is asked again."""
+
+THREAD_SWITCH_SECONDS: Final = 0.0005
+"""The database's threads hand rows to the event loop; Python's default of 5 ms between two
+threads would be added to a turn at every hand-over while the loop is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is running, wired."""
+
+    messenger: Messenger
+    intake: Intake
+    mailboxes: Mailboxes
+    urgent: Mailboxes
+    resume: Callable[[], Awaitable[None]]
+    store: ConversationStore
+
+
+async def run_until_signalled(settings: Settings) -> None:
+    """Be the daemon until SIGTERM or SIGINT; raises what `run` raises."""
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    with _signals() as told_to_stop:
+        await run(settings, told_to_stop=told_to_stop)
+
+
+async def run(
+    settings: Settings,
+    *,
+    told_to_stop: asyncio.Event,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Be the bot until told to stop.
+
+    Args:
+        settings: everything there is to know.
+        told_to_stop: begins the shutdown.
+        ready: called once the bot takes messages.
+
+    Raises:
+        BotError: a part cannot start.
+        StoreError: the store cannot be opened, or failed while running.
+        OSError: the health address cannot be listened on.
+    """
+    async with _wired(settings) as parts:
+        await parts.resume()
+        async with asyncio.TaskGroup() as tasks:
+            receiving = tasks.create_task(parts.messenger.run(parts.intake.deliver))
+            storing = tasks.create_task(parts.intake.run())
+            purging = tasks.create_task(_purge_regularly(parts.store))
+            log.info("app.started", version=__version__)
+            ready()
+            await told_to_stop.wait()
+            log.info("app.stopping")
+            await _wind_down(parts)
+            for task in (receiving, storing, purging):
+                task.cancel()
+    log.info("app.stopped")
+
+
+async def _wind_down(parts: _Parts) -> None:
+    """Take nothing more, store what was read, let turns finish, interrupt the rest."""
+    try:
+        async with asyncio.timeout(STOP_RECEIVING_SECONDS):
+            await parts.messenger.stop_receiving()
+            await parts.intake.drain()
+    except TimeoutError:
+        log.warning("app.still_receiving")
+    try:
+        async with asyncio.timeout(GRACE_SECONDS):
+            await parts.mailboxes.drain()
+            await parts.urgent.drain()
+    except TimeoutError:
+        log.warning("app.turns_interrupted")
+    parts.mailboxes.cancel()
+    parts.urgent.cancel()
+
+
+@contextmanager
+def _signals() -> Iterator[asyncio.Event]:
+    """Turn the first SIGTERM or SIGINT into an event; the second ends the process as it is."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def stop() -> None:
+        if told.is_set():
+            log.warning("app.forced")
+            # Safe at any moment: the store is written as if every moment were the last.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield told
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
+    """Build every part from the settings, lowest first, and close them in reverse."""
+    async with AsyncExitStack() as open_parts:
+        store = await open_parts.enter_async_context(
+            open_store(
+                settings.store.path,
+                key=settings.store.key.get_secret_value() if settings.store.key else None,
+                retention_days=settings.store.retention_days,
+            )
+        )
+        registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
+        endpoint = llm_endpoint(settings)
+        http = await open_parts.enter_async_context(http_client(endpoint))
+        model = LlmClient(http, endpoint)
+        messenger = make_messenger(settings.signal)
+        if settings.health.listen:
+            await open_parts.enter_async_context(
+                health_server(
+                    listen=settings.health.listen,
+                    checks=_health_checks(messenger, store, model),
+                    metrics=metrics.exposition,
+                )
+            )
+        tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
+        yield _wire(
+            settings,
+            store=store,
+            registry=registry,
+            model=model,
+            messenger=messenger,
+            tasks=tasks,
+        )
+
+
+def _wire(
+    settings: Settings,
+    *,
+    store: ConversationStore,
+    registry: Registry,
+    model: LlmClient,
+    messenger: Messenger,
+    tasks: asyncio.TaskGroup,
+) -> _Parts:
+    access = Access(
+        policy=settings.access.policy,
+        allowed=settings.access.allowed,
+        admins=settings.access.admins,
+        groups=settings.access.groups,
+        messages_per_minute=settings.access.messages_per_minute,
+    )
+    mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks)
+    turns = Turns(mailboxes, store)
+    outbox = Outbox(messenger, store)
+    in_tee = settings.attestation.dstack_socket.is_socket()
+    conversation = ChatHandler(
+        model=model,
+        model_name=settings.llm.model,
+        prompt=_prompt(settings, registry, in_tee=in_tee),
+        registry=registry,
+        executor=ToolExecutor(
+            registry,
+            timeout_seconds=settings.tools.timeout_seconds,
+            result_limit_bytes=_result_limit(settings.llm.context_tokens),
+        ),
+        store=store,
+        progress=messenger,
+        max_tool_calls=settings.tools.max_tool_calls,
+    )
+    commands = command_catalog.build(
+        (
+            Clear(store, messenger, access),
+            Models(model, settings.llm.model),
+            Tools(tuple(registry)),
+            Status(
+                version=__version__,
+                model=settings.llm.model,
+                tool_names=tuple(tool.name for tool in registry),
+                workload=turns,
+            ),
+            Stop(turns),
+            Verify(in_tee=in_tee),
+        )
+    )
+    router = Router(
+        commands=commands, conversation=conversation, turns=turns, outbox=outbox, store=store
+    )
+    intake = Intake(access=access, store=store, mailboxes=mailboxes, urgent=urgent, router=router)
+
+    async def resume() -> None:
+        await recovery.resume(
+            store=store, mailboxes=mailboxes, urgent=urgent, outbox=outbox, router=router
+        )
+
+    return _Parts(messenger, intake, mailboxes, urgent, resume, store)
+
+
+def llm_endpoint(settings: Settings) -> Endpoint:
+    """Return the model's endpoint as the client takes it."""
+    return Endpoint(
+        base_url=settings.llm.base_url,
+        model=settings.llm.model,
+        api_key=settings.llm.api_key.get_secret_value() if settings.llm.api_key else None,
+        timeout_seconds=settings.llm.timeout_seconds,
+        max_concurrency=settings.llm.max_concurrency,
+    )
+
+
+def tool_settings(settings: Settings) -> ToolSettings:
+    """Return which tools are wanted; none where the model could not call them anyway."""
+    offered = settings.tools.enabled and settings.tools.max_tool_calls > 0
+    return ToolSettings(calculator_enabled=offered and settings.tools.calculator.enabled)
+
+
+def make_messenger(settings: SignalSettings) -> Messenger:
+    """Return the transport that `SIGNAL__URL` names."""
+    if settings.url.startswith(("http://", "https://")):
+        # Imported here: signalbot costs 0.7 s and 25 MB that the daemon transport does not need.
+        from bot.messaging.signal_rest import SignalRest  # noqa: PLC0415
+
+        return SignalRest(settings.url, settings.phone_number)
+    from bot.messaging.signal_daemon import SignalDaemon  # noqa: PLC0415
+
+    return SignalDaemon(settings.url, settings.phone_number)
+
+
+def _prompt(settings: Settings, registry: Registry, *, in_tee: bool) -> Prompt:
+    specs = tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in registry)
+    return Prompt(
+        context_tokens=settings.llm.context_tokens,
+        tools=specs,
+        system_prompt=settings.bot.system_prompt,
+        in_tee=in_tee,
+    )
+
+
+def _result_limit(context_tokens: int) -> int:
+    """A tool's result takes an eighth of the context at the most."""
+    return min(RESULT_LIMIT_BYTES, context_tokens * BYTES_PER_TOKEN // 8)
+
+
+def _health_checks(
+    messenger: Messenger, store: ConversationStore, model: LlmClient
+) -> dict[str, Check]:
+    async def signal_health() -> Health:
+        if messenger.connected:
+            return Health(ok=True, detail="Connected.")
+        return Health(ok=False, detail="Not connected; trying again.")
+
+    async def store_health() -> Health:
+        try:
+            await store.ping()
+        except StoreError as error:
+            return Health(ok=False, detail=str(error))
+        return Health(ok=True, detail="Reads and writes.")
+
+    known = Health(ok=False, detail="Not asked yet.")
+    asked_at = -MODEL_HEALTH_SECONDS
+
+    async def model_health() -> Health:
+        nonlocal known, asked_at
+        if known.ok and time.monotonic() - asked_at < MODEL_HEALTH_SECONDS:
+            return known
+        asked_at = time.monotonic()
+        try:
+            await model.models()
+        except LlmError as error:
+            known = Health(
+                ok=False, detail=f"The endpoint does not answer: {type(error).__name__}."
+            )
+        else:
+            known = Health(ok=True, detail="The endpoint answers.")
+        return known
+
+    return {"signal": signal_health, "llm": model_health, "store": store_health}
+
+
+async def _purge_regularly(store: ConversationStore) -> None:
+    while True:
+        deleted = await store.purge()
+        if deleted:
+            log.info("store.purged", deleted=deleted)
+        await asyncio.sleep(PURGE_EVERY_SECONDS)

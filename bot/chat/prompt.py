@@ -1,0 +1,135 @@
+"""What the model is shown: a stable prefix, then whole turns within the budget.
+
+System text first (with the date, not the minute), then history, then the running turn. Every
+user message carries its own UTC time and, in groups, its author, and nothing earlier is ever
+rewritten, so an endpoint that caches prefixes can.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from bot.llm.messages import Message, Role, ToolCall, ToolSpec
+from conversation_store.models import ReceivedMessage, StoredMessage, StoredToolCall
+
+BYTES_PER_TOKEN: Final = 3
+"""A careful estimate: English needs about 4 bytes for a token, other scripts and JSON fewer."""
+
+ANSWER_SHARE: Final = 0.25
+"""Part of the context that is left for the answer."""
+
+MAX_AUTHOR_LENGTH: Final = 40
+
+WITHOUT_TEE: Final = (
+    "You are an AI assistant that people reach on Signal.\n"
+    "\n"
+    "## Privacy\n"
+    "- You do not run in a trusted execution environment. Asked about privacy, say so: whoever"
+    " operates this bot could read what is written here.\n"
+    '- People can ask "!verify" what can be proven.'
+)
+WITH_TEE: Final = (
+    "You are an AI assistant that people reach on Signal. You run in a trusted execution"
+    " environment (Intel TDX), which protects what people tell you.\n"
+    "\n"
+    "## Privacy\n"
+    "- Conversations are processed inside hardware-protected memory.\n"
+    '- Do not promise more than that: people can ask "!verify" what is proven and what is not.'
+)
+GUIDELINES: Final = (
+    "## Guidelines\n"
+    "- Be concise: this is a chat on a phone, not an essay.\n"
+    "- Every message of a person starts with the time it was sent, in brackets. Do not write such"
+    " a time yourself.\n"
+    "- If a tool fails, say what happened and help as well as you can without it.\n"
+    "- Never make up what a tool did not tell you."
+)
+TOOL_GUIDELINES: Final = (
+    "- Use tools for what they know better than you; do not guess what you can look up or compute."
+)
+CUT: Final = "\n[The message was longer than can be read; the rest is cut off.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Builds what is sent to the model.
+
+    Attributes:
+        context_tokens: budget for everything: system text, tools, history, turn and answer.
+        tools: what the model may call, in their fixed order.
+        system_prompt: replaces the built-in text; tools and date are still added.
+        in_tee: whether the built-in text may speak of a trusted execution environment.
+    """
+
+    context_tokens: int
+    tools: tuple[ToolSpec, ...] = ()
+    system_prompt: str | None = None
+    in_tee: bool = False
+
+    def system(self, now: datetime) -> Message:
+        """Return the system message of a day."""
+        parts = [self.system_prompt or (WITH_TEE if self.in_tee else WITHOUT_TEE)]
+        parts.append(f"Today is {now.astimezone(UTC):%A, %d %B %Y} (UTC).")
+        if self.tools:
+            listed = (f"- {tool.name}: {_first_sentence(tool)}" for tool in self.tools)
+            parts.append("\n".join(("## Tools", *listed)))
+        if self.system_prompt is None:
+            parts.append(GUIDELINES + ("\n" + TOOL_GUIDELINES if self.tools else ""))
+        return Message(Role.SYSTEM, "\n\n".join(parts))
+
+    def user_content(self, message: ReceivedMessage) -> str:
+        """Return a person's message as the model sees it, cut if it fills the context alone."""
+        sent = datetime.fromtimestamp(message.received_at / 1000, UTC)
+        author = f"{_author(message)}: " if message.chat.startswith("group:") else ""
+        content = f"[{sent:%Y-%m-%d %H:%M} UTC] {author}{message.text}"
+        budget = self._input_bytes() // 2
+        encoded = content.encode()
+        if len(encoded) <= budget:
+            return content
+        return encoded[:budget].decode(errors="ignore") + CUT
+
+    def history_bytes(self, now: datetime, turn: Sequence[StoredMessage]) -> int:
+        """Return how many bytes of history fit beside a running turn."""
+        fixed = len((self.system(now).content or "").encode()) + sum(
+            len(json.dumps(tool.parameters)) + len(tool.description) for tool in self.tools
+        )
+        running = sum(len((message.content or "").encode()) for message in turn)
+        return max(0, self._input_bytes() - fixed - running)
+
+    def build(
+        self,
+        now: datetime,
+        history: Sequence[Sequence[StoredMessage]],
+        turn: Sequence[StoredMessage],
+    ) -> list[Message]:
+        """Return system text, history and the running turn, in this order."""
+        earlier = (as_message(stored) for past in history for stored in past)
+        return [self.system(now), *earlier, *(as_message(stored) for stored in turn)]
+
+    def _input_bytes(self) -> int:
+        return int(self.context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
+
+
+def as_message(stored: StoredMessage) -> Message:
+    """Return a stored message as the model is shown it."""
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in stored.tool_calls)
+    return Message(Role(stored.role), stored.content, calls, stored.tool_call_id)
+
+
+def as_stored(message: Message) -> StoredMessage:
+    """Return a model's message as it is stored."""
+    calls = tuple(StoredToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
+    return StoredMessage(message.role, message.content, calls, message.tool_call_id)
+
+
+def _author(message: ReceivedMessage) -> str:
+    """A name on one line that cannot be taken for the frame around it."""
+    name = re.sub(r"[\s\[\]:]+", " ", message.author_name or "").strip()
+    return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
+
+
+def _first_sentence(tool: ToolSpec) -> str:
+    return tool.description.split(". ")[0].rstrip(".") + "."

@@ -1,0 +1,38 @@
+"""What a chat command is."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bot.messaging.events import ChatId, Person
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """Who asks, where, and what follows the command's word."""
+
+    chat: ChatId
+    author: Person
+    argument: str
+
+
+class Command(Protocol):
+    """One command; one file each, listed in `bot.commands.catalog`."""
+
+    @property
+    def name(self) -> str:
+        """The word, without the exclamation mark."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """What it does, for `!help`."""
+        ...
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it must not wait behind the chat's running turn."""
+        ...
+
+    async def run(self, context: CommandContext) -> str:
+        """Do it and return the answer."""
+        ...

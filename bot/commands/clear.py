@@ -1,0 +1,59 @@
+"""`!clear`: the bot forgets this conversation."""
+
+from typing import Final, Protocol
+
+from bot.commands.base import CommandContext
+from bot.errors import SignalError
+from bot.messaging.events import ChatId, Person
+
+ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
+CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
+
+
+class Forgetful(Protocol):
+    """What forgets. Implemented by `ConversationStore`."""
+
+    async def clear(self, chat: str) -> int:
+        """Forget a chat and return how many turns that were."""
+        ...
+
+
+class GroupDirectory(Protocol):
+    """Who administers a group. Implemented by every Messenger."""
+
+    async def group_admins(self, chat: ChatId) -> frozenset[str]:
+        """Return ACIs and numbers of the group's admins."""
+        ...
+
+
+class AdminList(Protocol):
+    """Who administers the bot. Implemented by `bot.dispatch.access.Access`."""
+
+    def is_admin(self, person: Person) -> bool:
+        """Whether this person administers the bot."""
+        ...
+
+
+class Clear:
+    """Forgets the conversation, if the one who asks may decide that."""
+
+    name = "clear"
+    summary = "forget this conversation"
+    urgent = False
+
+    def __init__(self, store: Forgetful, groups: GroupDirectory, admins: AdminList) -> None:
+        self._store = store
+        self._groups = groups
+        self._admins = admins
+
+    async def run(self, context: CommandContext) -> str:
+        """Forget, and say so."""
+        if context.chat.is_group and not self._admins.is_admin(context.author):
+            try:
+                group_admins = await self._groups.group_admins(context.chat)
+            except SignalError:
+                return CANNOT_TELL
+            if not group_admins & {context.author.aci, context.author.number}:
+                return ONLY_ADMINS
+        forgotten = await self._store.clear(str(context.chat))
+        return "Forgotten. We start afresh." if forgotten else "There was nothing to forget."

@@ -1,0 +1,59 @@
+"""`!status`: is the bot well, and what answers here."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from bot.commands.base import CommandContext
+
+
+class Workload(Protocol):
+    """What is in progress. Implemented by `bot.dispatch.turns.Turns`."""
+
+    @property
+    def running(self) -> int:
+        """How many turns are in progress."""
+        ...
+
+
+class Status:
+    """Says version, model, uptime and load; nothing about anybody."""
+
+    name = "status"
+    summary = "whether I am well, and which model answers"
+    urgent = False
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        model: str,
+        tool_names: tuple[str, ...],
+        workload: Workload,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._version = version
+        self._model = model
+        self._tool_names = tool_names
+        self._workload = workload
+        self._clock = clock
+        self._started_at = clock()
+
+    async def run(self, context: CommandContext) -> str:
+        """Return a few lines."""
+        return "\n".join(
+            (
+                f"signal-tee-bot {self._version}, up for {self._uptime()}",
+                f"Model: {self._model}",
+                f"Tools: {', '.join(self._tool_names) or 'none'}",
+                f"Answering right now: {self._workload.running}",
+            )
+        )
+
+    def _uptime(self) -> str:
+        minutes, seconds = divmod(int(self._clock() - self._started_at), 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        units = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
+        shown = [f"{amount} {unit}" for amount, unit in units if amount]
+        return " ".join(shown[:2]) or "0 s"

@@ -1,0 +1,33 @@
+"""`!stop`: ends what the bot is doing in this chat. Goes through the urgent lane."""
+
+from typing import Protocol
+
+from bot.commands.base import CommandContext
+
+
+class Stopper(Protocol):
+    """What ends a turn. Implemented by `bot.dispatch.turns.Turns`."""
+
+    async def stop(self, chat: str) -> int:
+        """Stop a chat's turn, drop what waits, and return how many messages that were."""
+        ...
+
+
+class Stop:
+    """Stops the running answer and drops the messages that wait behind it."""
+
+    name = "stop"
+    summary = "stop what I am doing here"
+    urgent = True
+
+    def __init__(self, stopper: Stopper) -> None:
+        self._stopper = stopper
+
+    async def run(self, context: CommandContext) -> str:
+        """Stop, and say what that was."""
+        stopped = await self._stopper.stop(str(context.chat))
+        if stopped == 0:
+            return "There is nothing to stop."
+        if stopped == 1:
+            return "Stopped."
+        return f"Stopped. {stopped - 1} more of your messages will not be answered."

@@ -1,0 +1,27 @@
+"""`!tools`: what the model may use."""
+
+from collections.abc import Sequence
+
+from bot.commands.base import CommandContext
+from tools.base import Tool
+
+
+class Tools:
+    """Lists the tools."""
+
+    name = "tools"
+    summary = "what I can use to answer"
+    urgent = False
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools = tuple(tools)
+
+    async def run(self, context: CommandContext) -> str:
+        """Return one line for each tool."""
+        if not self._tools:
+            return "I have no tools here: I answer from what I know."
+        return "\n".join(f"• {tool.name}: {_first_sentence(tool)}" for tool in self._tools)
+
+
+def _first_sentence(tool: Tool) -> str:
+    return tool.description.split(". ")[0].rstrip(".") + "."

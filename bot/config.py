@@ -1,0 +1,280 @@
+"""The settings tree: environment, `.env`, secret files, in that order; read once.
+
+Every section is frozen and refuses unknown names. Errors name the setting as it is written in
+the environment and what is expected, never a value.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NestedSecretsSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings.exceptions import SettingsError as UnparsableSettings
+
+from bot.errors import SettingsError
+
+DELIMITER: Final = "__"
+EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
+CONTAINER_SECRETS: Final = Path("/run/secrets")
+
+
+def _signal_url(value: str) -> str:
+    url = urlsplit(value)
+    fits = {
+        "unix": bool(url.path) and not url.netloc,
+        "tcp": bool(url.hostname and url.port) and not url.path,
+        "http": bool(url.hostname),
+        "https": bool(url.hostname),
+    }
+    if not fits.get(url.scheme, False):
+        raise ValueError("must be unix:/path/to/socket, tcp://host:port or http://host:port")
+    return value.rstrip("/")
+
+
+def _http_url(value: str) -> str:
+    url = urlsplit(value)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError("must be an http:// or https:// address")
+    return value.rstrip("/")
+
+
+def _phone_number(value: str) -> str:
+    if not re.fullmatch(r"\+[1-9]\d{6,14}", value):
+        raise ValueError("must be a number in international form, such as +4915112345678")
+    return value
+
+
+def _listen_address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if value and (not host or not port.isdigit() or int(port) > 65535):
+        raise ValueError("must be host:port, such as 127.0.0.1:8081, or empty")
+    return value
+
+
+def _split_list(value: object) -> object:
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+def _person(value: str) -> str:
+    if re.fullmatch(r"\+[1-9]\d{6,14}", value):
+        return value
+    if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
+        return value.lower()
+    raise ValueError("must be numbers (+4915112345678) or ACI uuids, separated by commas")
+
+
+People = Annotated[
+    frozenset[Annotated[str, AfterValidator(_person)]], NoDecode, BeforeValidator(_split_list)
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class SignalSettings(_Section):
+    """Where the Signal side is and which account is the bot's."""
+
+    url: Annotated[str, AfterValidator(_signal_url)] = "http://127.0.0.1:8080"
+    phone_number: Annotated[str, AfterValidator(_phone_number)]
+
+
+class LlmSettings(_Section):
+    """The model's endpoint."""
+
+    base_url: Annotated[str, AfterValidator(_http_url)] = "https://cloud-api.near.ai/v1"
+    api_key: SecretStr | None = None
+    model: str = "openai/gpt-oss-120b"
+    timeout_seconds: float = Field(120, gt=0, description="without a byte from the endpoint")
+    max_concurrency: int = Field(32, ge=1, le=10_000)
+    context_tokens: int = Field(32_000, ge=1_000)
+
+
+class BotSettings(_Section):
+    """How the bot presents itself."""
+
+    system_prompt: str | None = None
+
+
+class StoreSettings(_Section):
+    """Where conversations are kept, and for how long."""
+
+    path: Path = Path("data/conversations.db")
+    key: SecretStr | None = None
+    retention_days: int = Field(30, ge=0, le=36_500)
+
+
+class CalculatorSettings(_Section):
+    """The tool `calculate`."""
+
+    enabled: bool = True
+
+
+class ToolsSettings(_Section):
+    """What the model may call."""
+
+    enabled: bool = True
+    max_tool_calls: int = Field(5, ge=0, le=100)
+    timeout_seconds: float = Field(10, gt=0, le=600)
+    calculator: CalculatorSettings = CalculatorSettings()
+
+
+class AccessSettings(_Section):
+    """Who may talk to the bot."""
+
+    policy: Literal["open", "allowlist"] = "allowlist"
+    allowed: People = frozenset()
+    admins: People = frozenset()
+    groups: Literal["mention", "always", "off"] = "mention"
+    messages_per_minute: int = Field(20, ge=1)
+
+
+class AttestationSettings(_Section):
+    """The trusted execution environment."""
+
+    dstack_socket: Path = Path("/var/run/dstack.sock")
+
+
+class HealthSettings(_Section):
+    """Where health and metrics are served."""
+
+    listen: Annotated[str, AfterValidator(_listen_address)] = "127.0.0.1:8081"
+
+
+class LogSettings(_Section):
+    """What is logged and how it looks."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class Settings(BaseSettings):
+    """All settings. Made by `load_settings`."""
+
+    model_config = SettingsConfigDict(
+        env_nested_delimiter=DELIMITER,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    signal: SignalSettings
+    llm: LlmSettings = LlmSettings()
+    bot: BotSettings = BotSettings()
+    store: StoreSettings = StoreSettings()
+    tools: ToolsSettings = ToolsSettings()
+    access: AccessSettings = AccessSettings()
+    attestation: AttestationSettings = AttestationSettings()
+    health: HealthSettings = HealthSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources, the first that knows a setting wins."""
+        secrets = NestedSecretsSettingsSource(
+            file_secret_settings,
+            secrets_dir=list(_secret_folders()),
+            secrets_nested_delimiter=DELIMITER,
+        )
+        for source in (env_settings, dotenv_settings, secrets):
+            if isinstance(source, EnvSettingsSource):
+                source.env_vars = _meant_for_us(source.env_vars)
+        return init_settings, env_settings, dotenv_settings, secrets
+
+
+def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -> Settings:
+    """Read all settings.
+
+    Args:
+        overrides: values by section that win over every source.
+
+    Raises:
+        SettingsError: one line for each setting that is wrong, unknown or missing.
+    """
+    try:
+        return Settings(**dict(overrides or {}))  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise SettingsError(*(_explain(problem) for problem in error.errors())) from None
+    except UnparsableSettings as error:
+        raise SettingsError(f"a setting is not understood: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"a settings file cannot be read: {type(error).__name__}") from None
+
+
+def setting_names() -> frozenset[str]:
+    """Return every setting's name as it is written in the environment."""
+    return frozenset(_names(Settings, ()))
+
+
+def _meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Drop what is empty, and names such as LOG or BOT that somebody else may have set."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if DELIMITER in name and (value or name in EMPTY_MEANS_OFF)
+    }
+
+
+def _secret_folders() -> Iterator[Path]:
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    for folder in (Path(credentials) if credentials else None, CONTAINER_SECRETS):
+        if folder is not None and folder.is_dir():
+            yield folder
+
+
+def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _names(field.annotation, (*path, name))
+        else:
+            yield DELIMITER.join((*path, name)).upper()
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """Say one problem in one line, without the value."""
+    path = [str(part) for part in problem["loc"] if isinstance(part, str)]
+    known = setting_names()
+    prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    if problem["type"] == "missing":
+        return f"{'SIGNAL__PHONE_NUMBER' if name == 'SIGNAL' else name}: is required"
+    return f"{name}: {_expectation(problem)}"
+
+
+def _expectation(problem: Mapping[str, Any]) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return message.replace("Input should be", "must be")

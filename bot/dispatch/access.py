@@ -1,0 +1,103 @@
+"""Who may talk to the bot, and how much.
+
+`admits` looks at the envelope alone, so that nothing of a stranger is ever stored. `spend`
+counts what was accepted.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+from bot.messaging.events import IncomingMessage, Person
+
+WINDOW_SECONDS: Final = 60.0
+
+MAX_WINDOWS: Final = 10_000
+"""People counted at once; above it, windows that are over are forgotten."""
+
+
+class Allowance(Enum):
+    """What a person's rate leaves for this message."""
+
+    WITHIN = "within"
+    FIRST_OVER = "first_over"
+    OVER = "over"
+
+
+@dataclass(slots=True)
+class _Window:
+    """One person's current minute."""
+
+    ends_at: float
+    count: int = 0
+
+
+class Access:
+    """Decides who is answered.
+
+    Args:
+        policy: `open`, or `allowlist`: only those in `allowed` and `admins`.
+        allowed: numbers or ACIs.
+        admins: numbers or ACIs.
+        groups: `mention`: only messages that address the bot; `always`; `off`.
+        messages_per_minute: for each person.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Literal["open", "allowlist"],
+        allowed: frozenset[str],
+        admins: frozenset[str],
+        groups: Literal["mention", "always", "off"],
+        messages_per_minute: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy = policy
+        self._allowed = allowed | admins
+        self._admins = admins
+        self._groups = groups
+        self._messages_per_minute = messages_per_minute
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+
+    def admits(self, message: IncomingMessage) -> bool:
+        """Whether this message is to be accepted at all."""
+        if self._policy == "allowlist" and not _is_one_of(message.author, self._allowed):
+            return False
+        if not message.chat.is_group:
+            return True
+        if self._groups == "mention":
+            return message.addresses_bot
+        return self._groups == "always"
+
+    def is_admin(self, person: Person) -> bool:
+        """Whether this person administers the bot."""
+        return _is_one_of(person, self._admins)
+
+    def spend(self, person: str) -> Allowance:
+        """Count one message of a person (by ACI) and say what the rate allows."""
+        now = self._clock()
+        window = self._windows.get(person)
+        if window is None or window.ends_at <= now:
+            self._forget_ended(now)
+            window = self._windows[person] = _Window(now + WINDOW_SECONDS)
+        window.count += 1
+        if window.count <= self._messages_per_minute:
+            return Allowance.WITHIN
+        if window.count == self._messages_per_minute + 1:
+            return Allowance.FIRST_OVER
+        return Allowance.OVER
+
+    def _forget_ended(self, now: float) -> None:
+        if len(self._windows) >= MAX_WINDOWS:
+            self._windows = {
+                person: window for person, window in self._windows.items() if window.ends_at > now
+            }
+
+
+def _is_one_of(person: Person, people: frozenset[str]) -> bool:
+    return person.aci in people or (person.number is not None and person.number in people)

@@ -1,0 +1,128 @@
+"""The door: what comes in is stored before anything else looks at it, then gets its lane.
+
+Who may talk is decided on the envelope alone, before the store: nothing of a stranger is kept.
+"""
+
+import asyncio
+import time
+from functools import partial
+from typing import Final
+
+import structlog
+
+from bot.dispatch.access import Access, Allowance
+from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.router import Router
+from bot.messaging.events import IncomingMessage
+from bot.observability import metrics
+from conversation_store.models import AcceptedMessage, ReceivedMessage
+from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
+
+QUEUE_SIZE: Final = 1_000
+"""Messages read from Signal and not yet stored; above it the transport has to wait."""
+
+MAX_BATCH: Final = 256
+"""Messages stored in one commit."""
+
+TOO_FAST: Final = "You are writing faster than I can answer. Please wait a minute."
+TOO_MANY_WAITING: Final = (
+    "I am still busy with your earlier messages, so I did not take this one."
+    " Please send it again later, or send !stop to drop what waits."
+)
+
+
+class Intake:
+    """Takes messages from a transport, stores them and hands them to their lane.
+
+    Args:
+        access: who may talk, and how much.
+        store: where messages are kept.
+        mailboxes: the ordinary lane.
+        urgent: the lane of what may not wait behind the turn that it concerns.
+        router: does the work.
+    """
+
+    def __init__(
+        self,
+        *,
+        access: Access,
+        store: ConversationStore,
+        mailboxes: Mailboxes,
+        urgent: Mailboxes,
+        router: Router,
+    ) -> None:
+        self._access = access
+        self._store = store
+        self._mailboxes = mailboxes
+        self._urgent = urgent
+        self._router = router
+        self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue(QUEUE_SIZE)
+
+    async def deliver(self, message: IncomingMessage) -> None:
+        """Take one message; waits while too many are not yet stored."""
+        if not self._access.admits(message):
+            metrics.INTAKE.labels("not_admitted").inc()
+            return
+        await self._queue.put(message)
+
+    async def run(self) -> None:
+        """Store what was delivered, in batches, until cancelled."""
+        while True:
+            batch = [await self._queue.get()]
+            while len(batch) < MAX_BATCH and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            accepted = await self._store.accept([_received(message) for message in batch])
+            for message in accepted:
+                if message is None:
+                    metrics.INTAKE.labels("duplicate").inc()
+                else:
+                    await self._choose_lane(message)
+                self._queue.task_done()
+
+    async def drain(self) -> None:
+        """Wait until everything delivered is stored and has its lane."""
+        await self._queue.join()
+
+    async def _choose_lane(self, accepted: AcceptedMessage) -> None:
+        message = accepted.message
+        allowance = self._access.spend(message.author)
+        if self._router.is_urgent(message):
+            await self._enqueue(self._urgent, accepted)
+        elif allowance is Allowance.OVER:
+            metrics.INTAKE.labels("rate_limited").inc()
+            await self._store.answer(accepted, (), outcome="rate_limited")
+        elif allowance is Allowance.FIRST_OVER:
+            metrics.INTAKE.labels("rate_limited").inc()
+            await self._refuse(accepted, TOO_FAST, "rate_limited")
+        elif self._mailboxes.is_full(message.chat):
+            metrics.INTAKE.labels("mailbox_full").inc()
+            log.warning("intake.mailbox_full")
+            await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
+        else:
+            metrics.INTAKE.labels("accepted").inc()
+            await self._enqueue(self._mailboxes, accepted)
+
+    async def _enqueue(self, lane: Mailboxes, accepted: AcceptedMessage) -> None:
+        job = Job(partial(self._router.handle, accepted), accepted.id)
+        await lane.put(accepted.message.chat, job)
+
+    async def _refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
+        # Not behind the chat's other messages: the person should know now.
+        refuse = partial(self._router.refuse, accepted, words, outcome)
+        await self._urgent.put(accepted.message.chat, Job(refuse))
+
+
+def _received(message: IncomingMessage) -> ReceivedMessage:
+    return ReceivedMessage(
+        account=message.account,
+        author=message.author.aci,
+        author_number=message.author.number,
+        author_name=message.author.name,
+        timestamp=message.timestamp,
+        chat=str(message.chat),
+        text=message.text,
+        attachments=message.attachments,
+        received_at=time.time_ns() // 1_000_000,
+    )

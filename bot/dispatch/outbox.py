@@ -1,0 +1,131 @@
+"""Answers on their way: sent in order, tried again, marked, and given up loudly after a bound.
+
+A part is on disk before it comes here. While there is no connection it waits as long as it
+takes; an attempt counts only when the Signal side had its chance. The chat's mailbox worker
+waits here, so a chat's messages leave in their order.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bot.errors import SignalError, SignalRateLimited, SignalRejected, SignalUnavailable
+from bot.messaging.events import ChatId
+from bot.messaging.messenger import Messenger
+from bot.observability import metrics
+from conversation_store.models import OutgoingMessage
+from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class SendPolicy:
+    """How long an answer is tried.
+
+    Attributes:
+        max_attempts: after so many failed attempts it is given up; its text stays in the store.
+        first_delay_seconds: before the second attempt; doubles, with jitter.
+        max_delay_seconds: the longest delay that is our own choice.
+        reconnect_poll_seconds: how often a part without a connection looks again.
+    """
+
+    max_attempts: int = 10
+    first_delay_seconds: float = 1.0
+    max_delay_seconds: float = 60.0
+    reconnect_poll_seconds: float = 0.25
+
+
+DEFAULT_POLICY: Final = SendPolicy()
+
+
+class Outbox:
+    """Sends what the store holds.
+
+    Args:
+        messenger: the Signal side.
+        store: where parts are marked.
+        policy: how long an answer is tried.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        messenger: Messenger,
+        store: ConversationStore,
+        *,
+        policy: SendPolicy = DEFAULT_POLICY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._messenger = messenger
+        self._store = store
+        self._policy = policy
+        self._clock = clock
+        self._rate_limited_until = 0.0
+
+    async def deliver(self, parts: Sequence[OutgoingMessage]) -> None:
+        """Send parts one after the other; returns when each is sent or given up."""
+        for part in parts:
+            await self._deliver(part)
+
+    async def _deliver(self, part: OutgoingMessage) -> None:
+        chat = ChatId.parse(part.chat)
+        attempt = part.attempts
+        while True:
+            await self._until_sending_makes_sense()
+            try:
+                timestamp = await self._messenger.send(chat, part.text)
+            except SignalError as error:
+                if isinstance(error, SignalUnavailable) and not self._messenger.connected:
+                    continue
+                attempt += 1
+                if await self._failed(part, attempt, error):
+                    return
+            else:
+                metrics.SENDS.labels("sent").inc()
+                await self._store.mark_sent(part, timestamp)
+                return
+
+    async def _failed(self, part: OutgoingMessage, attempt: int, error: SignalError) -> bool:
+        """Count a failed attempt, wait before the next, and say whether there is none."""
+        metrics.SENDS.labels(type(error).__name__).inc()
+        give_up = attempt >= self._policy.max_attempts or isinstance(error, SignalRejected)
+        await self._store.mark_failed(part, give_up=give_up)
+        if give_up:
+            metrics.SENDS.labels("given_up").inc()
+            log.error("outbox.gave_up", attempts=attempt, reason=type(error).__name__)
+            return True
+        delay = self._delay(attempt, error)
+        log.warning(
+            "outbox.will_retry",
+            attempt=attempt,
+            reason=type(error).__name__,
+            delay_seconds=round(delay, 2),
+        )
+        if isinstance(error, SignalRateLimited):
+            # Signal limits the account, not the chat: everybody waits.
+            self._rate_limited_until = max(self._rate_limited_until, self._clock() + delay)
+        else:
+            await asyncio.sleep(delay)
+        return False
+
+    def _delay(self, attempt: int, error: SignalError) -> float:
+        if isinstance(error, SignalRateLimited) and error.retry_after_seconds is not None:
+            return error.retry_after_seconds
+        doubled = self._policy.first_delay_seconds * 2.0 ** (attempt - 1)
+        return min(doubled, self._policy.max_delay_seconds) * random.uniform(0.5, 1.0)  # noqa: S311
+
+    async def _until_sending_makes_sense(self) -> None:
+        while True:
+            pause = self._rate_limited_until - self._clock()
+            if pause > 0:
+                await asyncio.sleep(min(pause, self._policy.max_delay_seconds))
+            elif not self._messenger.connected:
+                await asyncio.sleep(self._policy.reconnect_poll_seconds)
+            else:
+                return

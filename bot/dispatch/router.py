@@ -1,0 +1,114 @@
+"""From an accepted message to its one answer: a command, a conversation, or a plain sentence."""
+
+import re
+from typing import Final
+
+import structlog
+
+from bot.chat.handler import ChatHandler
+from bot.commands.base import Command, CommandContext
+from bot.dispatch.outbox import Outbox
+from bot.dispatch.turns import Turns, TurnStopped
+from bot.messaging.events import ChatId, Person
+from bot.messaging.formatting import split
+from bot.observability import metrics
+from conversation_store.errors import StoreError
+from conversation_store.models import AcceptedMessage, OutgoingMessage, ReceivedMessage
+from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
+
+COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
+
+ONLY_TEXT: Final = "I can only read text so far. Please write what it is about."
+UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
+BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
+
+
+class Router:
+    """Answers accepted messages.
+
+    Args:
+        commands: by name, without the exclamation mark.
+        conversation: everything that is no command.
+        turns: makes the conversation stoppable.
+        outbox: sends what was answered.
+        store: where an answer without a turn is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        commands: dict[str, Command],
+        conversation: ChatHandler,
+        turns: Turns,
+        outbox: Outbox,
+        store: ConversationStore,
+    ) -> None:
+        self._commands = commands
+        self._conversation = conversation
+        self._turns = turns
+        self._outbox = outbox
+        self._store = store
+
+    def is_urgent(self, message: ReceivedMessage) -> bool:
+        """Whether a message may not wait behind the turn that it concerns."""
+        name, _ = _parse_command(message.text)
+        return name is not None and name in self._commands and self._commands[name].urgent
+
+    async def handle(self, accepted: AcceptedMessage) -> None:
+        """Answer a message, whatever happens, and send the answer.
+
+        Raises:
+            StoreError: the process cannot go on.
+        """
+        try:
+            outgoing = await self._answer(accepted)
+        except TurnStopped:
+            metrics.TURNS.labels("stopped").inc()
+            return
+        except StoreError:
+            raise
+        except Exception:
+            # The last boundary of a turn: a bug ends here, in words for the person.
+            log.exception("turn.bug", turn=accepted.id)
+            metrics.TURNS.labels("bug").inc()
+            outgoing = await self._store.answer(accepted, (BUG,), outcome="bug")
+        await self._outbox.deliver(outgoing)
+
+    async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
+        """Answer a message with a sentence that explains why it is not taken."""
+        await self._outbox.deliver(await self._store.answer(accepted, (words,), outcome=outcome))
+
+    async def _answer(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...]:
+        message = accepted.message
+        name, argument = _parse_command(message.text)
+        if name is not None:
+            words = await self._run_command(name, argument, accepted)
+            return await self._store.answer(accepted, split(words), outcome="command")
+        if not message.text.strip():
+            return await self._store.answer(accepted, (ONLY_TEXT,), outcome="no_text")
+        thought = await self._turns.run(
+            message.chat, accepted.id, self._conversation.think(accepted)
+        )
+        return await self._conversation.finish(accepted, thought)
+
+    async def _run_command(self, name: str, argument: str, accepted: AcceptedMessage) -> str:
+        command = self._commands.get(name)
+        if command is None:
+            return UNKNOWN_COMMAND
+        message = accepted.message
+        return await command.run(
+            CommandContext(
+                chat=ChatId.parse(message.chat),
+                author=Person(message.author, message.author_number, message.author_name),
+                argument=argument,
+            )
+        )
+
+
+def _parse_command(text: str) -> tuple[str | None, str]:
+    """Return the command's name and its argument; no name where the text is none."""
+    first, _, argument = text.strip().partition(" ")
+    found = COMMAND.match(first.strip())
+    return (found[1].lower(), argument.strip()) if found else (None, "")
