@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import Completion, ToolCall, Usage
-from bot.llm.stream import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS, EventStream, WholeBody
+from bot.llm.stream import (
+    MAX_ARGUMENT_CHARACTERS,
+    MAX_TOOL_CALLS,
+    AnswerReader,
+    EventStream,
+    WholeBody,
+)
 from tests.fakes.openai_server import chunk
+
+
+def read(reader: AnswerReader, data: bytes) -> Completion:
+    reader.feed(data)
+    return reader.completion()
 
 
 def streamed(*deltas: dict[str, Any]) -> Completion:
@@ -24,9 +35,7 @@ def streamed(*deltas: dict[str, Any]) -> Completion:
 
 
 def whole(message: dict[str, Any]) -> Completion:
-    body = WholeBody()
-    body.feed(json.dumps({"choices": [{"message": message}]}).encode())
-    return body.completion()
+    return read(WholeBody(), json.dumps({"choices": [{"message": message}]}).encode())
 
 
 def call(name: str | None = None, arguments: object = None, **more: Any) -> dict[str, Any]:
@@ -61,13 +70,10 @@ def test_a_stream_means_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 
 @given(st.binary(max_size=400).filter(lambda data: data.strip() != b"[DONE]"))
 def test_bytes_that_are_no_answer_are_a_broken_answer(data: bytes) -> None:
-    stream, body = EventStream(), WholeBody()
     with pytest.raises(LlmBroken):
-        body.feed(data)
-        body.completion()
+        read(WholeBody(), data)
     with pytest.raises(LlmBroken):
-        stream.feed(b"data: " + data + b"\n\n")
-        stream.completion()
+        read(EventStream(), b"data: " + data + b"\n\n")
 
 
 KEYS = ("content", "tool_calls", "index", "id", "function", "name", "arguments", "type", "text")
