@@ -1,0 +1,152 @@
+"""HTTP to signal-cli-rest-api: one session, and one gate that every request passes.
+
+The gate lets few requests through at a time, bounds each of them and its answer, and turns every
+failure into a SignalError. The server itself has no time limit and no limit of calls.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.client_middlewares import ClientHandlerType
+
+from bot.errors import SignalTimeout, SignalUnavailable
+from bot.messaging.backoff import Backoff
+from bot.messaging.rest_errors import error_from_answer
+
+CALLS_IN_FLIGHT: Final = 3
+"""With more than about four at once signal-cli-rest-api may crash."""
+
+ANSWER_LIMIT_BYTES: Final = 16 * 2**20
+SEND_PATH: Final = "/v2/send"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long the REST transport waits for what, in seconds.
+
+    Attributes:
+        connect: for a connection, HTTP or websocket.
+        request: for the answer to a question.
+        send: for the answer to a send; the server itself never gives up.
+        turn: for a place among the calls in flight.
+        ping_every: between two websocket pings.
+        ping_answer: for the answer to a ping; without it the connection is given up.
+        probe_every: between two questions whether signal-cli lives.
+        close: for the closing handshake of the websocket.
+        stop: for the delivery of what was read before `stop_receiving`.
+        backoff: between two attempts to connect.
+    """
+
+    connect: float = 10.0
+    request: float = 15.0
+    send: float = 60.0
+    turn: float = 120.0
+    ping_every: float = 20.0
+    ping_answer: float = 20.0
+    probe_every: float = 30.0
+    close: float = 2.0
+    stop: float = 10.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.2, 10.0))
+
+
+class Gate:
+    """Client middleware: few requests at once, each bounded, each failure a SignalError.
+
+    Args:
+        bounds: of the waits for a turn and for an answer.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._places = asyncio.Semaphore(CALLS_IN_FLIGHT)
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Pass a request on when its turn comes; its answer is then here in whole."""
+        is_send = request.url.path.endswith(SEND_PATH)
+        seconds = self._bounds.send if is_send else self._bounds.request
+        async with self._place():
+            with _translated():
+                async with asyncio.timeout(seconds):
+                    response = await handler(request)
+                    body = await response.read()
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise error_from_answer(response.status, body.decode(errors="replace"))
+        return response
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._bounds.turn):
+                await self._places.acquire()
+        except TimeoutError:
+            raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+def open_session(gate: Gate, bounds: Bounds) -> aiohttp.ClientSession:
+    """Return a session whose requests pass the gate; its owner closes it."""
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect),
+        middlewares=(gate,),
+        response_class=_Answer,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer whose body is bounded, and read the same from every version of the server."""
+
+    async def read(self) -> bytes:
+        """Return the body; SignalTimeout when it is too big, for the request did arrive."""
+        if self._body is None:
+            try:
+                self._body = await self._bounded_body()
+            except BaseException:
+                self.close()
+                raise
+        return await super().read()
+
+    async def _bounded_body(self) -> bytes:
+        body = bytearray()
+        async for chunk in self.content.iter_any():
+            body += chunk
+            if len(body) > ANSWER_LIMIT_BYTES:
+                raise SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
+        return bytes(body)
+
+    async def json(self, **_: Any) -> Any:
+        """Return the decoded body; a send is answered by an object up to 0.100, later a list.
+
+        Raises:
+            ValueError: the body is no JSON.
+        """
+        try:
+            decoded = json.loads(await self.read())
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        one_result = self.url.path.endswith(SEND_PATH) and isinstance(decoded, dict)
+        return [decoded] if one_result else decoded
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what happens to a connection into what it means for the request."""
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+        raise SignalUnavailable("signal-cli-rest-api cannot be reached.") from None
+    except TimeoutError:
+        raise SignalTimeout("signal-cli-rest-api gave no answer in time.") from None
+    except aiohttp.ClientError:
+        raise SignalTimeout("The connection to signal-cli-rest-api broke.") from None

@@ -1,0 +1,365 @@
+"""Signal through signal-cli-rest-api in json-rpc mode.
+
+What goes out takes signalbot's client, on an HTTP session of ours in which every request passes
+one gate: few at a time, each with a time limit, every failure turned into a SignalError before
+signalbot can lose its body. What comes in is read here from the server's websocket.
+
+The server keeps nothing for a client that is away or slow: it drops what it cannot write at once.
+So the reader never waits. It puts messages into a long queue, and when even that is full it drops
+and counts them. When signal-cli dies behind the server the websocket stays open and silent; a
+probe finds that out. The websocket is kept then, since messages come over it again as soon as
+signal-cli is back, and any gap would lose them.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated, Final, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import structlog
+from pydantic import BaseModel, BeforeValidator, TypeAdapter
+from signalbot._client.base import BaseURIs, SessionManager
+from signalbot._client.messages import MessagesClient, MessagesURIs
+from signalbot._generated import SendMessageResponse, SendMessageV2, TextMode
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.envelope import parse_frame
+from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage
+from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.rest_errors import error_from_reasons
+from bot.messaging.rest_http import Bounds, Gate, open_session
+from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+
+QUEUE_LIMIT: Final = 10_000
+FRAME_LIMIT_BYTES: Final = 32 * 2**20
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class SignalRest:
+    """The Messenger over signal-cli-rest-api.
+
+    Args:
+        url: `http://host:port` or `https://host:port`.
+        number: the bot's number, E.164, as it is registered.
+        bounds: of every wait.
+    """
+
+    def __init__(self, url: str, number: str, *, bounds: Bounds | None = None) -> None:
+        self._account = Account(number)
+        self._bounds = bounds or Bounds()
+        parts = urlsplit(url)
+        self._uris = BaseURIs(
+            parts.netloc + parts.path.rstrip("/"), number, use_https=parts.scheme == "https"
+        )
+        self._gate = Gate(self._bounds)
+        self._sessions = _Sessions(self._gate, self._bounds)
+        self._messages = MessagesClient(MessagesURIs(self._uris), None, self._sessions)
+        self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue(QUEUE_LIMIT)
+        self._websocket: ClientConnection | None = None
+        self._disconnected = asyncio.Event()
+        self._disconnected.set()
+        self._alive = False
+        self._receiving = True
+        # signalbot logs the text of messages at INFO.
+        logging.getLogger("signalbot").setLevel(logging.WARNING)
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come in and go out right now."""
+        return self._alive and (self._websocket is not None or not self._receiving)
+
+    async def run(self, deliver: Deliver) -> None:
+        """Keep the connection and hand over every message, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._deliver_all(deliver))
+                tasks.create_task(self._stay_connected())
+        finally:
+            await self._sessions.close()
+
+    async def stop_receiving(self) -> None:
+        """Close the websocket and wait until everything that was read is delivered."""
+        self._receiving = False
+        try:
+            async with asyncio.timeout(self._bounds.stop):
+                if self._websocket is not None:
+                    await self._websocket.close()
+                await self._disconnected.wait()
+                await self._queue.join()
+        except TimeoutError:
+            log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
+
+    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
+        """Send plain text and return Signal's timestamp of it, in ms."""
+        message = SendMessageV2(
+            number=self._account.number,
+            recipients=[_group_id(chat) if chat.is_group else chat.value],
+            message=text,
+            text_mode=TextMode.NORMAL,
+            notify_self=False,
+            edit_timestamp=replaces,
+        )
+        with _counted():
+            try:
+                return _timestamp(chat, await self._messages.send(message))
+            except ValueError:
+                raise SignalTimeout("The answer to a send cannot be read.") from None
+
+    async def group_admins(self, chat: ChatId) -> frozenset[str]:
+        """Return ACIs and numbers of a group's admins; empty for an unknown group."""
+        path = f"/v1/groups/{self._account.number}/{_group_id(chat)}?expand=true"
+        try:
+            group = await self._ask(path, _GROUP)
+        except SignalRejected:
+            return frozenset()
+        admins = group.admins if group is not None else []
+        return frozenset(name for admin in admins for name in (admin.uuid, admin.number) if name)
+
+    async def account_status(self) -> AccountStatus:
+        """Ask over a session of its own, so that `run` need not be running."""
+        async with open_session(self._gate, self._bounds) as session:
+            about = await _ask(session, self._uris.http_uri("/v1/about"), _ABOUT)
+            numbers = await _ask(session, self._uris.http_uri("/v1/accounts"), _NUMBERS)
+        return AccountStatus(
+            server=f"signal-cli-rest-api {about.version} in {about.mode} mode",
+            registered=self._account.number in numbers,
+        )
+
+    # Receiving
+
+    async def _deliver_all(self, deliver: Deliver) -> None:
+        while True:
+            message = await self._queue.get()
+            await deliver(message)
+            self._queue.task_done()
+
+    async def _read(self, websocket: ClientConnection) -> None:
+        """Take every frame until the connection ends; those that came before its end as well."""
+        while True:
+            try:
+                # Bytes, because a text frame that is not UTF-8 would end the connection.
+                frame = await websocket.recv(decode=False)
+            except ConnectionClosed:
+                return
+            self._take(frame)
+
+    def _take(self, raw: bytes) -> None:
+        try:
+            decoded = json.loads(raw)
+        except (ValueError, RecursionError):
+            FRAMES.labels(FrameKind.BROKEN).inc()
+            return
+        frame = parse_frame(decoded, self._account)
+        if isinstance(frame, Ignored):
+            FRAMES.labels(frame.kind).inc()
+            return
+        FRAMES.labels(FrameKind.MESSAGE).inc()
+        try:
+            self._queue.put_nowait(frame)
+        except asyncio.QueueFull:
+            FRAMES.labels("overflow").inc()
+
+    # The connection
+
+    async def _stay_connected(self) -> None:
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while self._receiving:
+            began = loop.time()
+            try:
+                await self._connect_and_read()
+            except SignalError as error:
+                log.warning("signal.failed", error=type(error).__name__)
+            if loop.time() - began > self._bounds.backoff.longest_seconds:
+                failures = 0
+            failures += 1
+            delay = self._bounds.backoff.seconds(failures)
+            log.info("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
+            await asyncio.sleep(delay)
+
+    async def _connect_and_read(self) -> None:
+        """Receive over one websocket until it ends."""
+        await self._probe()
+        async with self._open_websocket() as websocket, asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(self._watch())
+            await self._read(websocket)
+            watch.cancel()
+
+    @asynccontextmanager
+    async def _open_websocket(self) -> AsyncIterator[ClientConnection]:
+        """Connect, and let the other methods know for how long."""
+        async with _websocket(self._uris, self._bounds) as websocket:
+            self._websocket = websocket
+            self._disconnected.clear()
+            self._set_alive(True)
+            try:
+                yield websocket
+            finally:
+                self._websocket = None
+                self._disconnected.set()
+                if self._receiving:
+                    self._set_alive(False)
+                    SIGNAL_RECONNECTS.inc()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._bounds.probe_every)
+            try:
+                await self._probe()
+            except SignalError:
+                self._set_alive(False)
+            else:
+                self._set_alive(True)
+
+    def _set_alive(self, alive: bool) -> None:
+        if alive is not self._alive:
+            log.info("signal.connected" if alive else "signal.disconnected")
+        self._alive = alive
+        SIGNAL_CONNECTED.set(alive)
+
+    async def _probe(self) -> None:
+        """Have signal-cli answer; the server itself also answers while signal-cli is dead.
+
+        Raises:
+            SignalError: it did not, or it does not know the account.
+        """
+        if self._account.number not in await self._ask("/v1/accounts", _NUMBERS):
+            raise SignalRejected("The bot's account is not registered at signal-cli-rest-api.")
+        if self._account.aci is None:
+            await self._learn_aci()
+
+    async def _learn_aci(self) -> None:
+        """Find the bot's own row among the identities; without it mentions go by number."""
+        number = self._account.number
+        try:
+            identities = await self._ask(f"/v1/identities/{number}", _ADDRESSES)
+        except SignalError as error:
+            log.warning("signal.own_identity_unknown", error=type(error).__name__)
+            return
+        own = (row.uuid.lower() for row in identities if row.number == number and row.uuid)
+        self._account = Account(number, next(own, None))
+
+    async def _ask(self, path: str, answer: TypeAdapter[T]) -> T:
+        return await _ask(await self._sessions.get(), self._uris.http_uri(path), answer)
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, answer: TypeAdapter[T]) -> T:
+    response = await session.get(url)
+    try:
+        return answer.validate_python(await response.json())
+    except ValueError:
+        raise SignalUnavailable("signal-cli-rest-api gave an unreadable answer.") from None
+
+
+@asynccontextmanager
+async def _websocket(uris: BaseURIs, bounds: Bounds) -> AsyncIterator[ClientConnection]:
+    try:
+        websocket = await connect(
+            MessagesURIs(uris).receive_ws_uri(),
+            compression=None,
+            proxy=None,
+            open_timeout=bounds.connect,
+            ping_interval=bounds.ping_every,
+            ping_timeout=bounds.ping_answer,
+            close_timeout=bounds.close,
+            max_size=FRAME_LIMIT_BYTES,
+        )
+    except (OSError, WebSocketException):
+        raise SignalUnavailable("signal-cli-rest-api does not open its websocket.") from None
+    try:
+        yield websocket
+    finally:
+        await websocket.close()
+
+
+class _Sessions(SessionManager):
+    """Gives signalbot an HTTP session of ours."""
+
+    def __init__(self, gate: Gate, bounds: Bounds) -> None:
+        super().__init__()
+        self._gate = gate
+        self._bounds = bounds
+
+    async def get(self) -> aiohttp.ClientSession:
+        """Return the session; the first call makes it."""
+        if self._session is None:
+            self._session = open_session(self._gate, self._bounds)
+        return self._session
+
+
+# What the server answers
+
+
+class _About(BaseModel):
+    version: str
+    mode: str
+
+
+class _Address(BaseModel):
+    number: str | None = None
+    uuid: str | None = None
+
+
+def _address(value: object) -> object:
+    """Servers that do not know `expand` list numbers, or uuids where there is none."""
+    return {"number": value} if isinstance(value, str) else value
+
+
+class _Group(BaseModel):
+    admins: list[Annotated[_Address, BeforeValidator(_address)]] = []
+
+
+_ABOUT: Final = TypeAdapter(_About)
+_NUMBERS: Final = TypeAdapter(list[str])
+_ADDRESSES: Final = TypeAdapter(list[_Address])
+_GROUP: Final[TypeAdapter[_Group | None]] = TypeAdapter(_Group | None)
+
+_OUTCOMES: Final[dict[type[SignalError], str]] = {
+    SignalUnavailable: "unavailable",
+    SignalTimeout: "timeout",
+    SignalRateLimited: "rate_limited",
+    SignalRejected: "rejected",
+}
+
+
+def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:
+    """Return the timestamp of a send that reached somebody."""
+    [response] = responses
+    failed = (response.errors and response.errors.recipients) or []
+    if failed and not chat.is_group:
+        raise error_from_reasons(frozenset(one.reason for one in failed if one.reason))
+    if failed:
+        log.warning("signal.members_not_reached", count=len(failed))
+    return int(response.timestamp)
+
+
+def _group_id(chat: ChatId) -> str:
+    """The server's name of a group: its internal id, encoded once more."""
+    return "group." + base64.b64encode(chat.value.encode()).decode()
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    """Count a send by its outcome."""
+    try:
+        yield
+    except SignalError as error:
+        SENDS.labels(_OUTCOMES[type(error)]).inc()
+        raise
+    SENDS.labels("sent").inc()
