@@ -252,10 +252,14 @@ def _reader_for(response: httpx.Response) -> AnswerReader:
 
 
 async def _read(response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout) -> None:
-    async for piece in response.aiter_raw():
+    pieces = response.aiter_raw()
+    async for piece in pieces:
         reader.feed(piece)
         if reader.done:
             bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
+            break
+    async for _ in pieces:
+        pass
 
 
 async def _refusal(response: httpx.Response) -> Exception:

@@ -19,7 +19,7 @@ class LlmError(BotError):
 
 
 class LlmUnavailable(LlmError):
-    """Down, overloaded or rate limited; every retry is used up."""
+    """Down, overloaded or rate limited; every retry is used up, or the answer had begun."""
 
 
 class LlmTimeout(LlmError):

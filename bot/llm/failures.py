@@ -7,6 +7,7 @@ an error of ours carries the endpoint's own short code instead.
 import json
 import re
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from bot.llm.errors import (
@@ -24,6 +25,7 @@ MAX_PROSE_CHARACTERS: Final = 2000
 
 NO_STATUS: Final = 0
 
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TOO_LONG = re.compile(
     r"context.{0,20}(length|window|size|limit)|exceed_context|prompt is too long"
@@ -66,7 +68,7 @@ class Refusal:
 
     def as_error(self) -> LlmError:
         """Return the error that this refusal is for the rest of the program."""
-        said = self.code or "no code given"
+        said = self.code or _PHRASES.get(self.status, "no reason given")
         if self.status in (401, 402, 403) or self.code == "insufficient_quota":
             return LlmUnauthorized(f"HTTP {self.status}: {said}")
         if self.is_temporary:

@@ -52,8 +52,8 @@ class EventStream:
     """Reads an answer that comes as server-sent events."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
+        self._rest = bytearray()
+        self._data: list[bytes | bytearray] = []
         self._bytes = 0
         self._assembly = Assembly()
         self.done = False
@@ -66,7 +66,10 @@ class EventStream:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere."""
         self._bytes += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest += data
+        lines: list[bytearray] = []
+        if b"\n" in data:
+            *lines, self._rest = self._rest.split(b"\n")
         if self._bytes > MAX_BODY_BYTES or len(self._rest) > MAX_LINE_BYTES:
             raise LlmBroken("The endpoint's answer is longer than this program reads.")
         for line in lines:
@@ -80,7 +83,7 @@ class EventStream:
             raise LlmBroken("The endpoint's answer broke off.")
         return self._assembly.completion()
 
-    def _take_line(self, line: bytes) -> None:
+    def _take_line(self, line: bytes | bytearray) -> None:
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
         elif not line and self._data:

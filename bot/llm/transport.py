@@ -81,6 +81,10 @@ def _httpx_errors() -> Iterator[None]:
     """Translate aiohttp's errors, most specific first."""
     try:
         yield
+    except aiohttp.ClientConnectorDNSError as error:
+        raise httpx.ConnectError("The server's name is unknown.") from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise httpx.ConnectError("The server's certificate is not trusted.") from error
     except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
         raise httpx.ConnectError("No connection to the server.") from error
     except TimeoutError as error:

@@ -195,11 +195,18 @@ def chunk(delta: object, *, finish_reason: str | None = None, **more: object) ->
 
 @dataclass
 class OpenAiServer:
-    """The running endpoint; `handler` and `models_handler` may be swapped at any time."""
+    """The running endpoint; `handler` and `models_handler` may be swapped at any time.
+
+    Attributes:
+        received: every request so far, headers included.
+        requests: the bodies of the chat completion requests among them.
+        connections: how many were opened.
+    """
 
     handler: Step = echo
     models_handler: Step = field(default_factory=lambda: models(MODEL))
     received: list[Request] = field(default_factory=list)
+    requests: list[Body] = field(default_factory=list)
     port: int = 0
     connections: int = 0
     _server: asyncio.Server | None = None
@@ -210,11 +217,6 @@ class OpenAiServer:
     def base_url(self) -> str:
         """What `LLM__BASE_URL` is set to."""
         return f"http://127.0.0.1:{self.port}/v1"
-
-    @property
-    def requests(self) -> Sequence[Body]:
-        """The bodies of all chat completion requests so far."""
-        return [request.body for request in self.received if request.method == "POST"]
 
     async def wait_for_requests(self, count: int) -> None:
         """Wait until so many chat completion requests have come in."""
@@ -251,6 +253,8 @@ class OpenAiServer:
 
     async def _remember(self, request: Request) -> None:
         self.received.append(request)
+        if request.method == "POST":
+            self.requests.append(request.body)
         async with self._arrived:
             self._arrived.notify_all()
 
