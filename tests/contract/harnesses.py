@@ -1,0 +1,302 @@
+"""The Messenger implementations under one roof: each with its fake Signal side.
+
+A transport joins the contract suite with an entry in HARNESSES: a factory that opens a harness
+whose messenger is running and delivering.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from enum import Enum, auto
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from bot.demo.json_rpc_server import HangUp, Refusal
+from bot.demo.signal_frames import text_frame
+from bot.demo.signal_side import ADA, Sent
+from bot.messaging.backoff import Backoff
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.messenger import Messenger
+from bot.messaging.rest_http import Bounds as RestBounds
+from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from bot.messaging.signal_rest import SignalRest
+from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli, TcpSignalCli
+from tests.fakes.signal_rest_api import FIRST_TIMESTAMP, NUMBER, SignalRestApi
+from tests.fakes.signal_rest_api import Answer as RestAnswer
+from tests.fakes.signal_rest_api import Fault as RestFault
+
+WAIT_SECONDS: Final = 10.0
+
+
+class Fault(Enum):
+    """What happens to the next send."""
+
+    REFUSED = auto()
+    RATE_LIMITED = auto()
+    LOST_REPLY = auto()
+
+
+class Harness(Protocol):
+    """A running Messenger and the Signal side that it talks to."""
+
+    messenger: Messenger
+    received: list[IncomingMessage]
+    retry_after_seconds: float | None
+    """What a rate limit of this Signal side says about waiting."""
+
+    async def say(self, text: str) -> int:
+        """Write to the bot privately; return the timestamp."""
+        ...
+
+    async def push(self, frame: Any) -> None:
+        """Deliver a frame as it is."""
+        ...
+
+    async def push_raw(self, data: bytes) -> None:
+        """Deliver bytes that need not be a frame."""
+        ...
+
+    async def next_message(self) -> IncomingMessage:
+        """Wait for the next message that the messenger delivers."""
+        ...
+
+    async def next_sent(self) -> Sent:
+        """Wait for the next message that reaches the Signal side."""
+        ...
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for something that the messenger does."""
+        ...
+
+    def fail_next_send(self, fault: Fault) -> None:
+        """Make one send go wrong."""
+        ...
+
+    async def drop_connections(self) -> None:
+        """Close every connection; new ones are accepted."""
+        ...
+
+    async def go_away(self) -> None:
+        """Close every connection and accept none."""
+        ...
+
+    async def come_back(self) -> None:
+        """Accept connections, at the same address."""
+        ...
+
+    def fall_silent(self) -> None:
+        """Keep the connections and answer nothing on them."""
+        ...
+
+    def speak_again(self) -> None:
+        """Answer again."""
+        ...
+
+
+class OpenHarness(Protocol):
+    """Opens a harness.
+
+    `up`: whether the Signal side is there from the start. `impatient`: the messenger looks for
+    signs of life all the time.
+    """
+
+    def __call__(
+        self, directory: Path, *, up: bool = True, impatient: bool = False
+    ) -> AbstractAsyncContextManager[Harness]: ...
+
+
+class Receiver:
+    """What a messenger delivers, for the test to wait for; part of every harness."""
+
+    def __init__(self) -> None:
+        self.received: list[IncomingMessage] = []
+        self._unread: asyncio.Queue[IncomingMessage] = asyncio.Queue()
+
+    async def deliver(self, message: IncomingMessage) -> None:
+        self.received.append(message)
+        self._unread.put_nowait(message)
+
+    async def next_message(self) -> IncomingMessage:
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await self._unread.get()
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not happened():  # noqa: ASYNC110  # a messenger has no event to wait for
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something for the time of the `async with` block."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        yield
+        task.cancel()
+
+
+class DaemonHarness(Receiver):
+    """SignalDaemon and the look-alike of signal-cli."""
+
+    retry_after_seconds: float | None = 30.0
+
+    def __init__(self, side: SignalCli, messenger: Messenger) -> None:
+        super().__init__()
+        self.side = side
+        self.messenger = messenger
+        self.push = side.push
+        self.push_raw = side.push_line
+        self.next_sent = side.next_sent
+        self.drop_connections = side.drop_connections
+        self.go_away = side.go_away
+        self.come_back = side.come_back
+
+    async def say(self, text: str) -> int:
+        return await self.side.say(text)
+
+    def fail_next_send(self, fault: Fault) -> None:
+        failures = {
+            Fault.REFUSED: Refusal(-1, "The user +4915200000001 is not registered."),
+            Fault.RATE_LIMITED: Refusal(-5, "Rate limit", _rate_limit(self.retry_after_seconds)),
+            Fault.LOST_REPLY: HangUp(),
+        }
+
+        async def fail(_sent: Sent) -> None:
+            self.side.on_send = None
+            raise failures[fault]
+
+        self.side.on_send = fail
+
+    def fall_silent(self) -> None:
+        self.side.silent = True
+
+    def speak_again(self) -> None:
+        self.side.silent = False
+
+
+def _rate_limit(seconds: float | None) -> object:
+    result = {"type": "RATE_LIMIT_FAILURE", "token": "", "retryAfterSeconds": seconds}
+    return {"response": {"timestamp": 1, "results": [result]}}
+
+
+def daemon_bounds(*, impatient: bool) -> Bounds:
+    """Bounds for tests: short waits before reconnecting, probes that do not get in the way."""
+    return Bounds(
+        request=1.0,
+        probe_every=0.05 if impatient else 60.0,
+        probe_answer=0.2 if impatient else 10.0,
+        stop=2.0,
+        backoff=Backoff(first_seconds=0.01, longest_seconds=0.05),
+    )
+
+
+@asynccontextmanager
+async def _open_daemon(
+    make_side: Callable[[Path], SignalCli],
+    directory: Path,
+    *,
+    up: bool = True,
+    impatient: bool = False,
+) -> AsyncIterator[Harness]:
+    side = make_side(directory / "signal-cli.sock")
+    if isinstance(side, TcpSignalCli):
+        await side.reserve_port()
+    if up:
+        await side.come_back()
+    bounds = daemon_bounds(impatient=impatient)
+    messenger = SignalDaemon(side.url, side.account.number, bounds=bounds)
+    harness = DaemonHarness(side, messenger)
+    try:
+        async with in_background(messenger.run(harness.deliver)):
+            yield harness
+    finally:
+        await side.go_away()
+
+
+class RestHarness(Receiver):
+    """SignalRest and the look-alike of signal-cli-rest-api."""
+
+    retry_after_seconds: float | None = None
+
+    def __init__(self, api: SignalRestApi, messenger: Messenger) -> None:
+        super().__init__()
+        self.api = api
+        self.messenger = messenger
+        self.push = api.push
+        self.push_raw = api.push_raw
+        self.go_away = api.stop
+        self.come_back = api.start
+        self._timestamps = itertools.count(FIRST_TIMESTAMP)
+        self._seen = 0
+
+    async def say(self, text: str) -> int:
+        timestamp = next(self._timestamps)
+        await self.api.push(text_frame(FIXTURE_ACCOUNT, ADA, timestamp, text))
+        return timestamp
+
+    async def next_sent(self) -> Sent:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self.api.wait_until(lambda: len(self.api.sent) > self._seen)
+        sent = self.api.sent[self._seen]
+        self._seen += 1
+        return Sent(
+            chat=ChatId(ChatKind.DIRECT, sent.recipient),
+            text=sent.text,
+            timestamp=sent.timestamp,
+            replaces=sent.replaces,
+        )
+
+    def fail_next_send(self, fault: Fault) -> None:
+        faults: dict[Fault, RestAnswer | RestFault] = {
+            Fault.REFUSED: RestAnswer(400, "The user +4915200000001 is not registered."),
+            Fault.RATE_LIMITED: RestAnswer(429, '{"error":"slow","challenge_tokens":[""]}'),
+            Fault.LOST_REPLY: RestFault.DROP_LATER,
+        }
+        self.api.answers.append(faults[fault])
+
+    async def drop_connections(self) -> None:
+        await self.api.close_websockets()
+
+    def fall_silent(self) -> None:
+        self.api.signal_cli_alive.clear()
+
+    def speak_again(self) -> None:
+        self.api.signal_cli_alive.set()
+
+
+def rest_bounds(*, impatient: bool) -> RestBounds:
+    """Bounds for tests of the REST transport."""
+    return RestBounds(
+        request=0.2 if impatient else 5.0,
+        ping_every=0.05 if impatient else 20.0,
+        ping_answer=0.2 if impatient else 20.0,
+        probe_every=0.05 if impatient else 60.0,
+        close=0.5,
+        stop=2.0,
+        backoff=Backoff(first_seconds=0.01, longest_seconds=0.05),
+    )
+
+
+@asynccontextmanager
+async def open_rest(
+    _directory: Path, *, up: bool = True, impatient: bool = False
+) -> AsyncIterator[RestHarness]:
+    """SignalRest against its fake; connected where the fake is up, for it keeps no frames."""
+    async with SignalRestApi.listen() as api:
+        if not up:
+            await api.stop()
+        messenger = SignalRest(api.url, NUMBER, bounds=rest_bounds(impatient=impatient))
+        harness = RestHarness(api, messenger)
+        async with in_background(messenger.run(harness.deliver)):
+            if up:
+                await harness.until(lambda: messenger.connected)
+            yield harness
+
+
+HARNESSES: Final[dict[str, OpenHarness]] = {
+    "daemon over a Unix socket": partial(_open_daemon, SignalCli),
+    "daemon over TCP": partial(_open_daemon, TcpSignalCli),
+    "REST": open_rest,
+}

@@ -1,0 +1,206 @@
+"""What every transport promises, see bot/messaging/messenger.py."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bot.errors import SignalRateLimited, SignalRejected, SignalTimeout, SignalUnavailable
+from bot.messaging.events import ChatId, ChatKind
+from tests.contract.harnesses import HARNESSES, Fault, Harness
+
+FRAMES: Final = Path(__file__).parent.parent / "fixtures" / "signal_frames.json"
+ADA: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
+GARBAGE: Final = (
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"3",
+    b'"text"',
+    b"{}",
+    b"\xff\xfe\x00",
+    b'{"envelope":null}',
+    b'{"method":"receive"}',
+    b'{"jsonrpc":"2.0","method":"receive","params":[{}]}',
+    b'{"jsonrpc":"2.0","result":{},"id":[]}',
+    b'{"jsonrpc":"2.0","error":"?","id":999999}',
+    b"[" * 100_000,
+    b'{"number":' + b"9" * 10_000 + b"}",
+)
+
+Open = Callable[..., AbstractAsyncContextManager[Harness]]
+
+
+@pytest.fixture(params=HARNESSES)
+def open_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    return partial(HARNESSES[request.param], tmp_path)
+
+
+async def test_a_message_arrives_once_and_parsed(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        timestamp = await harness.say("hello")
+        message = await harness.next_message()
+        assert (message.chat, message.text, message.timestamp) == (ADA, "hello", timestamp)
+        assert message.author.aci == ADA.value
+        await harness.say("the end")
+        await harness.next_message()
+        assert [one.text for one in harness.received] == ["hello", "the end"]
+
+
+async def test_messages_arrive_in_the_order_they_were_written(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        for number in range(50):
+            await harness.say(f"{number}")
+            assert (await harness.next_message()).text == f"{number}"
+
+
+async def test_a_send_reaches_the_chat_and_returns_its_timestamp(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        timestamp = await harness.messenger.send(ADA, "*stars* stay stars\n\ufffc 👍")
+        sent = await harness.next_sent()
+        assert (sent.chat, sent.text) == (ADA, "*stars* stay stars\n\ufffc 👍")
+        assert (sent.timestamp, sent.replaces) == (timestamp, None)
+
+
+async def test_an_edit_names_what_it_replaces_and_has_a_timestamp_of_its_own(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        first = await harness.messenger.send(ADA, "one")
+        second = await harness.messenger.send(ADA, "two", replaces=first)
+        await harness.next_sent()
+        assert (await harness.next_sent()).replaces == first
+        assert second > first
+
+
+async def test_a_refused_connection_is_retried_until_the_server_is_there(
+    open_harness: Open,
+) -> None:
+    async with open_harness(up=False) as harness:
+        assert not harness.messenger.connected
+        with pytest.raises(SignalUnavailable):
+            await harness.messenger.send(ADA, "too early")
+        await harness.come_back()
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.say("now")
+        assert (await harness.next_message()).text == "now"
+
+
+async def test_a_closed_connection_is_opened_again(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        for number in range(3):
+            await harness.until(lambda: harness.messenger.connected)
+            await harness.say(f"{number}")
+            assert (await harness.next_message()).text == f"{number}"
+            await harness.drop_connections()
+            await harness.until(lambda: not harness.messenger.connected)
+
+
+async def test_a_server_that_goes_away_for_a_while_is_found_again(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.go_away()
+        await harness.until(lambda: not harness.messenger.connected)
+        with pytest.raises(SignalUnavailable):
+            await harness.messenger.send(ADA, "nobody there")
+        await harness.come_back()
+        await harness.until(lambda: harness.messenger.connected)
+        assert await harness.messenger.send(ADA, "there you are") > 0
+
+
+async def test_a_silent_server_is_noticed_and_left(open_harness: Open) -> None:
+    async with open_harness(impatient=True) as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fall_silent()
+        await harness.until(lambda: not harness.messenger.connected)
+        harness.speak_again()
+        await harness.until(lambda: harness.messenger.connected)
+
+
+async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        for name, frame in json.loads(FRAMES.read_text()).items():
+            await harness.push(frame)
+            await harness.say(f"after {name}")
+        await harness.say("the end")
+        while (await harness.next_message()).text != "the end":
+            pass
+        after = [one.text for one in harness.received if one.text.startswith("after ")]
+        assert after == [f"after {name}" for name in json.loads(FRAMES.read_text())]
+
+
+async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        for number, garbage in enumerate(GARBAGE):
+            await harness.push_raw(garbage)
+            await harness.say(f"{number}")
+            assert (await harness.next_message()).text == f"{number}"
+        assert len(harness.received) == len(GARBAGE)
+
+
+async def test_a_refused_send_is_final_and_its_error_names_nobody(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fail_next_send(Fault.REFUSED)
+        with pytest.raises(SignalRejected) as failure:
+            await harness.messenger.send(ADA, "secret")
+        for private in ("secret", "+49", ADA.value):
+            assert private not in repr(failure.value)
+        assert await harness.messenger.send(ADA, "next") > 0
+
+
+async def test_a_rate_limit_says_how_long_to_wait_where_signal_does(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fail_next_send(Fault.RATE_LIMITED)
+        with pytest.raises(SignalRateLimited) as failure:
+            await harness.messenger.send(ADA, "much")
+        assert failure.value.retry_after_seconds == harness.retry_after_seconds
+
+
+async def test_a_lost_reply_means_perhaps_sent(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fail_next_send(Fault.LOST_REPLY)
+        with pytest.raises(SignalTimeout):
+            await harness.messenger.send(ADA, "perhaps")
+        assert (await harness.next_sent()).text == "perhaps"
+
+
+async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.say("in time")
+        await harness.next_message()
+        await harness.messenger.stop_receiving()
+        await harness.say("too late")
+        assert await harness.messenger.send(ADA, "good night") > 0
+        assert [one.text for one in harness.received] == ["in time"]
+
+
+async def test_the_account_status_is_told_while_running(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        status = await harness.messenger.account_status()
+        assert status.registered
+        assert status.server.startswith("signal-cli")
+
+
+async def test_the_admins_of_an_unknown_group_are_nobody(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        group = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+        assert await harness.messenger.group_admins(group) == frozenset()

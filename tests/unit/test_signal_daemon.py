@@ -1,0 +1,354 @@
+"""What only the daemon transport promises; the rest is in tests/contract/test_messenger.py."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.demo.json_rpc_server import LostReply, Refusal
+from bot.demo.signal_side import ADA, Group, Sent
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.json_rpc import LINE_LIMIT_BYTES, LineBuffer
+from bot.messaging.signal_daemon import QUEUE_LIMIT, Bounds, SignalDaemon
+from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.fakes.signal_cli import SignalCli
+
+CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
+TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+BOUNDS = daemon_bounds(impatient=False)
+
+
+@asynccontextmanager
+async def signal_cli(directory: Path) -> AsyncIterator[SignalCli]:
+    side = SignalCli(directory / "signal-cli.sock")
+    await side.come_back()
+    try:
+        yield side
+    finally:
+        await side.go_away()
+
+
+@asynccontextmanager
+async def running(
+    side: SignalCli, receiver: Receiver | None = None, *, bounds: Bounds = BOUNDS
+) -> AsyncIterator[SignalDaemon]:
+    receiver = receiver or Receiver()
+    messenger = SignalDaemon(side.url, side.account.number, bounds=bounds)
+    async with in_background(messenger.run(receiver.deliver)):
+        await receiver.until(lambda: messenger.connected)
+        yield messenger
+
+
+class SlowReceiver(Receiver):
+    """Takes one message, then nothing until `open` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Event()
+
+    async def deliver(self, message: IncomingMessage) -> None:
+        await super().deliver(message)
+        await self.open.wait()
+
+
+async def test_a_burst_arrives_completely_and_in_order(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver):
+        for number in range(1_000):
+            await side.say(f"{number}")
+        await receiver.until(lambda: len(receiver.received) == 1_000)
+    assert [one.text for one in receiver.received] == [f"{number}" for number in range(1_000)]
+
+
+async def test_messages_written_while_nobody_listened_arrive_after_the_reconnect(
+    tmp_path: Path,
+) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
+        await side.go_away()
+        await receiver.until(lambda: not messenger.connected)
+        for number in range(1_000):
+            await side.say(f"{number}")
+        await side.come_back()
+        await receiver.until(lambda: len(receiver.received) == 1_000)
+    assert [one.text for one in receiver.received] == [f"{number}" for number in range(1_000)]
+
+
+async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
+    receiver = SlowReceiver()
+    many = 10 * QUEUE_LIMIT
+    before = FRAMES.labels("message")._value.get()
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
+
+        async def write() -> None:
+            for number in range(many):
+                await side.say(f"{number} {'x' * 2_000}")
+
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(write())
+            await receiver.until(
+                lambda: FRAMES.labels("message")._value.get() - before >= QUEUE_LIMIT
+            )
+            send = tasks.create_task(messenger.send(CHAT, "meanwhile"))
+            await side.next_sent()
+            assert FRAMES.labels("message")._value.get() - before < many / 2
+            assert not writing.done()
+            assert not send.done()
+            receiver.open.set()
+        await receiver.until(lambda: len(receiver.received) == many)
+    assert [one.text.split()[0] for one in receiver.received] == [f"{n}" for n in range(many)]
+
+
+async def test_an_endless_line_is_dropped_and_the_next_one_read(tmp_path: Path) -> None:
+    receiver = Receiver()
+    broken = FRAMES.labels("broken")._value.get()
+    async with signal_cli(tmp_path) as side, running(side, receiver):
+        await side.push_line(b"x" * (LINE_LIMIT_BYTES + 1))
+        await side.say("still here")
+        assert (await receiver.next_message()).text == "still here"
+    assert FRAMES.labels("broken")._value.get() == broken + 1
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(1, 9), min_size=1))
+def test_lines_do_not_depend_on_how_the_bytes_come_in(data: bytes, sizes: list[int]) -> None:
+    buffer = LineBuffer(5)
+    lines: list[bytes | None] = []
+    rest, turn = data, 0
+    while rest:
+        size = sizes[turn % len(sizes)]
+        lines += buffer.feed(rest[:size])
+        rest, turn = rest[size:], turn + 1
+    assert lines == [line if len(line) <= 5 else None for line in data.split(b"\n")[:-1]]
+
+
+def failure_data(*fates: str) -> object:
+    return {"response": {"timestamp": 1, "results": [{"type": fate} for fate in fates]}}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        (Refusal(-1, "nobody"), SignalRejected),
+        (Refusal(-1, "failed", failure_data("UNREGISTERED_FAILURE")), SignalRejected),
+        (Refusal(-1, "failed", failure_data("NETWORK_FAILURE")), SignalUnavailable),
+        (Refusal(-1, "failed", failure_data("RATE_LIMIT_FAILURE")), SignalRateLimited),
+        (Refusal(-3, "io"), SignalUnavailable),
+        (Refusal(-4, "untrusted", failure_data("IDENTITY_FAILURE")), SignalRejected),
+        (Refusal(-5, "Failed to send message: rate limit"), SignalRateLimited),
+        (
+            Refusal(-5, "Failed to send message: rate limit", {"response": {"results": "?"}}),
+            SignalRateLimited,
+        ),
+        (Refusal(-32602, "no account"), SignalRejected),
+        (Refusal(-32603, "java.io.IOException"), SignalUnavailable),
+    ],
+)
+async def test_every_error_of_signal_cli_has_its_meaning(
+    tmp_path: Path, refusal: Refusal, expected: type[SignalError]
+) -> None:
+    async def refuse(_sent: Sent) -> None:
+        raise refusal
+
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.on_send = refuse
+        with pytest.raises(SignalError) as failure:
+            await messenger.send(CHAT, "text")
+        assert type(failure.value) is expected
+        assert refusal.message not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("fates", "expected"),
+    [
+        (["UNREGISTERED_FAILURE"], SignalRejected),
+        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], SignalUnavailable),
+        (["RATE_LIMIT_FAILURE"], SignalRateLimited),
+    ],
+)
+async def test_a_send_that_reached_nobody_has_failed(
+    tmp_path: Path, fates: list[str], expected: type[SignalError]
+) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.fates = fates
+        with pytest.raises(expected):
+            await messenger.send(CHAT, "text")
+
+
+@pytest.mark.parametrize("fates", [["IDENTITY_FAILURE", "SUCCESS"], []])
+async def test_a_send_that_reached_somebody_has_worked(tmp_path: Path, fates: list[str]) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.fates = fates
+        assert await messenger.send(CHAT, "text") > 0
+
+
+async def test_answers_may_come_in_any_order(tmp_path: Path) -> None:
+    second_is_answered = asyncio.Event()
+
+    async def hold_the_first(sent: Sent) -> None:
+        if sent.text == "first":
+            await second_is_answered.wait()
+
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.on_send = hold_the_first
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(messenger.send(CHAT, "first"))
+            second = await messenger.send(CHAT, "second")
+            assert not first.done()
+            second_is_answered.set()
+        assert {one.text: one.timestamp for one in side.sent} == {
+            "first": first.result(),
+            "second": second,
+        }
+
+
+async def test_a_send_without_an_answer_ends_within_its_bound(tmp_path: Path) -> None:
+    async def lose(_sent: Sent) -> None:
+        raise LostReply
+
+    async with (
+        signal_cli(tmp_path) as side,
+        running(side, bounds=replace(BOUNDS, send=0.05)) as messenger,
+    ):
+        side.on_send = lose
+        before = SENDS.labels("timeout")._value.get()
+        with pytest.raises(SignalTimeout):
+            await messenger.send(CHAT, "text")
+        assert SENDS.labels("timeout")._value.get() == before + 1
+        side.on_send = None
+        assert await messenger.send(CHAT, "text") > 0
+
+
+async def test_a_mention_by_aci_alone_addresses_the_bot(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver):
+        await side.say("what is this?", group=TEAM.value)
+        assert not (await receiver.next_message()).addresses_bot
+        await side.say("what is this?", group=TEAM.value, mention=True)
+        message = await receiver.next_message()
+        assert message.addresses_bot
+        assert (message.chat, message.text) == (TEAM, "what is this?")
+
+
+async def test_frames_outside_a_subscription_are_understood_too(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver):
+        side.bare_frames = True
+        await side.say("bare")
+        assert (await receiver.next_message()).text == "bare"
+
+
+async def test_an_unknown_account_is_no_connection_and_its_sends_are_refused(
+    tmp_path: Path,
+) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side:
+        messenger = SignalDaemon(side.url, "+4915299999999", bounds=daemon_bounds(impatient=True))
+        async with in_background(messenger.run(receiver.deliver)):
+            await receiver.until(lambda: side.asked.count("subscribeReceive") == 2)
+            assert not messenger.connected
+            assert side.asked.count("version") == 1
+            with pytest.raises(SignalRejected):
+                await messenger.send(CHAT, "text")
+            assert not (await messenger.account_status()).registered
+
+
+async def test_the_account_status_needs_no_running_messenger_and_receives_nothing(
+    tmp_path: Path,
+) -> None:
+    async with signal_cli(tmp_path) as side:
+        await side.say("for the bot, not for the check")
+        status = await SignalDaemon(side.url, side.account.number).account_status()
+        assert (status.server, status.registered) == ("signal-cli 0.13.19", True)
+        assert "subscribeReceive" not in side.asked
+
+
+async def test_the_account_status_of_a_dead_server_is_an_error(tmp_path: Path) -> None:
+    messenger = SignalDaemon(f"unix:{tmp_path}/nobody.sock", "+4915100000000")
+    with pytest.raises(SignalUnavailable):
+        await messenger.account_status()
+
+
+async def test_the_admins_of_a_group_are_known_by_aci_and_number(tmp_path: Path) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA}, admins={ADA.aci})
+        assert await messenger.group_admins(TEAM) == {ADA.aci, ADA.number}
+
+
+async def test_stop_receiving_waits_until_what_was_read_is_delivered(tmp_path: Path) -> None:
+    receiver = SlowReceiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
+        await side.say("one")
+        await side.say("two")
+        await receiver.next_message()
+        async with asyncio.TaskGroup() as tasks:
+            stopping = tasks.create_task(messenger.stop_receiving())
+            await side.until(lambda: not side.subscribed)
+            assert not stopping.done()
+            receiver.open.set()
+        assert [one.text for one in receiver.received] == ["one", "two"]
+
+
+async def test_stop_receiving_ends_within_its_bound_when_nobody_answers(tmp_path: Path) -> None:
+    async with (
+        signal_cli(tmp_path) as side,
+        running(side, bounds=replace(BOUNDS, stop=0.05)) as messenger,
+    ):
+        side.silent = True
+        await messenger.stop_receiving()
+        assert "unsubscribeReceive" in side.asked
+
+
+async def test_a_reconnect_after_stop_receiving_serves_sends_only(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
+        await messenger.stop_receiving()
+        await side.drop_connections()
+        await receiver.until(lambda: not messenger.connected)
+        await receiver.until(lambda: messenger.connected)
+        assert await messenger.send(CHAT, "good night") > 0
+        assert not side.subscribed
+
+
+async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
+    async def fail(_message: IncomingMessage) -> None:
+        raise OSError("disk full")
+
+    async with signal_cli(tmp_path) as side:
+        await side.say("hello")
+        messenger = SignalDaemon(side.url, side.account.number, bounds=BOUNDS)
+        with pytest.raises(ExceptionGroup) as failure:
+            await messenger.run(fail)
+        assert failure.group_contains(OSError, match="disk full")
+        assert not messenger.connected
+
+
+async def test_the_state_of_the_connection_is_measured(tmp_path: Path) -> None:
+    receiver = Receiver()
+    lost = SIGNAL_RECONNECTS._value.get()
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
+        assert SIGNAL_CONNECTED._value.get() == 1
+        await side.go_away()
+        await receiver.until(lambda: not messenger.connected)
+        assert SIGNAL_CONNECTED._value.get() == 0
+        assert SIGNAL_RECONNECTS._value.get() == lost + 1
+
+
+@pytest.mark.parametrize(
+    "url", ["", "unix:", "unix:relative", "tcp://", "tcp://host", "tcp://host:x", "http://h:1"]
+)
+def test_an_address_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        SignalDaemon(url, "+4915100000000")
