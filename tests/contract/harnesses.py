@@ -281,7 +281,7 @@ def rest_bounds(*, impatient: bool) -> RestBounds:
 
 @asynccontextmanager
 async def open_rest(
-    _directory: Path, *, up: bool = True, impatient: bool = False
+    directory: Path, *, up: bool = True, impatient: bool = False
 ) -> AsyncIterator[RestHarness]:
     """SignalRest against its fake; connected where the fake is up, for it keeps no frames."""
     async with SignalRestApi.listen() as api:

@@ -139,11 +139,14 @@ class SignalRestApi:
 
     async def close_websockets(self, code: int = WSCloseCode.OK) -> None:
         """Close cleanly, as a proxy that restarts does."""
-        for websocket in tuple(self._websockets):
+        websockets = tuple(self._websockets)
+        self._websockets.clear()
+        for websocket in websockets:
             await websocket.close(code=code)
 
     def drop_websockets(self) -> None:
         """Break the connections without a closing handshake."""
+        self._websockets.clear()
         for transport in self._transports.values():
             transport.abort()
 
