@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -17,7 +17,7 @@ def tool_from(function: Callable[..., Awaitable[str]], *, side_effects: bool = F
     """Make a tool of an async function.
 
     The function's name is the tool's name, the first paragraph of its docstring the description,
-    the docstring's `Args:` describe the arguments, unless an argument's own `Field` does.
+    the docstring's `Args:` describe the arguments, as an argument's own `Field` may do too.
 
     Args:
         function: async, with a type and a description for every argument.
@@ -53,9 +53,11 @@ def _arguments_model(
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in hints:
             raise TypeError(f"{function.__name__}: {parameter.name} has no type")
+        hint = hints[parameter.name]
+        if text := descriptions.get(parameter.name):
+            hint = Annotated[hint, Field(description=text)]
         default = ... if parameter.default is _EMPTY else parameter.default
-        described = Field(default, description=descriptions.get(parameter.name))
-        fields[parameter.name] = (hints[parameter.name], described)
+        fields[parameter.name] = (hint, default)
     model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
     for name, field in model.model_fields.items():
         if not field.description:

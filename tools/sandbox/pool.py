@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -10,7 +10,7 @@ import structlog
 
 from tools.errors import ToolError, ToolTimeout
 from tools.sandbox.protocol import ReplyKind
-from tools.sandbox.worker import Reply, Worker, WorkerDied
+from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied
 
 CALL_SECONDS: Final = 2.0
 QUEUE_SECONDS: Final = 6.0
@@ -50,9 +50,15 @@ class Sandbox:
         trace: TracebackType | None,
     ) -> None:
         self._closed = True
-        async with asyncio.TaskGroup() as stopping:
-            for worker in self._workers:
-                stopping.create_task(worker.stop())
+        for worker in self._workers:
+            worker.kill()
+        async with AsyncExitStack() as slots:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    for _ in range(_WORKERS):  # calls that were under way clear theirs away
+                        await slots.enter_async_context(self._slots)
+            for worker in self._idle:
+                await worker.stop()
 
     async def call(self, text: str) -> str:
         """Have one request answered.
@@ -106,13 +112,13 @@ class Sandbox:
             self._slots.release()
 
     async def _warm_or_new(self) -> Worker:
+        if self._closed:
+            raise ToolError("The program is stopping.")
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
                 return worker
             await self._discard(worker)
-        if self._closed:
-            raise ToolError("The program is stopping.")
         try:
             worker = await Worker.start(self._module)
         except TimeoutError:

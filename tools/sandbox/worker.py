@@ -43,6 +43,7 @@ class Worker:
         self._process = process
         self._requests = process.stdin
         self._replies = process.stdout
+        self._killed = False
 
     @classmethod
     async def start(cls, module: str) -> Self:
@@ -90,16 +91,24 @@ class Worker:
         """
         async with asyncio.timeout(timeout_seconds):
             self._requests.write(json.dumps(text).encode() + b"\n")
-            with suppress(ConnectionError):  # then there is no reply either
+            with suppress(ConnectionError):  # there will be no reply, which says it all
                 await self._requests.drain()
             return await self._reply()
 
-    async def stop(self) -> None:
+    def kill(self) -> None:
         """End the process, whatever it does; it has nothing to finish or to tidy up."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        if not self._killed:
+            self._killed = True
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def stop(self) -> None:
+        """End the process and clear it away, unless the kernel takes longer than STOP_SECONDS."""
+        self.kill()
         try:
             async with asyncio.timeout(STOP_SECONDS):
+                while await self._replies.read(LINE_LIMIT_BYTES):
+                    pass  # asyncio keeps a process until its pipes have been read to their ends
                 await self._process.wait()
         except TimeoutError:
             _log.warning("sandbox.not_reaped", pid=self.pid)

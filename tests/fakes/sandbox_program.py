@@ -1,0 +1,79 @@
+"""A program for a sandbox that does what it is told, also the worst: `python -m …` runs it."""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from tools.errors import ToolError
+from tools.sandbox.child import serve
+
+
+def hang() -> NoReturn:
+    while True:
+        pass
+
+
+def swell() -> str:
+    return str(len(bytearray(2**30)))
+
+
+def read_a_file() -> str:
+    with open("/etc/passwd", encoding="utf-8") as file:  # noqa: PTH123
+        return file.read()
+
+
+def descriptors() -> str:
+    def is_open(number: int) -> bool:
+        try:
+            os.fstat(number)
+        except OSError:
+            return False
+        return True
+
+    return json.dumps([number for number in range(1_024) if is_open(number)])
+
+
+def limits() -> str:
+    return json.dumps(
+        {
+            name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+            for name in ("AS", "CORE", "FSIZE", "NOFILE", "NPROC")
+        }
+    )
+
+
+def write(line: bytes) -> str:
+    sys.stdout.buffer.write(line)
+    return "written"
+
+
+def refuse() -> NoReturn:
+    raise ToolError("No.")
+
+
+def fail() -> NoReturn:
+    raise KeyError("+49 170 1234567")
+
+
+DEEDS: dict[str, Callable[[], str]] = {
+    "hang": hang,
+    "swell": swell,
+    "read a file": read_a_file,
+    "environment": lambda: json.dumps(dict(os.environ)),
+    "descriptors": descriptors,
+    "limits": limits,
+    "session": lambda: json.dumps([os.getpid(), os.getsid(0), os.getpgid(0)]),
+    "pid": lambda: str(os.getpid()),
+    "long": lambda: "x" * 100_000,
+    "endless line": lambda: write(b"x" * 1_000_000),
+    "garbage": lambda: write(b"garbage\n"),
+    "exit": lambda: os._exit(3),
+    "refuse": refuse,
+    "fail": fail,
+}
+
+if __name__ == "__main__":
+    serve(lambda request: DEEDS[request]())

@@ -1,0 +1,256 @@
+"""Processes that hang, swell, misbehave or die, and a bot that does not notice."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from time import monotonic
+
+import pytest
+from structlog.testing import capture_logs
+
+from tools.base import Outcome, ToolRequest, ToolResult
+from tools.catalog import ToolSettings, open_tools
+from tools.errors import ToolError, ToolTimeout
+from tools.executor import ToolExecutor
+from tools.sandbox.limits import MEMORY_BYTES
+from tools.sandbox.pool import CALL_SECONDS, Sandbox, SandboxBug
+
+PROGRAM = "tests.fakes.sandbox_program"
+ATTACKS = [
+    "9**9**9",
+    "10**10**10",
+    "factorial(10**8)",
+    "comb(10^9, 10^8)",
+    "round(5, -10^9)",
+    "1 << 10**12",
+    "'a' * 10**12",
+    "[0] * 10**12",
+    "().__class__.__bases__[0].__subclasses__()",
+    "__import__('os').system('id')",
+    "open('/etc/passwd').read()",
+    "eval('9**9**9')",
+    "[x for x in range(10**12)]",
+    "(lambda f: f(f))(lambda f: f(f))",
+    "(x := 9**9)",
+    "f'{9**9**9}'",
+    "while True: pass",
+    "(" * 100_000,
+    "(" * 499 + "1" + ")" * 499,
+    "1" * 10_000_000,
+    "factorial(3000)*" * 60 + "1",
+]
+
+
+class Ignore:
+    async def finished(self, result: ToolResult) -> None:
+        return
+
+
+async def calculate(executor: ToolExecutor, expression: str) -> ToolResult:
+    arguments = json.dumps({"expression": expression})
+    return await executor.execute(ToolRequest("call_1", "calculate", arguments), Ignore())
+
+
+def is_running(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -> None:
+    async with open_tools(ToolSettings()) as registry:
+        executor = ToolExecutor(registry, timeout_seconds=10)
+        for attack in ATTACKS:
+            started = monotonic()
+            async with asyncio.TaskGroup() as chats:
+                attacking = chats.create_task(calculate(executor, attack))
+                honest = chats.create_task(calculate(executor, "127*43"))
+            assert attacking.result().outcome in {Outcome.FAILED, Outcome.INVALID}, attack[:50]
+            assert honest.result().content == "5461"
+            assert monotonic() - started < CALL_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [
+        ("1" + "+1" * 499, "500"),
+        ("-" * 990 + "1", "1"),
+        ("2" + "**1" * 333, "2"),
+        ("max(" + "1," * 490 + "2)", "2"),
+    ],
+)
+async def test_long_honest_calculations_are_done(expression: str, answer: str) -> None:
+    async with open_tools(ToolSettings()) as registry:
+        result = await calculate(ToolExecutor(registry, timeout_seconds=10), expression)
+    assert result.content == answer
+
+
+async def test_a_thousand_calculations_at_once_are_all_done() -> None:
+    async with open_tools(ToolSettings()) as registry:
+        executor = ToolExecutor(registry, timeout_seconds=10)
+        async with asyncio.TaskGroup() as chats:
+            calls = [chats.create_task(calculate(executor, f"{n} * 2")) for n in range(1_000)]
+    assert [call.result().content for call in calls] == [str(n * 2) for n in range(1_000)]
+
+
+async def test_a_call_that_hangs_is_stopped_and_stops_nobody_else() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        async with asyncio.TaskGroup() as calls:
+            hanging = calls.create_task(stopped(sandbox))
+            for _ in range(50):
+                await sandbox.call("pid")
+            assert not hanging.done()
+        assert CALL_SECONDS <= hanging.result() < CALL_SECONDS + 2
+        await sandbox.call("pid")
+
+
+async def test_when_every_process_hangs_the_next_call_gets_a_fresh_one() -> None:
+    async with Sandbox(PROGRAM) as sandbox, asyncio.TaskGroup() as calls:
+        calls.create_task(stopped(sandbox))
+        calls.create_task(stopped(sandbox))
+        await asyncio.sleep(0)
+        assert (await sandbox.call("pid")).isdigit()
+
+
+async def stopped(sandbox: Sandbox) -> float:
+    """Return after how many seconds a call that hangs was stopped."""
+    started = monotonic()
+    with pytest.raises(ToolTimeout, match="took over 2 seconds"):
+        await sandbox.call("hang")
+    return monotonic() - started
+
+
+async def test_a_process_is_kept_from_one_call_to_the_next() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        assert await sandbox.call("pid") == await sandbox.call("pid")
+
+
+async def test_memory_is_bounded() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        pid = await sandbox.call("pid")
+        with pytest.raises(ToolError, match="more memory than it may have"):
+            await sandbox.call("swell")
+        assert await sandbox.call("pid") == pid
+
+
+async def test_the_inside_sees_no_secret_no_file_and_nothing_of_the_bots_process_group() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        assert set(json.loads(await sandbox.call("environment"))) <= {"LC_CTYPE"}
+        assert json.loads(await sandbox.call("descriptors")) == [0, 1, 2]
+        assert len(set(json.loads(await sandbox.call("session")))) == 1
+        assert json.loads(await sandbox.call("limits")) == {
+            "AS": [MEMORY_BYTES, MEMORY_BYTES],
+            "CORE": [0, 0],
+            "FSIZE": [0, 0],
+            "NOFILE": [3, 3],
+            "NPROC": [0, 0],
+        }
+        with capture_logs() as logs, pytest.raises(SandboxBug):
+            await sandbox.call("read a file")
+        assert logs[0]["error"] == "OSError"
+
+
+async def test_a_bug_inside_is_logged_by_its_type_and_place_without_its_text() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        assert await sandbox.call("pid")
+        with capture_logs() as logs, pytest.raises(SandboxBug) as bug:
+            await sandbox.call("fail")
+    assert str(bug.value) == ""
+    assert [(log["event"], log["error"]) for log in logs] == [("sandbox.bug", "KeyError")]
+    assert logs[0]["where"][-1].startswith("fail:")
+    assert "1234567" not in str(logs)
+
+
+async def test_expected_failures_inside_are_errors_outside() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        with pytest.raises(ToolError, match=r"^No\.$"):
+            await sandbox.call("refuse")
+        with pytest.raises(ToolError, match="The result is too long"):
+            await sandbox.call("long")
+
+
+@pytest.mark.parametrize("deed", ["exit", "garbage", "endless line"])
+async def test_a_process_that_dies_or_babbles_is_replaced(deed: str) -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        pid = await sandbox.call("pid")
+        with pytest.raises(ToolError, match="ended before it was done"):
+            await sandbox.call(deed)
+        assert await sandbox.call("pid") != pid
+        assert not is_running(pid)
+
+
+async def test_a_process_killed_between_calls_is_replaced_unnoticed() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        pid = await sandbox.call("pid")
+        os.kill(int(pid), signal.SIGKILL)
+        assert await sandbox.call("pid") != pid
+
+
+async def test_a_process_killed_during_a_call_is_replaced_and_the_call_answered() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        pid = await sandbox.call("pid")
+        os.kill(int(pid), signal.SIGSTOP)  # so that the call is certainly under way
+        async with asyncio.TaskGroup() as calls:
+            call = calls.create_task(sandbox.call("pid"))
+            await asyncio.sleep(0)
+            os.kill(int(pid), signal.SIGKILL)
+        assert call.result() != pid
+
+
+async def test_a_cancelled_call_leaves_no_process_behind() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        pid = await sandbox.call("pid")
+        async with asyncio.TaskGroup() as calls:
+            call = calls.create_task(sandbox.call("hang"))
+            await asyncio.sleep(0)
+            call.cancel()
+        assert not is_running(pid)
+        assert await sandbox.call("pid") != pid
+
+
+async def test_closing_ends_idle_stopped_and_busy_processes() -> None:
+    async with asyncio.TaskGroup() as calls:
+        async with Sandbox(PROGRAM) as sandbox:
+            busy = await sandbox.call("pid")
+            call = calls.create_task(interrupted(sandbox))
+            await asyncio.sleep(0)
+            stopped = await sandbox.call("pid")
+            os.kill(int(stopped), signal.SIGSTOP)
+            assert busy != stopped
+    assert call.done()
+    assert not is_running(busy)
+    assert not is_running(stopped)
+
+
+async def interrupted(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="The program is stopping"):
+        await sandbox.call("hang")
+
+
+async def test_a_program_that_cannot_start_is_an_error_that_is_told() -> None:
+    async with Sandbox("tests.fakes.there_is_no_such_program") as sandbox:
+        with pytest.raises(ToolError, match="ended before it was done"):
+            await sandbox.call("pid")
+
+
+async def test_a_busy_process_does_not_outlive_a_bot_that_was_killed() -> None:
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.fakes.sandbox_owner", stderr=asyncio.subprocess.PIPE
+    )
+    assert owner.stderr is not None
+    worker = os.pidfd_open(int(await owner.stderr.readline()))
+    try:
+        gone = asyncio.Event()
+        asyncio.get_running_loop().add_reader(worker, gone.set)
+        assert not gone.is_set()
+        owner.kill()
+        async with asyncio.timeout(2):
+            await gone.wait()
+        await owner.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(worker)
+        os.close(worker)

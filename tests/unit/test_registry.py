@@ -1,0 +1,43 @@
+"""Which tools there are, and in what order."""
+
+import pytest
+
+from tools.base import Tool
+from tools.catalog import ToolSettings, open_tools
+from tools.registry import Registry
+from tools.schema import tool_from
+
+
+def tool(name: str) -> Tool:
+    async def act() -> str:
+        """Do something."""
+        return name
+
+    act.__name__ = name
+    return tool_from(act)
+
+
+def test_tools_come_in_the_order_of_their_names_whatever_the_order_of_the_catalog() -> None:
+    registry = Registry([tool("weather"), tool("calculate"), tool("search")])
+    assert [found.name for found in registry] == ["calculate", "search", "weather"]
+    assert len(registry) == 3
+
+
+def test_a_tool_is_found_by_its_exact_name_only() -> None:
+    registry = Registry([tool("calculate")])
+    found = registry.get("calculate")
+    assert found is not None
+    assert found.name == "calculate"
+    assert registry.get("Calculate") is None
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two tools are named search"):
+        Registry([tool("search"), tool("search")])
+
+
+async def test_the_catalog_offers_what_is_enabled() -> None:
+    async with open_tools(ToolSettings()) as registry:
+        assert [found.name for found in registry] == ["calculate"]
+    async with open_tools(ToolSettings(calculator_enabled=False)) as registry:
+        assert len(registry) == 0

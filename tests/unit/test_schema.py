@@ -1,0 +1,167 @@
+"""Tools made of functions."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from tools.schema import tool_from
+
+
+class Unit(StrEnum):
+    METRIC = "metric"
+    IMPERIAL = "imperial"
+
+
+class Place(BaseModel):
+    """A place on Earth."""
+
+    name: str = Field(description="as people call it")
+    title: str | None = None
+
+
+class Node(BaseModel):
+    children: list["Node"]
+
+
+async def weather(
+    place: Place,
+    days: Annotated[int, Field(ge=1, le=7)],
+    unit: Unit = Unit.METRIC,
+    detail: Literal["short", "long"] = "short",
+    language: Annotated[str | None, Field(description="a code such as en")] = None,
+) -> str:
+    """Tell the weather
+    of the next days.
+
+    More about it, which is for developers.
+
+    Args:
+        place: where.
+        days: how many,
+            counted from today.
+        unit: of temperatures and so on.
+        detail: how much.
+
+    Returns:
+        A text.
+    """
+    return f"{place.name} {days} {unit} {detail} {language}"
+
+
+def test_the_name_and_the_first_paragraph_tell_a_model_what_a_tool_does() -> None:
+    tool = tool_from(weather)
+    assert tool.name == "weather"
+    assert tool.description == "Tell the weather of the next days."
+    assert not tool.side_effects
+    assert tool_from(weather, side_effects=True).side_effects
+
+
+def test_the_schema_is_plain() -> None:
+    assert tool_from(weather).parameters == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["place", "days"],
+        "properties": {
+            "place": {
+                "type": "object",
+                "description": "where.",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string", "description": "as people call it"},
+                    "title": {"type": "string"},
+                },
+            },
+            "days": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 7,
+                "description": "how many, counted from today.",
+            },
+            "unit": {
+                "type": "string",
+                "enum": ["metric", "imperial"],
+                "default": "metric",
+                "description": "of temperatures and so on.",
+            },
+            "detail": {
+                "type": "string",
+                "enum": ["short", "long"],
+                "default": "short",
+                "description": "how much.",
+            },
+            "language": {"type": "string", "description": "a code such as en"},
+        },
+    }
+
+
+async def test_a_tool_runs_its_function_with_parsed_arguments() -> None:
+    tool = tool_from(weather)
+    arguments = tool.arguments.model_validate_json('{"place": {"name": "Oslo"}, "days": "3"}')
+    assert await tool.run(arguments) == "Oslo 3 metric short None"
+
+
+async def test_a_method_keeps_its_object() -> None:
+    class Greeter:
+        greeting = "Hello"
+
+        async def greet(self, name: str) -> str:
+            """Greet somebody.
+
+            Args:
+                name: whom.
+            """
+            return f"{self.greeting}, {name}"
+
+    tool = tool_from(Greeter().greet)
+    assert list(tool.parameters["properties"]) == ["name"]  # type: ignore[call-overload]
+    assert await tool.run(tool.arguments(name="you")) == "Hello, you"
+
+
+def test_a_tool_without_arguments_has_an_empty_object() -> None:
+    async def now() -> str:
+        """Tell the time."""
+        return "12:00"
+
+    expected = {"type": "object", "additionalProperties": False, "properties": {}}
+    assert tool_from(now).parameters == expected
+
+
+def test_what_a_model_would_not_understand_is_refused_at_the_start() -> None:
+    def not_async(text: str) -> str:
+        """Do.
+
+        Args:
+            text: what.
+        """
+        return text
+
+    async def no_docstring() -> str:
+        return ""
+
+    async def no_type(text) -> str:  # type: ignore[no-untyped-def]
+        """Do."""
+        return str(text)
+
+    async def no_description(text: str) -> str:
+        """Do."""
+        return text
+
+    async def endless(node: Node) -> str:
+        """Do.
+
+        Args:
+            node: contains nodes.
+        """
+        return str(node)
+
+    for function, complaint in (
+        (not_async, "not_async is not async"),
+        (no_docstring, "no_docstring has no docstring"),
+        (no_type, "text has no type"),
+        (no_description, "text has no description"),
+        (endless, "Node contains itself"),
+    ):
+        with pytest.raises(TypeError, match=complaint):
+            tool_from(function)  # type: ignore[arg-type]
