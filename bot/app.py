@@ -50,7 +50,6 @@ from tools.registry import Registry
 log = structlog.get_logger()
 
 GRACE_SECONDS: Final = 10.0
-"""How long turns and sends in progress may take to finish after the first signal."""
 
 STOP_RECEIVING_SECONDS: Final = 5.0
 PURGE_EVERY_SECONDS: Final = 3_600.0
@@ -86,6 +85,7 @@ async def run(
     *,
     told_to_stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
+    grace_seconds: float = GRACE_SECONDS,
 ) -> None:
     """Be the bot until told to stop.
 
@@ -93,6 +93,7 @@ async def run(
         settings: everything there is to know.
         told_to_stop: begins the shutdown.
         ready: called once the bot takes messages.
+        grace_seconds: how long turns and sends in progress may take to finish.
 
     Raises:
         BotError: a part cannot start.
@@ -109,13 +110,13 @@ async def run(
             ready()
             await told_to_stop.wait()
             log.info("app.stopping")
-            await _wind_down(parts)
+            await _wind_down(parts, grace_seconds)
             for task in (receiving, storing, purging):
                 task.cancel()
     log.info("app.stopped")
 
 
-async def _wind_down(parts: _Parts) -> None:
+async def _wind_down(parts: _Parts, grace_seconds: float) -> None:
     """Take nothing more, store what was read, let turns finish, interrupt the rest."""
     try:
         async with asyncio.timeout(STOP_RECEIVING_SECONDS):
@@ -124,7 +125,7 @@ async def _wind_down(parts: _Parts) -> None:
     except TimeoutError:
         log.warning("app.still_receiving")
     try:
-        async with asyncio.timeout(GRACE_SECONDS):
+        async with asyncio.timeout(grace_seconds):
             await parts.mailboxes.drain()
             await parts.urgent.drain()
     except TimeoutError:

@@ -1,0 +1,91 @@
+"""The whole bot in this process, between a Signal side and a model on loopback."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bot import app
+from bot.config import Settings, load_settings
+from bot.demo.signal_side import BOT, Sent, SignalSide
+from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
+
+WAIT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Both sides of a bot, and what it runs on; outlives the bot."""
+
+    signal: SignalSide
+    model: OpenAiServer
+    folder: Path
+
+    def settings(self, **overrides: Mapping[str, object]) -> Settings:
+        """Return settings for a bot of this world."""
+        sections: dict[str, dict[str, object]] = {
+            "signal": {"url": f"unix:{self.signal.path}", "phone_number": BOT.number},
+            "llm": {"base_url": self.model.base_url, "model": "fake", "max_concurrency": 1_000},
+            "store": {"path": self.folder / "store.db"},
+            "access": {"policy": "open", "messages_per_minute": 1_000},
+            "attestation": {"dstack_socket": self.folder / "no-dstack.sock"},
+            "health": {"listen": ""},
+        }
+        for section, values in overrides.items():
+            sections.setdefault(section, {}).update(values)
+        return load_settings(sections)
+
+    def answers(self) -> list[str]:
+        """Return the texts of what the bot sent, progress left out."""
+        return [sent.text for sent in self.signal.sent if not sent.text.startswith("🔧")]
+
+    async def answer(self) -> Sent:
+        """Return the next message of the bot that is no progress."""
+        while True:
+            sent = await self.signal.next_sent()
+            if not sent.text.startswith("🔧"):
+                return sent
+
+
+@asynccontextmanager
+async def world(handler: Step = echo) -> AsyncIterator[World]:
+    """Provide a Signal side, a model and a folder."""
+    with tempfile.TemporaryDirectory(prefix="stb-") as name:
+        folder = Path(name)
+        async with (
+            SignalSide.listen(folder / "signal.sock") as signal,
+            openai_server(handler) as model,
+        ):
+            yield World(signal, model, folder)
+
+
+@asynccontextmanager
+async def running_bot(
+    settings: Settings, *, grace_seconds: float = app.GRACE_SECONDS
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the bot inside the block, then shut it down in order."""
+    told_to_stop, ready = asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        bot = tasks.create_task(
+            app.run(
+                settings,
+                told_to_stop=told_to_stop,
+                ready=ready.set,
+                grace_seconds=grace_seconds,
+            )
+        )
+        async with asyncio.timeout(WAIT_SECONDS):
+            await ready.wait()
+        try:
+            yield bot
+        finally:
+            told_to_stop.set()
+
+
+async def kill(bot: asyncio.Task[None]) -> None:
+    """End the bot as it is, without its shutdown; what is on disk is all that stays."""
+    bot.cancel()
+    await asyncio.wait({bot}, timeout=WAIT_SECONDS)

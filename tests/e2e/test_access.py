@@ -1,0 +1,123 @@
+"""Who is answered, and how the commands behave."""
+
+import pytest
+
+from bot.demo.signal_side import ADA
+from bot.messaging.events import Person
+from tests.e2e.running_bot import running_bot, world
+from tests.e2e.test_conversation import BEN
+from tests.fakes.openai_server import models, script, text
+
+GROUP = "Z3JvdXA="
+
+
+async def test_nobody_is_answered_with_an_empty_allowlist() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access={"policy": "allowlist"})):
+            await here.signal.until(lambda: here.signal.subscribed)
+            await here.signal.say("hello")
+            await here.signal.say("!help")
+        assert here.signal.sent == []
+        assert b"hello" not in (here.folder / "store.db").read_bytes()
+
+
+@pytest.mark.parametrize("who", [ADA.number, ADA.aci.upper()])
+async def test_the_allowlist_knows_people_by_number_or_aci(who: str) -> None:
+    async with world() as here:
+        access = {"policy": "allowlist", "allowed": who}
+        async with running_bot(here.settings(access=access)):
+            await here.signal.say("not you", author=BEN)
+            await here.signal.say("you")
+            assert (await here.answer()).text.endswith("you")
+    assert len(here.signal.sent) == 1
+
+
+async def test_in_a_group_only_what_addresses_the_bot_is_answered() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("not for the bot", group=GROUP)
+        await here.signal.say("for the bot", group=GROUP, mention=True)
+        first = await here.answer()
+        await here.signal.say("a reply to it", group=GROUP, quote_bot=True)
+        second = await here.answer()
+    assert first.text.endswith("for the bot")
+    assert second.text.endswith("a reply to it")
+    assert str(first.chat) == f"group:{GROUP}"
+
+
+@pytest.mark.parametrize(("policy", "answers"), [("always", 1), ("off", 0)])
+async def test_groups_can_be_answered_always_or_never(policy: str, answers: int) -> None:
+    async with world() as here, running_bot(here.settings(access={"groups": policy})):
+        await here.signal.say("hi all", group=GROUP)
+        await here.signal.say("private")
+        await here.signal.wait_for(lambda sent: sent.text.endswith("private"))
+    assert len(here.signal.sent) == answers + 1
+
+
+async def test_who_writes_too_fast_gets_one_notice_and_then_silence() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access={"messages_per_minute": 2})):
+            for number in range(5):
+                await here.signal.say(f"m{number}")
+            await here.signal.say("ben", author=BEN)
+            await here.signal.wait_for(lambda sent: sent.text.endswith("ben"))
+    mine = [sent.text for sent in here.signal.sent if sent.chat.value == ADA.aci]
+    assert len(mine) == 3
+    assert sum("faster than I can answer" in text for text in mine) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("!help", "!clear: forget this conversation"),
+        ("  !HELP  ", "!stop"),
+        ("!tools", "calculate"),
+        ("!status", "Model: fake"),
+        ("!verify my-challenge", "does not run in a trusted execution environment"),
+        ("!nonsense", "!help"),
+        ("!stop", "nothing to stop"),
+    ],
+)
+async def test_a_command_is_answered_without_the_model(command: str, words: str) -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say(command)
+        assert words in (await here.answer()).text
+    assert here.model.requests == []
+
+
+@pytest.mark.parametrize("words", ["!", "!!!", "!5", "help !help", "!?", "hey!help"])
+async def test_what_only_looks_like_a_command_is_conversation(words: str) -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say(words)
+        assert (await here.answer()).text.endswith(words)
+
+
+async def test_models_are_listed_with_the_one_that_answers() -> None:
+    async with world() as here, running_bot(here.settings()):
+        here.model.models_handler = models("fake", "other")
+        await here.signal.say("!models")
+        lines = (await here.answer()).text.splitlines()
+    assert lines == ["• fake ← answers here", "• other"]
+
+
+async def test_clear_makes_the_model_forget() -> None:
+    async with world(script(text("one"), text("two"))) as here, running_bot(here.settings()):
+        await here.signal.say("remember this")
+        await here.answer()
+        await here.signal.say("!clear")
+        assert "Forgotten" in (await here.answer()).text
+        await here.signal.say("what did I say?")
+        await here.answer()
+    assert len(here.model.requests[1]["messages"]) == 2
+
+
+async def test_in_a_group_only_admins_may_clear() -> None:
+    member = Person(aci="0d1e2f30-0000-4000-8000-00000000000c", name="Cleo")
+    async with world() as here:
+        access = {"admins": BEN.aci}
+        async with running_bot(here.settings(access=access)):
+            await here.signal.say("hello", author=ADA, group=GROUP, mention=True)
+            await here.answer()
+            await here.signal.say("!clear", author=member, group=GROUP, mention=True)
+            assert "only an admin" in (await here.answer()).text
+            await here.signal.say("!clear", author=BEN, group=GROUP, mention=True)
+            assert "Forgotten" in (await here.answer()).text

@@ -1,0 +1,186 @@
+"""What a person on Signal sees."""
+
+import asyncio
+
+from bot.demo.signal_side import ADA
+from bot.messaging.events import Person
+from tests.e2e.running_bot import running_bot, world
+from tests.fakes.openai_server import held, script, text, tool_calls
+
+BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+CALCULATE = ("calculate", {"expression": "127*43"})
+
+
+async def test_a_message_gets_one_answer() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("hello")
+        answer = await here.answer()
+    assert answer.text.startswith("answer to: ")
+    assert answer.text.endswith("hello")
+    assert len(here.signal.sent) == 1
+
+
+async def test_progress_is_shown_while_a_tool_runs_and_then_one_answer_comes() -> None:
+    async with world(script(tool_calls(CALCULATE), text("It is 5461."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("What is 127*43?")
+            answer = await here.answer()
+    assert [sent.text for sent in here.signal.sent] == ["🔧 Using calculate…", "It is 5461."]
+    assert answer.replaces is None
+    tool_message = here.model.requests[1]["messages"][-1]
+    assert (tool_message["role"], tool_message["content"]) == ("tool", "5461")
+
+
+async def test_further_tools_extend_the_same_progress_message() -> None:
+    unknown: tuple[str, dict[str, object]] = ("get_weather", {})
+    steps = script(tool_calls(CALCULATE), tool_calls(CALCULATE, unknown), text("Done."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("Work")
+        await here.answer()
+    progress = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
+    assert len(progress) == 1
+
+
+async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model() -> None:
+    calls = tool_calls(("frobnicate", {}), ("calculate", "not json"), ("calculate", {"x": 1}))
+    async with world(script(calls, text("Sorry."))) as here, running_bot(here.settings()):
+        await here.signal.say("Work")
+        assert (await here.answer()).text == "Sorry."
+    results = [message["content"] for message in here.model.requests[1]["messages"][-3:]]
+    assert "no tool named 'frobnicate'" in results[0]
+    assert "arguments of calculate are wrong" in results[1]
+    assert "expression" in results[2]
+
+
+async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> None:
+    rounds = [tool_calls(CALCULATE, CALCULATE), tool_calls(CALCULATE, CALCULATE)]
+    async with world(script(*rounds, text("Enough."))) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 3})):
+            await here.signal.say("Work")
+            assert (await here.answer()).text == "Enough."
+    assert "tools" in here.model.requests[1]
+    last = here.model.requests[2]
+    assert "tools" not in last
+    results = [message["content"] for message in last["messages"] if message["role"] == "tool"]
+    assert results[:3] == ["5461", "5461", "5461"]
+    assert results[3].startswith("Not run")
+
+
+async def test_no_tools_are_offered_when_none_are_allowed() -> None:
+    async with world() as here, running_bot(here.settings(tools={"max_tool_calls": 0})):
+        await here.signal.say("hello")
+        await here.answer()
+        await here.signal.say("!tools")
+        assert "no tools" in (await here.answer()).text
+    request = here.model.requests[0]
+    assert "tools" not in request
+    assert "calculate" not in request["messages"][0]["content"]
+
+
+async def test_the_model_is_shown_the_conversation_with_its_tool_calls() -> None:
+    steps = script(tool_calls(CALCULATE), text("It is 5461."), text("As I said."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("What is 127*43?")
+        await here.answer()
+        await here.signal.say("Sure?")
+        await here.answer()
+    first, second, third = (request["messages"] for request in here.model.requests)
+    assert second[: len(first)] == first
+    assert third[: len(second)] == second
+    assert [message["role"] for message in third] == [
+        "system", "user", "assistant", "tool", "assistant", "user",
+    ]  # fmt: skip
+    assert third[4]["content"] == "It is 5461."
+
+
+async def test_an_empty_answer_is_asked_for_once_more_then_said_plainly() -> None:
+    async with world(script(text(""), text("At last."), text(""), text(" \n"))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("one")
+            assert (await here.answer()).text == "At last."
+            await here.signal.say("two")
+            assert "nothing to say" in (await here.answer()).text
+    assert len(here.model.requests) == 4
+
+
+async def test_a_slow_answer_in_one_chat_does_not_delay_another() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release), text("quick"))) as here, running_bot(here.settings()):
+        await here.signal.say("slow")
+        await here.model.wait_for_requests(1)
+        await here.signal.say("fast", author=BEN)
+        assert (await here.answer()).text == "quick"
+        release.set()
+        assert (await here.answer()).text.endswith("slow")
+
+
+async def test_messages_of_one_chat_are_answered_in_their_order() -> None:
+    async with world() as here, running_bot(here.settings()):
+        for number in range(20):
+            await here.signal.say(f"message {number}")
+        answers = [(await here.answer()).text for _ in range(20)]
+    assert [text.split()[-1] for text in answers] == [str(number) for number in range(20)]
+
+
+async def test_a_duplicate_is_answered_once() -> None:
+    async with world() as here, running_bot(here.settings()):
+        timestamp = await here.signal.say("hello")
+        await here.signal.say("hello", timestamp=timestamp)
+        await here.signal.say("other")
+        assert [(await here.answer()).text[-5:] for _ in range(2)] == ["hello", "other"]
+    assert len(here.signal.sent) == 2
+
+
+async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
+    long = "\n\n".join(f"Paragraph {number}. " + "word " * 100 for number in range(12))
+    async with world(script(text(long))) as here, running_bot(here.settings()):
+        await here.signal.say("tell me")
+        await here.signal.say("!help")
+        await here.signal.wait_for(lambda sent: "!help" in sent.text)
+    parts = here.answers()[:-1]
+    assert len(parts) > 2
+    assert all(len(part.encode()) <= 2_000 for part in parts)
+    assert "".join(" ".join(parts).split()) == "".join(long.split())
+
+
+async def test_a_message_without_words_is_told_that_only_text_is_read() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.push(
+            {
+                "account": here.signal.account.number,
+                "envelope": {
+                    "sourceUuid": ADA.aci,
+                    "timestamp": 5,
+                    "dataMessage": {
+                        "timestamp": 5,
+                        "message": None,
+                        "attachments": [{"contentType": "image/jpeg", "id": "x.jpg"}],
+                    },
+                },
+            }
+        )
+        assert "only read text" in (await here.answer()).text
+    assert here.model.requests == []
+
+
+async def test_each_message_carries_its_time_and_in_a_group_its_author() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("in private")
+        await here.answer()
+        await here.signal.say("in the group", group="Z3JvdXA=", mention=True)
+        await here.answer()
+    private, group = (request["messages"][-1]["content"] for request in here.model.requests)
+    assert private.startswith("[20")
+    assert private.endswith(" UTC] in private")
+    assert group.endswith(f" UTC] {ADA.name}: in the group")
+
+
+async def test_the_prompt_claims_no_enclave_where_there_is_none() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("hello")
+        await here.answer()
+        await here.signal.say("!verify")
+        assert "does not run in a trusted execution environment" in (await here.answer()).text
+    system = here.model.requests[0]["messages"][0]["content"]
+    assert "You do not run in a trusted execution environment" in system
+    assert "calculate" in system

@@ -1,0 +1,120 @@
+"""What survives: crashes at every stage, restarts, shutdown under load."""
+
+import asyncio
+
+from bot.demo.signal_side import ADA, BOT, Sent
+from conversation_store.models import ReceivedMessage
+from conversation_store.store import open_store
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_conversation import CALCULATE
+from tests.fakes.openai_server import echo, held, script, text, tool_calls
+
+
+async def test_a_message_that_a_crash_left_unanswered_is_answered_after_it() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), text("Here I am."))) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("hello")
+            await here.model.wait_for_requests(1)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "Here I am."
+    assert len(here.answers()) == 1
+
+
+async def test_an_answer_that_a_crash_left_unsent_is_sent_and_not_written_twice() -> None:
+    stuck = asyncio.Event()
+    sending = asyncio.Event()
+
+    async def stall(sent: Sent) -> None:
+        sending.set()
+        await stuck.wait()
+
+    async with world() as here:
+        here.signal.on_send = stall
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("hello")
+            await sending.wait()
+            await kill(bot)
+        here.signal.on_send = None
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text.endswith("hello")
+    assert len(here.model.requests) == 1
+
+
+async def test_a_turn_goes_on_after_its_last_stored_tool_result() -> None:
+    never = asyncio.Event()
+    steps = script(tool_calls(CALCULATE), held(never), text("It is 5461."))
+    async with world(steps) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("What is 127*43?")
+            await here.model.wait_for_requests(2)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "It is 5461."
+    assert here.model.requests[2] == here.model.requests[1]
+    assert [sent.text for sent in here.signal.sent] == ["🔧 Using calculate…", "It is 5461."]
+
+
+async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> None:
+    never = asyncio.Event()
+    async with world(held(never)) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("think")
+            await here.model.wait_for_requests(1)
+            await kill(bot)
+        stop = ReceivedMessage(
+            account=BOT.number,
+            author=ADA.aci,
+            timestamp=7,
+            chat=f"direct:{ADA.aci}",
+            text="!stop",
+            received_at=7,
+        )
+        async with open_store(here.folder / "store.db") as store:
+            assert all(await store.accept([stop]))
+        here.model.handler = text("Fine.")
+        async with running_bot(here.settings()):
+            assert "stop" in (await here.answer()).text
+            await here.signal.say("something else")
+            assert (await here.answer()).text == "Fine."
+    assert len(here.model.requests) == 2
+
+
+async def test_a_shutdown_lets_turns_finish() -> None:
+    release = asyncio.Event()
+    async with world(held(release)) as here, asyncio.TaskGroup() as tasks:
+        async with running_bot(here.settings()):
+            await here.signal.say("hello")
+            await here.model.wait_for_requests(1)
+            # Set once the shutdown has begun: `running_bot` tells the bot to stop on leaving.
+            tasks.create_task(_release_when_unsubscribed(here, release))
+        assert len(here.answers()) == 1
+
+
+async def _release_when_unsubscribed(here: World, release: asyncio.Event) -> None:
+    await here.signal.until(lambda: not here.signal.subscribed)
+    release.set()
+
+
+async def test_a_message_that_outlasts_the_grace_time_is_answered_by_the_next_start() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), text("Later, then."))) as here:
+        async with running_bot(here.settings(), grace_seconds=0.05):
+            await here.signal.say("hello")
+            await here.model.wait_for_requests(1)
+        assert here.answers() == []
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "Later, then."
+
+
+async def test_nothing_that_was_written_while_the_bot_was_away_is_lost() -> None:
+    async with world(echo) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("one")
+            await here.answer()
+        for number in range(50):
+            await here.signal.say(f"away {number}")
+        async with running_bot(here.settings()):
+            answers = [(await here.answer()).text for _ in range(50)]
+    assert [answer.rsplit(" ", 2)[-1] for answer in answers] == [str(n) for n in range(50)]
