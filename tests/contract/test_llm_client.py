@@ -263,6 +263,17 @@ async def test_an_endpoint_that_refuses_to_stream_is_asked_for_whole_answers_fro
     assert [body["stream"] for body in server.requests] == [True, False, False]
 
 
+async def test_an_endpoint_that_refuses_every_way_of_asking_is_asked_each_way_once() -> None:
+    async with (
+        openai_server(status(400, {"error": "no stream"})) as server,
+        client_of(server) as client,
+    ):
+        with pytest.raises(LlmRejected):
+            await client.complete(HELLO)
+
+    assert [body["stream"] for body in server.requests] == [True, False]
+
+
 async def test_one_request_refused_for_another_reason_changes_nothing_for_the_next() -> None:
     refusal = status(400, {"error": {"message": "I dislike 'stream of thoughts'."}})
     async with (
@@ -359,6 +370,11 @@ CONTENT = chunk({"content": "Hi"})
 FAILURES: dict[str, tuple[fake.Step, type[LlmError]]] = {
     "400": (status(400, {"error": {"message": "bad", "code": "invalid"}}), LlmRejected),
     "404": (status(404, {"error": "model 'x' not found"}), LlmRejected),
+    "404_stream": (status(404, {"error": "no stream of that name"}), LlmRejected),
+    "context_stream": (
+        status(400, {"error": {"message": "maximum context length is 10 tokens, stream"}}),
+        LlmContextTooLong,
+    ),
     "redirect": (status(307, headers={"location": "http://127.0.0.1:1/"}), LlmRejected),
     "401": (status(401), LlmUnauthorized),
     "402": (status(402, {"error": {"message": "no credit"}}), LlmUnauthorized),
