@@ -185,7 +185,7 @@ class SignalRest:
             try:
                 await self._connect_and_read()
             except SignalError as error:
-                log.warning("signal.failed", error=type(error).__name__)
+                log.warning("signal.failed", error=type(error).__name__, reason=str(error))
             if loop.time() - began > self._bounds.backoff.longest_seconds:
                 failures = 0
             failures += 1
@@ -196,10 +196,13 @@ class SignalRest:
     async def _connect_and_read(self) -> None:
         """Receive over one websocket until it ends."""
         await self._probe()
-        async with self._open_websocket() as websocket, asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(self._watch())
-            await self._read(websocket)
-            watch.cancel()
+        async with self._open_websocket() as websocket:
+            if not self._receiving:  # stop_receiving came while the websocket was opening
+                return
+            async with asyncio.TaskGroup() as tasks:
+                watch = tasks.create_task(self._watch())
+                await self._read(websocket)
+                watch.cancel()
 
     @asynccontextmanager
     async def _open_websocket(self) -> AsyncIterator[ClientConnection]:

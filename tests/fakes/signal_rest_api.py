@@ -51,7 +51,8 @@ class SignalRestApi:
     Attributes:
         sent: every message, in order.
         answers: what the next sends get instead of success, in order.
-        most_in_flight: the highest number of requests at once.
+        requests, in_flight, most_in_flight: requests in all, now, and at most at once.
+        connections: how often the websocket was opened.
         hold: while it is clear, no request is answered.
         signal_cli_alive: whether what needs signal-cli is answered at all.
         answers_pings: whether websocket pings are answered.
@@ -74,6 +75,7 @@ class SignalRestApi:
         self.identities: object = [{"number": NUMBER, "uuid": ACI}]
         self.old = False
         self.in_flight = 0
+        self.requests = 0
         self.connections = 0
         self._port = 0
         self._websockets: set[web.WebSocketResponse] = set()
@@ -95,6 +97,11 @@ class SignalRestApi:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def receivers(self) -> int:
+        """How many listen on the websocket."""
+        return len(self._websockets)
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
@@ -126,7 +133,7 @@ class SignalRestApi:
 
     async def wait_for_receiver(self) -> None:
         """Wait until somebody listens on the websocket."""
-        await self.wait_until(lambda: bool(self._websockets))
+        await self.wait_until(lambda: self.receivers > 0)
 
     async def push(self, frame: object) -> None:
         """Deliver a frame to whoever listens."""
@@ -162,6 +169,7 @@ class SignalRestApi:
     ) -> web.StreamResponse:
         if request.path.startswith("/v1/receive/"):
             return await handler(request)
+        self.requests += 1
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         await self._notify()
@@ -170,6 +178,7 @@ class SignalRestApi:
             return await handler(request)
         finally:
             self.in_flight -= 1
+            await self._notify()
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=204)

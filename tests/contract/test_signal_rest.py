@@ -1,0 +1,473 @@
+"""What only the transport over signal-cli-rest-api has to cope with."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from aiohttp import WSCloseCode, WSMsgType
+
+from bot.demo.signal_frames import quote_of, text_frame
+from bot.demo.signal_side import ADA
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, Bounds
+from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
+from bot.observability.metrics import FRAMES
+from tests.contract.harnesses import Receiver, RestHarness, in_background, open_rest
+from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+from tests.fakes.signal_rest_api import FIRST_TIMESTAMP, NUMBER, Answer, Fault, SignalRestApi
+
+PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
+GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+GROUP_AT_SERVER: Final = "group.QUFFQ0F3UUZCZ2NJQ1FvTERBME9EeEFSRWhNVUZSWVhHQmthR3h3ZEhoOD0="
+PRIVATE: Final = "+4915200000001"
+
+Open = Callable[..., AbstractAsyncContextManager[RestHarness]]
+
+
+@pytest.fixture
+def open_harness(tmp_path: Path) -> Open:
+    return partial(open_rest, tmp_path)
+
+
+def messages(count: int) -> list[bytes]:
+    return [
+        json.dumps(text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP + number, f"{number}")).encode()
+        for number in range(count)
+    ]
+
+
+# Sending
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (
+            Answer(429, '{"error":"slow","challenge_tokens":["tok"],"account":"+49"}'),
+            SignalRateLimited,
+        ),
+        (Answer(429, '{"error":"slow","challenge_tokens":[""]}'), SignalRateLimited),
+        (
+            Answer(400, "Failed to send message: [413] RateLimit (RateLimitException)"),
+            SignalRateLimited,
+        ),
+        (Answer(400, "Unable to complete request due to untrusted recipient keys"), SignalRejected),
+        (Answer(400, "Failed to send message due to untrusted identities"), SignalRejected),
+        (Answer(400, f"The user {PRIVATE} is not registered."), SignalRejected),
+        (Answer(400, "Specified account does not exist"), SignalRejected),
+        (Answer(400, "Group not found: AAEC"), SignalRejected),
+        (Answer(400, "Invalid identifier group.X"), SignalRejected),
+        (Answer(400, '{"error":"Couldn\'t process request - invalid request"}'), SignalRejected),
+        (Answer(400, "Sending empty message is not allowed, ..."), SignalRejected),
+        (Answer(400, "Failed to send message"), SignalUnavailable),
+        (Answer(400, f"Failed to send message: {PRIVATE} (IOException)"), SignalUnavailable),
+        (
+            Answer(400, "write tcp 127.0.0.1:55000->127.0.0.1:6001: write: broken pipe"),
+            SignalUnavailable,
+        ),
+        (Answer(500), SignalUnavailable),
+        (Answer(502), SignalUnavailable),
+        (Answer(404, "404 page not found"), SignalUnavailable),
+        (Answer(307), SignalUnavailable),
+        (Answer(504), SignalTimeout),
+        (Answer(201, "no JSON"), SignalTimeout),
+        (Answer(201, "[" * 100_000), SignalTimeout),
+        (Answer(201, "[]"), SignalTimeout),
+        (Answer(201, '[{"timestamp":"soon"}]'), SignalTimeout),
+        (Answer(201, " " * (ANSWER_LIMIT_BYTES + 1)), SignalTimeout),
+        (Fault.DROP, SignalTimeout),
+    ],
+)
+async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
+    open_harness: Open, answer: Answer | Fault, error: type[SignalError]
+) -> None:
+    async with open_harness() as harness:
+        harness.api.answers.append(answer)
+        with pytest.raises(error) as failure:
+            await harness.messenger.send(PERSON, "secret")
+        assert type(failure.value) is error
+        shown = f"{failure.value!r} {failure.value.__cause__!r}"
+        assert not any(private in shown for private in ("secret", "+49", "tok", "AAEC"))
+        assert await harness.messenger.send(PERSON, "next") > 0
+
+
+async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> None:
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(send=0.05))
+        async with in_background(messenger.run(ignore)):
+            api.answers.append(Fault.HANG)
+            with pytest.raises(SignalTimeout):
+                await messenger.send(PERSON, "hello")
+            assert await messenger.send(PERSON, "again") == FIRST_TIMESTAMP
+
+
+async def ignore(_: IncomingMessage) -> None:
+    """Take a message and do nothing."""
+
+
+@pytest.mark.parametrize("old", [True, False])
+async def test_old_and_new_servers_tell_the_timestamp_in_their_own_way(
+    open_harness: Open, old: bool
+) -> None:
+    async with open_harness() as harness:
+        harness.api.old = old
+        assert await harness.messenger.send(PERSON, "hello") == FIRST_TIMESTAMP
+
+
+async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Open) -> None:
+    text = "**2*3=6** and a*b ~x~ ||y|| `z` \\ \u202e\ufffc 👍"
+    async with open_harness() as harness:
+        await harness.messenger.send(PERSON, text)
+        [sent] = harness.api.sent
+        assert (sent.text, sent.text_mode, sent.notify_self) == (text, "normal", False)
+        assert sent.recipient == ADA.aci
+
+
+async def test_a_group_is_addressed_by_the_servers_own_id(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.messenger.send(GROUP, "hello", replaces=7)
+        [sent] = harness.api.sent
+        assert (sent.recipient, sent.replaces) == (GROUP_AT_SERVER, 7)
+
+
+def partly_failed(*reasons: str) -> Answer:
+    recipients = [{"number": PRIVATE, "uuid": ADA.aci, "reason": reason} for reason in reasons]
+    return Answer(201, json.dumps([{"timestamp": "77", "errors": {"recipients": recipients}}]))
+
+
+async def test_a_group_message_counts_as_sent_when_some_members_were_not_reached(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        harness.api.answers.append(partly_failed("NETWORK_FAILURE", "IDENTITY_FAILURE"))
+        assert await harness.messenger.send(GROUP, "hello") == 77
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        ("NETWORK_FAILURE", SignalUnavailable),
+        ("UNREGISTERED_FAILURE", SignalRejected),
+        ("IDENTITY_FAILURE", SignalRejected),
+        ("INVALID_PRE_KEY_FAILURE", SignalRejected),
+        ("RATE_LIMIT_FAILURE", SignalRateLimited),
+    ],
+)
+async def test_a_private_message_that_did_not_reach_its_reader_is_not_sent(
+    open_harness: Open, reason: str, error: type[SignalError]
+) -> None:
+    async with open_harness() as harness:
+        harness.api.answers.append(partly_failed(reason))
+        with pytest.raises(error):
+            await harness.messenger.send(PERSON, "hello")
+
+
+async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        harness.api.hold.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(10):
+                tasks.create_task(harness.messenger.send(PERSON, f"{number}"))
+                tasks.create_task(harness.messenger.group_admins(GROUP))
+                tasks.create_task(harness.messenger.account_status())
+            await harness.api.wait_until(lambda: harness.api.in_flight == 3)
+            harness.api.hold.set()
+        assert harness.api.most_in_flight == 3
+        assert len(harness.api.sent) == 10
+
+
+async def test_a_call_that_gets_no_turn_is_not_sent() -> None:
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(turn=0.02))
+        async with in_background(messenger.run(ignore)):
+            await api.wait_for_receiver()
+            api.hold.clear()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(3):
+                    tasks.create_task(messenger.send(PERSON, "slow"))
+                await api.wait_until(lambda: api.in_flight == 3)
+                with pytest.raises(SignalUnavailable):
+                    await messenger.send(PERSON, "waiting")
+                api.hold.set()
+            assert [sent.text for sent in api.sent] == ["slow"] * 3
+
+
+# Receiving
+
+
+@pytest.mark.parametrize(
+    ("frame", "kind"),
+    [
+        (b"null", WSMsgType.TEXT),
+        (b'{"error":"rpc failed"}', WSMsgType.TEXT),
+        (b'{"account":"+4915100000000"}', WSMsgType.TEXT),
+        (b'{"envelope":{"sourceUuid":"\xff\xfe"}}', WSMsgType.TEXT),
+        (b"\x00\x01", WSMsgType.BINARY),
+        (b'"' + b"x" * 3 * 2**20 + b'"', WSMsgType.TEXT),
+        (b"[" * 2**20, WSMsgType.TEXT),
+    ],
+)
+async def test_no_frame_ends_the_connection(
+    open_harness: Open, frame: bytes, kind: WSMsgType
+) -> None:
+    async with open_harness() as harness:
+        await harness.api.push_raw(frame, kind=kind)
+        await harness.say("still there")
+        assert (await harness.next_message()).text == "still there"
+        assert harness.api.connections == 1
+
+
+async def test_a_huge_message_arrives_cut(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.say("x" * 3 * 2**20)
+        assert len((await harness.next_message()).text) == 64 * 1024
+
+
+@pytest.mark.parametrize("code", [WSCloseCode.OK, WSCloseCode.GOING_AWAY])
+async def test_after_a_clean_close_the_bot_is_not_deaf(
+    open_harness: Open, code: WSCloseCode
+) -> None:
+    async with open_harness() as harness:
+        await harness.api.close_websockets(code)
+        await harness.api.wait_for_receiver()
+        await harness.say("hello")
+        assert (await harness.next_message()).text == "hello"
+
+
+async def test_a_connection_that_breaks_is_opened_again(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        harness.api.drop_websockets()
+        await harness.api.wait_for_receiver()
+        await harness.say("hello")
+        assert (await harness.next_message()).text == "hello"
+
+
+async def test_while_signal_cli_is_dead_the_websocket_is_kept(open_harness: Open) -> None:
+    async with open_harness(impatient=True) as harness:
+        harness.api.signal_cli_alive.clear()
+        await harness.until(lambda: not harness.messenger.connected)
+        harness.api.signal_cli_alive.set()
+        await harness.say("back")
+        assert (await harness.next_message()).text == "back"
+        await harness.until(lambda: harness.messenger.connected)
+        assert harness.api.connections == 1
+
+
+async def test_a_websocket_that_answers_no_ping_is_left(open_harness: Open) -> None:
+    async with open_harness(impatient=True) as harness:
+        harness.api.answers_pings = False
+        await harness.api.wait_until(lambda: harness.api.connections > 1)
+        harness.api.answers_pings = True
+        await harness.until(lambda: harness.messenger.connected)
+
+
+async def test_an_account_that_is_not_registered_is_not_connected() -> None:
+    async with SignalRestApi.listen() as api:
+        api.accounts = ["+4915100000009"]
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(ignore)):
+            await api.wait_until(lambda: api.requests > 2)
+            assert not messenger.connected
+            assert api.connections == 0
+
+
+async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> None:
+    received: list[str] = []
+    proceed = asyncio.Event()
+    all_there = asyncio.Event()
+
+    async def deliver(message: IncomingMessage) -> None:
+        await proceed.wait()
+        received.append(message.text)
+        if len(received) == 2_000:
+            all_there.set()
+
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(deliver)):
+            await api.wait_for_receiver()
+            for frame in messages(2_000):
+                await api.push_raw(frame)
+            proceed.set()
+            await all_there.wait()
+            assert received == [f"{number}" for number in range(2_000)]
+
+
+async def test_what_no_queue_can_hold_is_counted() -> None:
+    blocked = asyncio.Event()
+    before = counted("overflow")
+
+    async def deliver(_: IncomingMessage) -> None:
+        await blocked.wait()
+
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(deliver)):
+            await api.wait_for_receiver()
+            for frame in messages(QUEUE_LIMIT + 10):
+                await api.push_raw(frame)
+            await Receiver().until(lambda: counted("overflow") > before)
+            assert 0 < counted("overflow") - before <= 10
+
+
+def counted(kind: str) -> float:
+    return sum(
+        sample.value
+        for metric in FRAMES.collect()
+        for sample in metric.samples
+        if sample.name == "signal_frames_total" and sample.labels == {"kind": kind}
+    )
+
+
+async def test_stopping_still_delivers_what_was_read() -> None:
+    received: list[str] = []
+    reading = asyncio.Event()
+    proceed = asyncio.Event()
+
+    async def deliver(message: IncomingMessage) -> None:
+        reading.set()
+        await proceed.wait()
+        received.append(message.text)
+
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(deliver)):
+            await api.wait_for_receiver()
+            for frame in messages(10):
+                await api.push_raw(frame)
+            await reading.wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(messenger.stop_receiving())
+                await api.wait_until(lambda: api.receivers == 0)
+                proceed.set()
+            assert len(received) == 10
+            assert await messenger.send(PERSON, "good night") > 0
+
+
+async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(stop=0.05))
+        reading = asyncio.Event()
+
+        async def deliver(_: IncomingMessage) -> None:
+            reading.set()
+            await asyncio.Event().wait()
+
+        async with in_background(messenger.run(deliver)):
+            await api.wait_for_receiver()
+            await api.push_raw(messages(1)[0])
+            await reading.wait()
+            await messenger.stop_receiving()
+            assert api.connections == 1
+
+
+async def test_a_bug_in_deliver_ends_the_run() -> None:
+    async def deliver(_: IncomingMessage) -> None:
+        raise ZeroDivisionError
+
+    async def receive_one() -> None:
+        async with SignalRestApi.listen() as api, asyncio.TaskGroup() as tasks:
+            tasks.create_task(SignalRest(api.url, NUMBER).run(deliver))
+            await api.wait_for_receiver()
+            await api.push_raw(messages(1)[0])
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await receive_one()
+    assert failure.value.split(ZeroDivisionError)[1] is None
+
+
+# Questions
+
+
+async def test_the_bot_knows_its_own_aci_from_the_identities(open_harness: Open) -> None:
+    quote = quote_of(FIXTURE_ACCOUNT, 1, "earlier") | {"author": None, "authorNumber": None}
+    frame = text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP, "hello", quote=quote)
+    async with open_harness() as harness:
+        await harness.push(frame)
+        assert (await harness.next_message()).addresses_bot
+
+
+@pytest.mark.parametrize("identities", [None, [], "?", [{"number": NUMBER}], [{"uuid": 5}]])
+async def test_without_identities_the_bot_goes_on_and_learns_its_aci_later(
+    identities: object,
+) -> None:
+    async with SignalRestApi.listen() as api:
+        known, api.identities = api.identities, identities
+        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(probe_every=0.02))
+        received: asyncio.Queue[IncomingMessage] = asyncio.Queue()
+        mention = text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP, "hi", mention=True)
+        mention["envelope"]["dataMessage"]["mentions"][0]["number"] = None
+        async with in_background(messenger.run(received.put)):
+            await api.wait_for_receiver()
+            await api.push(mention)
+            assert not (await received.get()).addresses_bot
+            api.identities = known
+            addressed = False
+            while not addressed:
+                await api.push(mention)
+                addressed = (await received.get()).addresses_bot
+
+
+@pytest.mark.parametrize(
+    ("group", "admins"),
+    [
+        ({"admins": [{"number": PRIVATE, "uuid": ADA.aci}]}, {PRIVATE, ADA.aci}),
+        ({"admins": [{"number": None, "uuid": ADA.aci}]}, {ADA.aci}),
+        ({"admins": [PRIVATE]}, {PRIVATE}),
+        ({"admins": []}, set()),
+        (None, set()),
+    ],
+)
+async def test_the_admins_of_a_group_are_told_by_every_version(
+    open_harness: Open, group: Any, admins: set[str]
+) -> None:
+    async with open_harness() as harness:
+        harness.api.groups[GROUP_AT_SERVER] = group
+        assert await harness.messenger.group_admins(GROUP) == admins
+
+
+async def test_an_unreadable_answer_to_a_question_is_an_error(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        harness.api.groups[GROUP_AT_SERVER] = "?"
+        with pytest.raises(SignalUnavailable):
+            await harness.messenger.group_admins(GROUP)
+
+
+async def test_the_account_status_needs_no_running_messenger() -> None:
+    async with SignalRestApi.listen() as api:
+        status = await SignalRest(api.url, NUMBER).account_status()
+        assert (status.server, status.registered) == (
+            "signal-cli-rest-api 0.101 in json-rpc mode",
+            True,
+        )
+        api.accounts = []
+        assert not (await SignalRest(api.url, NUMBER).account_status()).registered
+
+
+async def test_the_account_status_does_not_wait_for_a_dead_signal_cli() -> None:
+    async with SignalRestApi.listen() as api:
+        api.signal_cli_alive.clear()
+        with pytest.raises(SignalTimeout):
+            await SignalRest(api.url, NUMBER, bounds=Bounds(request=0.05)).account_status()
+        await api.stop()
+        with pytest.raises(SignalUnavailable):
+            await SignalRest(api.url, NUMBER).account_status()
+
+
+def test_signalbots_own_logger_does_not_speak_of_messages() -> None:
+    logging.getLogger("signalbot").setLevel(logging.DEBUG)
+    SignalRest("http://127.0.0.1:1", NUMBER)
+    assert not logging.getLogger("signalbot").isEnabledFor(logging.INFO)
