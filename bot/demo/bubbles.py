@@ -1,0 +1,134 @@
+"""How a message looks on the terminal phone: a bubble of text rows, measured in terminal cells."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+SHARE_OF_THE_WIDTH: Final = 0.75
+LEAST_COLUMNS: Final = 28
+JOINER: Final = "\N{ZERO WIDTH JOINER}"
+FRAME_COLOUR_OF_YOU: Final = "\x1b[36m"
+FRAME_COLOUR_OF_THE_BOT: Final = "\x1b[32m"
+RESET: Final = "\x1b[0m"
+
+_LINE_ENDS: Final = re.compile("\r\n|[\r\u2028\u2029]")
+_BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_SKIN_TONES: Final = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+
+
+@dataclass(frozen=True, slots=True)
+class Bubble:
+    """One message as a phone shows it.
+
+    Attributes:
+        timestamp: Signal's name of the message, in ms.
+        mine: written on this phone; shown at the right.
+        text: what it says.
+        time: when, ready to be shown.
+        edited: it replaces an earlier text.
+    """
+
+    timestamp: int
+    mine: bool
+    text: str
+    time: str
+    edited: bool = False
+
+    @property
+    def footer(self) -> str:
+        """Who wrote it and when."""
+        sender = "You" if self.mine else "Bot"
+        return f"{sender} · {self.time}{' (edited)' if self.edited else ''}"
+
+
+def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
+    """Return the rows of a bubble, each narrower than `columns` so that no terminal wraps it."""
+    columns = max(columns, LEAST_COLUMNS) - 1
+    rows = wrap(clean(bubble.text), int(columns * SHARE_OF_THE_WIDTH) - 4)
+    inner = max(map(cells, [*rows, bubble.footer]))
+    margin = " " * (columns - inner - 4 if bubble.mine else 0)
+    line = "─" * (inner - cells(bubble.footer))
+    footer = f"{line} {bubble.footer} " if bubble.mine else f" {bubble.footer} {line}"
+    frame = _Frame(bubble, colour=colour)
+    return [
+        margin + frame.paint(f"╭{'─' * (inner + 2)}╮"),
+        *(f"{margin}{frame.side} {row}{' ' * (inner - cells(row))} {frame.side}" for row in rows),
+        margin + frame.paint(f"╰{footer}╯"),
+    ]
+
+
+class _Frame:
+    """The border of a bubble, in its sender's colour."""
+
+    def __init__(self, bubble: Bubble, *, colour: bool) -> None:
+        self._start = FRAME_COLOUR_OF_YOU if bubble.mine else FRAME_COLOUR_OF_THE_BOT
+        self._colour = colour
+        self.side = self.paint("│")
+
+    def paint(self, text: str) -> str:
+        return f"{self._start}{text}{RESET}" if self._colour else text
+
+
+def clean(text: str) -> str:
+    """Return a text without anything that would steer the terminal or turn its direction."""
+    text = _BIDI_CONTROLS.sub("", _LINE_ENDS.sub("\n", text)).expandtabs(4)
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}"
+        if char != "\n" and unicodedata.category(char) in ("Cc", "Cs")
+        else char
+        for char in text
+    )
+
+
+def wrap(text: str, columns: int) -> list[str]:
+    """Return the rows of a text, broken between words, and inside words that are too long."""
+    return [row for line in text.split("\n") for row in _wrap_line(line, columns)]
+
+
+def _wrap_line(line: str, columns: int) -> Iterator[str]:
+    row = ""
+    for word in re.findall(r"\s*\S+", line):
+        if cells(row + word) <= columns:
+            row += word
+            continue
+        if row:
+            yield row
+        *full, row = _cut(word.lstrip() if row else word, columns)
+        yield from full
+    yield row
+
+
+def _cut(word: str, columns: int) -> Iterator[str]:
+    row = ""
+    for cluster in clusters(word):
+        if row and cells(row + cluster) > columns:
+            yield row
+            row = ""
+        row += cluster
+    yield row
+
+
+def clusters(text: str) -> list[str]:
+    """Return the characters as people count them: with their accents, joined emoji in one."""
+    found: list[str] = []
+    for char in text:
+        if found and (found[-1].endswith(JOINER) or char in _SKIN_TONES or _width(char) == 0):
+            found[-1] += char
+        else:
+            found.append(char)
+    return found
+
+
+def cells(text: str) -> int:
+    """Return how many terminal cells a text takes (Unicode's UAX #11)."""
+    return sum(map(_width, text))
+
+
+def _width(char: str) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

@@ -1,0 +1,107 @@
+"""What is typed, line by line, from a terminal, a pipe or a file, without blocking the loop."""
+
+import asyncio
+import codecs
+import os
+import re
+import termios
+import tty
+import unicodedata
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from bot.demo.bubbles import clusters
+
+READ_BYTES: Final = 4096
+MAX_LINE_CHARACTERS: Final = 10_000
+
+_CONTROL_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")
+_END_OF_INPUT: Final = "\x04"
+
+
+class LineEditor:
+    """Turns keys into lines as a terminal does: backspace, Ctrl-W (a word), Ctrl-U (all).
+
+    There is no cursor: arrows and other control sequences are ignored, and so is what would make
+    a line longer than `MAX_LINE_CHARACTERS`.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.ended = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take some input and return the lines that it finished; no data is the end of it."""
+        finished: list[str] = []
+        for key in _CONTROL_SEQUENCE.sub("", self._decoder.decode(data, final=not data)):
+            if self.ended:
+                break
+            if key in "\r\n":
+                finished.append(self.text)
+                self.text = ""
+            else:
+                self._press(key)
+        if not data:
+            self.ended = True
+            finished.append(self.text)
+        return finished
+
+    def _press(self, key: str) -> None:
+        match key:
+            case "\x7f" | "\b":
+                self.text = "".join(clusters(self.text)[:-1])
+            case "\x17":
+                self.text = re.sub(r"\S*\s*$", "", self.text)
+            case "\x15":
+                self.text = ""
+            case _ if key == _END_OF_INPUT and not self.text:
+                self.ended = True
+            case "\t":
+                self.text += " "
+            case _ if unicodedata.category(key) != "Cc" and len(self.text) < MAX_LINE_CHARACTERS:
+                self.text += key
+
+
+async def typed_lines(
+    keyboard: int, on_change: Callable[[str], None] | None = None
+) -> AsyncIterator[str]:
+    """Yield the lines that are typed on a file descriptor until it ends.
+
+    Args:
+        keyboard: a file descriptor; a terminal is best in `key_by_key` mode.
+        on_change: told of the unfinished line whenever something was typed.
+    """
+    editor = LineEditor()
+    while not editor.ended:
+        lines = editor.feed(await _read(keyboard))
+        if on_change is not None:
+            on_change(editor.text)
+        for line in lines:
+            yield line
+
+
+async def _read(keyboard: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(keyboard, readable.set)
+    except PermissionError:  # a plain file or /dev/null: never waits, so there is no readiness
+        return os.read(keyboard, READ_BYTES)
+    try:
+        await readable.wait()
+        return os.read(keyboard, READ_BYTES)
+    finally:
+        loop.remove_reader(keyboard)
+
+
+@contextmanager
+def key_by_key(terminal: int) -> Iterator[None]:
+    """Get every key of a terminal as it is pressed and unechoed; Ctrl-C still interrupts."""
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

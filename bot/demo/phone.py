@@ -1,0 +1,173 @@
+"""The terminal phone: shows what a phone would and sends what is typed."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from typing import Final, Protocol, TextIO
+
+from bot.demo.bubbles import Bubble
+from bot.demo.keyboard import key_by_key, typed_lines
+from bot.demo.screen import PlainScreen, Screen, screen_on
+
+ANSWER_SECONDS: Final = 60.0
+FURTHER_PARTS_SECONDS: Final = 0.3
+WATCH_SECONDS: Final = 60.0
+PROGRESS_MARK: Final = "🔧 "
+QUIT: Final = "/quit"
+
+
+class FromBot(Protocol):
+    """A message as the bot sent it."""
+
+    @property
+    def timestamp(self) -> int:
+        """Signal's name of the message, in ms."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        ...
+
+    @property
+    def replaces(self) -> int | None:
+        """The message that it edits."""
+        ...
+
+
+class SignalSide(Protocol):
+    """The other end of the bot's Signal connection: `bot.demo.signal_side.SignalSide`."""
+
+    async def say(self, text: str) -> int:
+        """Write to the bot and return the message's timestamp."""
+        ...
+
+    async def next_sent(self, *, seconds: float) -> FromBot:
+        """Return the next message of the bot; TimeoutError when none comes in time."""
+        ...
+
+
+async def run_phone(
+    side: SignalSide,
+    *,
+    say: Sequence[str],
+    keyboard: int,
+    output: TextIO,
+    errors: TextIO,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> int:
+    """Be the phone until there is nothing more to say, and return the exit code.
+
+    With texts to say, or when the keyboard is no terminal, each message waits for the answer to
+    the one before; otherwise a person types and both sides talk freely.
+
+    Args:
+        side: what carries the messages.
+        say: messages to send instead of reading the keyboard.
+        keyboard: file descriptor of the standard input.
+        output: gets the conversation.
+        errors: gets a plain sentence when no answer comes.
+        answer_seconds: how long to wait for an answer.
+    """
+    screen = screen_on(output)
+    phone = Phone(side, screen)
+    if not say and os.isatty(keyboard):
+        await _talk(phone, screen, keyboard)
+        return 0
+    async for text in _each(say) if say else _typed_messages(keyboard):
+        if not await phone.ask(text, answer_seconds):
+            errors.write(f"No answer came within {answer_seconds:g} seconds.\n")
+            return 1
+    return 0
+
+
+async def _talk(phone: "Phone", screen: Screen, keyboard: int) -> None:
+    """Let a person and the bot write whenever they like."""
+    with nullcontext() if isinstance(screen, PlainScreen) else key_by_key(keyboard):
+        screen.show_input("")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(phone.watch())
+                async for text in _typed_messages(keyboard, on_change=screen.show_input):
+                    await phone.say(text)
+                watching.cancel()
+        finally:
+            screen.show_input(None)
+
+
+async def _typed_messages(
+    keyboard: int, on_change: Callable[[str], None] | None = None
+) -> AsyncIterator[str]:
+    async for line in typed_lines(keyboard, on_change):
+        if line.strip() == QUIT:
+            return
+        if line.strip():
+            yield line
+
+
+async def _each(texts: Sequence[str]) -> AsyncIterator[str]:
+    for text in texts:
+        yield text
+
+
+class Phone:
+    """One person's phone with one chat: the one with the bot."""
+
+    def __init__(self, side: SignalSide, screen: Screen) -> None:
+        self._side = side
+        self._screen = screen
+
+    async def say(self, text: str) -> None:
+        """Send a message and show it."""
+        text = text.encode(errors="replace").decode()
+        timestamp = await self._side.say(text)
+        self._screen.show(Bubble(timestamp, mine=True, text=text, time=_local_time(timestamp)))
+
+    async def ask(self, text: str, seconds: float) -> bool:
+        """Send a message, show what comes back, and return whether an answer came in time.
+
+        The first new message that is no progress line is the answer; a long one comes in parts,
+        which follow one another at once.
+        """
+        await self.say(text)
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            while not _is_answer(await self._receive(_seconds_until(deadline))):
+                pass
+        except TimeoutError:
+            return False
+        with suppress(TimeoutError):
+            while True:
+                await self._receive(min(FURTHER_PARTS_SECONDS, _seconds_until(deadline)))
+        return True
+
+    async def watch(self) -> None:
+        """Show what the bot sends, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                await self._receive(WATCH_SECONDS)
+
+    async def _receive(self, seconds: float) -> FromBot:
+        sent = await self._side.next_sent(seconds=seconds)
+        bubble = Bubble(
+            sent.timestamp, mine=False, text=sent.text, time=_local_time(sent.timestamp)
+        )
+        if sent.replaces is None:
+            self._screen.show(bubble)
+        else:
+            self._screen.edit(sent.replaces, bubble)
+        return sent
+
+
+def _is_answer(sent: FromBot) -> bool:
+    return sent.replaces is None and not sent.text.startswith(PROGRESS_MARK)
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.0, deadline - asyncio.get_running_loop().time())
+
+
+def _local_time(timestamp: int) -> str:
+    return f"{datetime.fromtimestamp(timestamp / 1000, UTC).astimezone():%H:%M}"

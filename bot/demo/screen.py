@@ -1,0 +1,175 @@
+"""Where the terminal phone draws: on a terminal, or as plain lines anywhere else."""
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TextIO
+
+from bot.demo.bubbles import LEAST_COLUMNS, Bubble, cells, clean, clusters, render
+
+PLAIN_COLUMNS: Final = 80
+PLAIN_ROWS: Final = 24
+REMEMBERED_BUBBLES: Final = 100
+PROMPT: Final = "> "
+INVITATION: Final = "Write a message. /quit or Ctrl-D ends."
+DIM: Final = "\x1b[2m"
+RESET: Final = "\x1b[0m"
+CLEAR_BELOW: Final = "\x1b[J"
+
+
+class Screen(Protocol):
+    """Shows bubbles one below the other: PlainScreen and TerminalScreen."""
+
+    def show(self, bubble: Bubble) -> None:
+        """Add a bubble at the bottom."""
+        ...
+
+    def edit(self, replaces: int, bubble: Bubble) -> None:
+        """Let a bubble take the place of the one with timestamp `replaces`, if that can be."""
+        ...
+
+    def show_input(self, text: str | None) -> None:
+        """Show what is being typed; None when nothing can be typed."""
+        ...
+
+
+def screen_on(output: TextIO) -> Screen:
+    """Return the screen that fits an output.
+
+    Colour and cursor movement are for terminals only; `NO_COLOR` (https://no-color.org) and
+    `TERM=dumb` are respected.
+    """
+    if isinstance(output, io.TextIOWrapper):
+        output.reconfigure(errors="replace")
+    if not output.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainScreen(output)
+    return TerminalScreen(
+        output, size=lambda: _size_of(output), colour=not os.environ.get("NO_COLOR")
+    )
+
+
+def _size_of(terminal: TextIO) -> os.terminal_size:
+    columns, rows = os.get_terminal_size(terminal.fileno())
+    return os.terminal_size((columns or PLAIN_COLUMNS, rows or PLAIN_ROWS))
+
+
+class PlainScreen:
+    """A transcript: what is edited is printed again, and typing is not shown."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def show(self, bubble: Bubble) -> None:
+        """Print a bubble."""
+        rows = render(bubble, columns=PLAIN_COLUMNS, colour=False)
+        self._output.write("\n".join(rows) + "\n")
+        self._output.flush()
+
+    def edit(self, replaces: int, bubble: Bubble) -> None:
+        """Print the new text."""
+        del replaces
+        self.show(replace(bubble, edited=True))
+
+    def show_input(self, text: str | None) -> None:
+        """Leave the typing to whoever shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    bubble: Bubble
+    rows: int
+
+
+class TerminalScreen:
+    """Bubbles that scroll up, and below them the row where one types.
+
+    The cursor rests in that last row, so whatever is drawn starts by clearing it. A bubble is
+    edited by going up to it and drawing it and all below it again.
+
+    Args:
+        output: a terminal that knows ECMA-48.
+        size: asked anew for every bubble, for windows change.
+        colour: whether to use it.
+    """
+
+    def __init__(
+        self, output: TextIO, *, size: Callable[[], os.terminal_size], colour: bool
+    ) -> None:
+        self._output = output
+        self._size = size
+        self._columns = size().columns
+        self._colour = colour
+        self._drawn: list[_Drawn] = []
+        self._input: str | None = None
+
+    def show(self, bubble: Bubble) -> None:
+        """Add a bubble at the bottom."""
+        self._write(self._draw(bubble))
+
+    def edit(self, replaces: int, bubble: Bubble) -> None:
+        """Draw the bubble where the other stands, or at the bottom when that is out of reach."""
+        bubble = replace(bubble, edited=True)
+        place = self._place_of(replaces)
+        if place is None:
+            self.show(bubble)
+            return
+        redrawn, self._drawn[place:] = self._drawn[place:], []
+        rows = [self._draw(one) for one in (bubble, *(drawn.bubble for drawn in redrawn[1:]))]
+        self._write("".join(rows), rows_up=sum(drawn.rows for drawn in redrawn))
+
+    def show_input(self, text: str | None) -> None:
+        """Show what is being typed in the last row."""
+        self._input = text
+        self._write("")
+
+    def _place_of(self, timestamp: int) -> int | None:
+        """Return where in `_drawn` a bubble is, if it can still be drawn over.
+
+        It must be on the screen, and the window as wide as it was: a terminal breaks rows anew
+        when that changes, and nobody can tell how many there are.
+        """
+        columns, lines = self._size()
+        if columns != self._columns or columns < LEAST_COLUMNS:
+            return None
+        rows = 0
+        for place in reversed(range(len(self._drawn))):
+            rows += self._drawn[place].rows
+            if rows >= lines:
+                return None
+            if self._drawn[place].bubble.timestamp == timestamp:
+                return place
+        return None
+
+    def _draw(self, bubble: Bubble) -> str:
+        """Return a bubble's rows, and remember it as drawn."""
+        columns = self._size().columns
+        if columns != self._columns:
+            self._drawn.clear()
+            self._columns = columns
+        rows = render(bubble, columns=columns, colour=self._colour)
+        self._drawn = [*self._drawn[1 - REMEMBERED_BUBBLES :], _Drawn(bubble, len(rows))]
+        return "\n".join(rows) + "\n"
+
+    def _write(self, text: str, rows_up: int = 0) -> None:
+        up = f"\x1b[{rows_up}A" if rows_up else ""
+        self._output.write(f"\r{up}{CLEAR_BELOW}{text}{self._input_row()}")
+        self._output.flush()
+
+    def _input_row(self) -> str:
+        if self._input is None:
+            return ""
+        room = max(self._size().columns, LEAST_COLUMNS) - cells(PROMPT) - 2
+        if self._input:
+            return PROMPT + _tail(clean(self._input), room)
+        invitation = INVITATION[:room]
+        dimmed = f"{DIM}{invitation}{RESET}" if self._colour else invitation
+        return f"{PROMPT}{dimmed}\r\x1b[{cells(PROMPT)}C"
+
+
+def _tail(text: str, columns: int) -> str:
+    """Return as much of a text's end as fits."""
+    kept = clusters(text[-columns * 8 :])
+    while cells("".join(kept)) > columns:
+        del kept[0]
+    return "".join(kept)

@@ -1,0 +1,494 @@
+"""The terminal phone: its bubbles as text, its transcript, and its window on a real pty."""
+
+import asyncio
+import codecs
+import fcntl
+import io
+import json
+import os
+import re
+import struct
+import termios
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.demo.bubbles import Bubble, cells, clean, render, wrap
+from bot.demo.keyboard import LineEditor
+from bot.demo.phone import run_phone
+from bot.demo.signal_side import SignalSide
+
+BOUND_SECONDS = 5.0
+NOON = 1795262400000
+TIME = re.compile(r"\d\d:\d\d")
+
+
+def picture(*bubbles: Bubble, columns: int = 40) -> str:
+    rows = [row for one in bubbles for row in render(one, columns=columns, colour=False)]
+    return "\n".join(["", *rows, ""])
+
+
+# Bubbles
+
+
+def test_what_i_wrote_is_at_the_right_and_the_bot_at_the_left() -> None:
+    mine = Bubble(1, mine=True, text="What is 127*43?", time="22:19")
+    bot = Bubble(2, mine=False, text="127*43 = 5461.", time="22:20")
+    assert (
+        picture(mine, bot)
+        == """
+                    ╭─────────────────╮
+                    │ What is 127*43? │
+                    ╰──── You · 22:19 ╯
+╭────────────────╮
+│ 127*43 = 5461. │
+╰ Bot · 22:20 ───╯
+"""
+    )
+
+
+def test_long_texts_are_broken_between_words_and_long_words_inside() -> None:
+    text = f"A long line that does not fit into a bubble, and {'x' * 40}\n\n  - indented"
+    assert (
+        picture(Bubble(1, mine=False, text=text, time="22:19"))
+        == """
+╭───────────────────────────╮
+│ A long line that does not │
+│ fit into a bubble, and    │
+│ xxxxxxxxxxxxxxxxxxxxxxxxx │
+│ xxxxxxxxxxxxxxx           │
+│                           │
+│   - indented              │
+╰ Bot · 22:19 ──────────────╯
+"""
+    )
+
+
+def test_wide_characters_take_two_cells() -> None:
+    bubble = Bubble(
+        1, mine=False, text="🔧 日本語のテキスト e\u0301te\u0301", time="22:19", edited=True
+    )
+    rows = render(bubble, columns=40, colour=False)
+    assert {cells(row) for row in rows} == {27}
+    assert rows[-1] == "╰ Bot · 22:19 (edited) ───╯"
+    assert wrap("日本語のテキスト", 5) == ["日本", "語の", "テキ", "スト"]
+
+
+def test_an_emoji_is_never_cut_in_two() -> None:
+    family = "👨\u200d👩\u200d👧"
+    assert wrap(family * 3, 7) == [family, family, family]
+    assert wrap("👍🏽👍🏽", 4) == ["👍🏽", "👍🏽"]
+
+
+@pytest.mark.parametrize("columns", [1, 28, 80, 200])
+@pytest.mark.parametrize("text", ["", "\n", "word " * 100, "語" * 300, "\u0301" * 10, "x" * 60_000])
+def test_every_row_fits_the_window(text: str, columns: int) -> None:
+    for mine in (True, False):
+        rows = render(Bubble(1, mine=mine, text=text, time="22:19"), columns=columns, colour=False)
+        assert max(map(cells, rows)) < max(columns, 28)
+
+
+def test_a_text_cannot_steer_the_terminal() -> None:
+    assert clean("a\x1b[2Jb\x9bc\ud800") == "a\ufffd[2Jb\ufffdc\ufffd"
+    assert clean("left\u202eright\u2066") == "leftright"
+    assert clean("one\r\ntwo\rthree\u2028four") == "one\ntwo\nthree\nfour"
+    assert clean("a\tb") == "a   b"
+
+
+def test_colour_changes_nothing_but_the_colour() -> None:
+    bubble = Bubble(1, mine=True, text="two\nlines", time="22:19")
+    coloured = render(bubble, columns=40, colour=True)
+    assert coloured != render(bubble, columns=40, colour=False)
+    plain = [re.sub(r"\x1b\[\d*m", "", row) for row in coloured]
+    assert plain == render(bubble, columns=40, colour=False)
+
+
+# Keys
+
+
+def test_keys_become_lines() -> None:
+    editor = LineEditor()
+    assert editor.feed(b"hellp\x7fo\r") == ["hello"]
+    assert editor.feed(b"one two\x17") == []
+    assert editor.text == "one "
+    assert editor.feed(b"\x15new\x1b[A\x1b[3~\x1bOP\ttext\n\nmore") == ["new text", ""]
+    assert editor.text == "more"
+
+
+def test_backspace_takes_a_whole_emoji_and_broken_utf8_becomes_visible() -> None:
+    editor = LineEditor()
+    family = "👨\u200d👩\u200d👧"
+    for byte in f"a{family}".encode():
+        editor.feed(bytes([byte]))
+    assert editor.text == f"a{family}"
+    editor.feed(b"\x7f")
+    assert editor.text == "a"
+    assert editor.feed(b"\xff\n") == ["a\N{REPLACEMENT CHARACTER}"]
+
+
+def test_ctrl_d_ends_on_an_empty_line_only() -> None:
+    editor = LineEditor()
+    assert editor.feed(b"text\x04") == []
+    assert not editor.ended
+    assert editor.feed(b"\n\x04lost\n") == ["text"]
+    assert editor.ended
+
+
+def test_a_line_has_a_longest_length() -> None:
+    editor = LineEditor()
+    assert [len(line) for line in editor.feed(b"x" * 20_000 + b"\n")] == [10_000]
+
+
+# Conversations
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    timestamp: int
+    text: str
+    replaces: int | None = None
+
+
+class ScriptedSide:
+    """A bot that sends the next lot of its script whenever it is written to."""
+
+    def __init__(self, *script: Sequence[Sent]) -> None:
+        self.said: list[str] = []
+        self._script = deque(script)
+        self._sent: asyncio.Queue[Sent] = asyncio.Queue()
+
+    async def say(self, text: str) -> int:
+        self.said.append(text)
+        for sent in self._script.popleft() if self._script else ():
+            self.send(sent)
+        return NOON + len(self.said)
+
+    def send(self, sent: Sent) -> None:
+        self._sent.put_nowait(sent)
+
+    async def next_sent(self, *, seconds: float) -> Sent:
+        async with asyncio.timeout(seconds):
+            return await self._sent.get()
+
+
+SUM = (
+    Sent(NOON + 100, "🔧 Using calculate…"),
+    Sent(NOON + 101, "🔧 Using calculate, get_weather…", replaces=NOON + 100),
+    Sent(NOON + 102, "127*43 = 5461."),
+    Sent(NOON + 103, "And a second part."),
+)
+
+
+def transcript(output: io.StringIO) -> str:
+    """The words on the phone, without the frames."""
+    rows = [row.strip(" │╭╮╰╯─") for row in output.getvalue().splitlines()]
+    return "\n".join(TIME.sub("12:00", row) for row in rows if row)
+
+
+async def say(side: ScriptedSide, *texts: str, answer_seconds: float = 5.0) -> tuple[int, str, str]:
+    output, errors = io.StringIO(), io.StringIO()
+    code = await run_phone(
+        side, say=texts, keyboard=-1, output=output, errors=errors, answer_seconds=answer_seconds
+    )
+    return code, transcript(output), errors.getvalue()
+
+
+async def test_what_is_said_is_printed_with_all_that_comes_until_its_answer() -> None:
+    side = ScriptedSide(SUM, (Sent(NOON + 200, "You are welcome."),))
+    code, printed, errors = await say(side, "What is 127*43?", "Thanks")
+    assert side.said == ["What is 127*43?", "Thanks"]
+    assert (code, errors) == (0, "")
+    assert (
+        printed
+        == """\
+What is 127*43?
+You · 12:00
+🔧 Using calculate…
+Bot · 12:00
+🔧 Using calculate, get_weather…
+Bot · 12:00 (edited)
+127*43 = 5461.
+Bot · 12:00
+And a second part.
+Bot · 12:00
+Thanks
+You · 12:00
+You are welcome.
+Bot · 12:00"""
+    )
+
+
+async def test_no_answer_is_an_exit_code_and_a_plain_sentence() -> None:
+    side = ScriptedSide(SUM[:2])
+    code, printed, errors = await say(side, "What is 127*43?", "never sent", answer_seconds=0.05)
+    assert (code, errors) == (1, "No answer came within 0.05 seconds.\n")
+    assert "🔧 Using calculate, get_weather…" in printed
+    assert side.said == ["What is 127*43?"]
+
+
+async def test_an_argument_that_is_no_text_is_sent_readable() -> None:
+    side = ScriptedSide((Sent(NOON, "ok"),))
+    assert (await say(side, "a\udcffb"))[0] == 0
+    assert side.said == ["a?b"]
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\n/quit\nnot said\n"])
+async def test_piped_lines_are_said_one_after_another(ending: str) -> None:
+    answer = (Sent(NOON, "ok"),)
+    side, output = ScriptedSide(answer, answer), io.StringIO()
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as pipe:
+        pipe.write("hello\n\n  \nhow are you?" + ending)
+        pipe.close()
+        code = await run_phone(side, say=(), keyboard=reading, output=output, errors=output)
+    assert code == 0
+    assert side.said == ["hello", "how are you?"]
+    assert transcript(output).count("ok") == 2
+
+
+async def test_lines_may_come_from_a_file_or_from_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("hello\n")
+    for path, said in ((tmp_path / "lines", ["hello"]), (Path("/dev/null"), [])):
+        side, output = ScriptedSide((Sent(NOON, "ok"),)), io.StringIO()
+        with path.open() as file:
+            code = await run_phone(
+                side, say=(), keyboard=file.fileno(), output=output, errors=output
+            )
+        assert (code, side.said) == (0, said)
+
+
+async def test_the_demo_s_signal_side_is_what_the_phone_needs(tmp_path: Path) -> None:
+    async def bot(path: Path) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "subscribeReceive"}
+        writer.write(json.dumps(subscribe).encode() + b"\n")
+        received: dict[str, Any] = {}
+        while received.get("method") != "receive":
+            received = json.loads(await reader.readline())
+        author = received["params"]["result"]["envelope"]["sourceUuid"]
+        params = {"recipient": [author], "message": "Hello!"}
+        send = {"jsonrpc": "2.0", "id": 2, "method": "send", "params": params}
+        writer.write(json.dumps(send).encode() + b"\n")
+        await reader.readline()
+        writer.close()
+
+    output = io.StringIO()
+    async with SignalSide.listen(tmp_path / "signal") as side, asyncio.TaskGroup() as tasks:
+        tasks.create_task(bot(side.path))
+        code = await run_phone(side, say=["Hi"], keyboard=-1, output=output, errors=output)
+    assert code == 0
+    assert transcript(output) == "Hi\nYou · 12:00\nHello!\nBot · 12:00"
+
+
+# The window
+
+
+class Window:
+    """A terminal emulator on the other end of a pty, with what the phone needs of ECMA-48."""
+
+    def __init__(self, columns: int = 44, rows: int = 20) -> None:
+        self.phone_end, self._our_end = os.openpty()[::-1]
+        self.resize(columns, rows)
+        self._rows = [""]
+        self._row = self._column = 0
+        self._changed = asyncio.Event()
+        self.written = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def resize(self, columns: int, rows: int) -> None:
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.phone_end, termios.TIOCSWINSZ, size)
+
+    def type(self, keys: str) -> None:
+        os.write(self._our_end, keys.encode())
+
+    @property
+    def echoes(self) -> bool:
+        flags: int = termios.tcgetattr(self.phone_end)[3]
+        return bool(flags & termios.ECHO)
+
+    @property
+    def text(self) -> str:
+        """What is on it."""
+        return "\n".join(TIME.sub("12:00", row.rstrip()) for row in self._rows).rstrip("\n")
+
+    async def shows(self, expected: Callable[[str], bool]) -> None:
+        async with asyncio.timeout(BOUND_SECONDS):
+            while not expected(self.text):
+                self._changed.clear()
+                await self._changed.wait()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._our_end, self._read)
+        try:
+            yield
+        finally:
+            loop.remove_reader(self._our_end)
+            os.close(self._our_end)
+
+    def _read(self) -> None:
+        written = self._decoder.decode(os.read(self._our_end, 65536))
+        self.written += written
+        for control, count, final, char in re.findall(
+            r"(\x1b\[(\d*)([A-Za-z]))|(.)", written, re.DOTALL
+        ):
+            if control:
+                self._control(int(count or 1), final)
+            else:
+                self._put(char)
+        self._changed.set()
+
+    def _control(self, count: int, final: str) -> None:
+        match final:
+            case "A":
+                self._row -= count
+            case "C":
+                self._column += count
+            case "J":
+                del self._rows[self._row + 1 :]
+                self._rows[self._row] = self._rows[self._row][: self._column]
+            case "m":
+                pass
+            case _:
+                raise AssertionError(final)
+
+    def _put(self, char: str) -> None:
+        match char:
+            case "\r":
+                self._column = 0
+            case "\n":
+                self._row += 1
+                self._rows += [""] * (self._row + 1 - len(self._rows))
+            case _:
+                row = self._rows[self._row]
+                self._rows[self._row] = row[: self._column] + char + row[self._column + 1 :]
+                self._column += 1
+
+
+@asynccontextmanager
+async def phone_in(window: Window, side: ScriptedSide) -> AsyncIterator[asyncio.Task[int]]:
+    """A phone that runs in the window until it ends."""
+    with os.fdopen(window.phone_end, "w") as output:
+        async with window.open(), asyncio.timeout(BOUND_SECONDS), asyncio.TaskGroup() as tasks:
+            phone = tasks.create_task(
+                run_phone(side, say=(), keyboard=window.phone_end, output=output, errors=output)
+            )
+            await window.shows(lambda text: text.startswith("> Write a message."))
+            yield phone
+            await asyncio.wait([phone])
+            await window.shows(lambda text: "> " not in text)
+            assert window.echoes
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+async def test_a_line_that_is_typed_becomes_a_bubble_and_the_progress_is_edited_in_place() -> None:
+    window, side = Window(), ScriptedSide()
+    async with phone_in(window, side) as phone:
+        assert not window.echoes
+        window.type("What is 127*43?")
+        await window.shows(lambda text: text == "> What is 127*43?")
+        window.type("\r")
+        await window.shows(lambda text: "You · 12:00" in text and "> Write" in text)
+        side.send(SUM[0])
+        await window.shows(lambda text: "🔧 Using calculate…" in text)
+        window.type("and")
+        side.send(SUM[1])
+        side.send(SUM[2])
+        await window.shows(lambda text: "5461" in text and text.endswith("> and"))
+        assert window.text == DISPLAYED
+        window.type("\x15\x04")
+        assert await phone == 0
+    assert side.said == ["What is 127*43?"]
+
+
+DISPLAYED = """\
+                        ╭─────────────────╮
+                        │ What is 127*43? │
+                        ╰──── You · 12:00 ╯
+╭──────────────────────╮
+│ 🔧 Using calculate,  │
+│ get_weather…         │
+╰ Bot · 12:00 (edited) ╯
+╭────────────────╮
+│ 127*43 = 5461. │
+╰ Bot · 12:00 ───╯
+> and"""
+
+
+async def test_what_stands_below_an_edited_bubble_moves_with_it() -> None:
+    window, side = Window(), ScriptedSide()
+    async with phone_in(window, side):
+        side.send(Sent(NOON, "first"))
+        side.send(Sent(NOON + 1, "second"))
+        await window.shows(lambda text: "second" in text)
+        side.send(Sent(NOON + 2, "first,\nand longer", replaces=NOON))
+        side.send(Sent(NOON + 3, "last version", replaces=NOON + 2))
+        await window.shows(lambda text: "last version" in text)
+        assert "first" not in window.text
+        assert window.text.index("last version") < window.text.index("second")
+        assert window.text.count("╭") == 2
+        window.type("/quit\r")
+
+
+async def test_a_bubble_out_of_reach_is_edited_by_a_new_one_at_the_bottom() -> None:
+    window, side = Window(rows=8), ScriptedSide()
+    async with phone_in(window, side):
+        side.send(Sent(NOON, "scrolled away"))
+        side.send(Sent(NOON + 1, "many\nrows\nof\ntext"))
+        side.send(Sent(NOON + 2, "edited at last", replaces=NOON))
+        await window.shows(lambda text: "edited at last" in text)
+        assert window.text.index("rows") < window.text.index("edited at last")
+        assert "scrolled away" in window.text
+        window.type("\x04")
+
+
+async def test_a_window_that_changed_its_width_is_not_drawn_over() -> None:
+    window, side = Window(columns=44), ScriptedSide()
+    async with phone_in(window, side):
+        side.send(Sent(NOON, "wide"))
+        await window.shows(lambda text: "wide" in text)
+        window.resize(30, 20)
+        side.send(Sent(NOON + 1, "narrow", replaces=NOON))
+        side.send(Sent(NOON + 2, "narrow again", replaces=NOON + 1))
+        await window.shows(lambda text: "narrow again" in text)
+        assert "wide" in window.text
+        assert window.text.count("narrow") == 1
+        window.type("\x04")
+
+
+async def test_a_long_line_shows_its_end_while_it_is_typed() -> None:
+    window, side = Window(columns=30), ScriptedSide()
+    async with phone_in(window, side):
+        window.type("語" * 100 + "the end")
+        await window.shows(lambda text: text.endswith("the end"))
+        assert cells(window.text) < 30
+        assert "\n" not in window.text
+        window.type("\x15\x04")
+
+
+async def test_the_terminal_is_given_back_as_it_was_also_after_an_interrupt() -> None:
+    async with phone_in(Window(), ScriptedSide()) as phone:
+        phone.cancel()
+
+
+async def test_without_colour_a_terminal_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, coloured in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", value)
+        window, side = Window(), ScriptedSide()
+        async with phone_in(window, side):
+            side.send(Sent(NOON, "hello"))
+            await window.shows(lambda text: "hello" in text)
+            assert ("\x1b[32m" in window.written) is coloured
+            window.type("\x04")
