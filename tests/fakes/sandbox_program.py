@@ -40,7 +40,7 @@ def limits() -> str:
     return json.dumps(
         {
             name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
-            for name in ("AS", "CORE", "FSIZE", "NOFILE", "NPROC")
+            for name in ("AS", "CORE", "CPU", "FSIZE", "NOFILE", "NPROC")
         }
     )
 

@@ -9,7 +9,9 @@ from tools.errors import ToolError
 
 _EXACT_DIGITS: Final = 100
 _SIGNIFICANT_DIGITS: Final = 12
-_WHOLE_FLOAT_LIMIT: Final = 1e15  # beyond it a float no longer holds every whole number
+_WHOLE_FLOAT_LIMIT: Final = (
+    1e15  # a float holds every whole number up to here, and a little further
+)
 
 
 def written(value: float) -> str:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from contextlib import suppress
 from typing import Final, Self
@@ -43,7 +45,6 @@ class Worker:
         self._process = process
         self._requests = process.stdin
         self._replies = process.stdout
-        self._killed = False
 
     @classmethod
     async def start(cls, module: str) -> Self:
@@ -96,11 +97,13 @@ class Worker:
             return await self._reply()
 
     def kill(self) -> None:
-        """End the process, whatever it does; it has nothing to finish or to tidy up."""
-        if not self._killed:
-            self._killed = True
+        """End the process and its group, whatever it does; it has nothing to tidy up.
+
+        Not by `Process.kill`: that may collect the exit status before asyncio's watcher can.
+        """
+        if self.alive:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                os.killpg(self.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
         """End the process and clear it away, unless the kernel takes longer than STOP_SECONDS."""
