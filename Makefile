@@ -25,8 +25,10 @@ $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
 	$(PIP) install --no-deps --require-hashes -r requirements-full.lock
 	@touch $@
 
+# By way of the environment, so that no character of the text means anything to the shell.
+export SAY
 demo: $(VENV)/.installed
-	@$(BIN)/signal-tee-bot demo $(if $(SAY),--say "$(SAY)")
+	@$(BIN)/signal-tee-bot demo $(if $(SAY),--say "$$SAY")
 
 run: $(VENV)/.installed
 	@$(BIN)/signal-tee-bot run

@@ -86,7 +86,7 @@ def _report(part: str, group: BaseExceptionGroup[Exception]) -> bool:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from bot.demo import run_demo
+    from bot.demo.run import run_demo
 
     return asyncio.run(run_demo(arguments.say or ()))
 

@@ -87,13 +87,11 @@ class Outbox:
                 if await self._failed(part, attempt, error):
                     return
             else:
-                metrics.SENDS.labels("sent").inc()
                 await self._store.mark_sent(part, timestamp)
                 return
 
     async def _failed(self, part: OutgoingMessage, attempt: int, error: SignalError) -> bool:
         """Count a failed attempt, wait before the next, and say whether there is none."""
-        metrics.SENDS.labels(type(error).__name__).inc()
         give_up = attempt >= self._policy.max_attempts or isinstance(error, SignalRejected)
         await self._store.mark_failed(part, give_up=give_up)
         if give_up:

@@ -1,0 +1,165 @@
+"""`signal-tee-bot check`: one line for each part, and how to mend what is wrong.
+
+Looks without touching: it takes no message from Signal, sends nothing, and writes to the store
+only what opening it writes. A bot that runs meanwhile is not disturbed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from bot.app import llm_endpoint, make_messenger, tool_settings
+from bot.config import Settings
+from bot.errors import SignalError
+from bot.llm.client import LlmClient, http_client
+from bot.llm.errors import LlmError, LlmUnauthorized
+from conversation_store.errors import StoreError, StoreLocked
+from conversation_store.store import open_store
+from tools.catalog import open_tools
+
+PART_SECONDS: Final = 20.0
+
+
+class Verdict(StrEnum):
+    """How a part is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    part: str
+    verdict: Verdict
+    words: str
+
+
+async def check(settings: Settings) -> bool:
+    """Print a line for each part and return whether none failed."""
+    well = True
+    async for finding in findings(settings):
+        print(f"{finding.verdict:<8} {finding.part:<16} {finding.words}", flush=True)  # noqa: T201
+        well = well and finding.verdict is not Verdict.FAILED
+    return well
+
+
+async def findings(settings: Settings) -> AsyncIterator[Finding]:
+    """Look at one part after the other, those that others depend on first."""
+    yield Finding("settings", Verdict.OK, "Every setting is understood.")
+    yield _access(settings)
+    yield await _store(settings)
+    async for finding in _signal(settings):
+        yield finding
+    async for finding in _model(settings):
+        yield finding
+    async for finding in _tools(settings):
+        yield finding
+    yield _attestation(settings)
+
+
+def _access(settings: Settings) -> Finding:
+    access = settings.access
+    if access.policy == "open":
+        words = "Everybody is answered (ACCESS__POLICY=open)."
+        return Finding("access", Verdict.WARNING, words)
+    people = access.allowed | access.admins
+    if not people:
+        words = (
+            "Nobody is answered: the allowlist is empty. Set ACCESS__ALLOWED to numbers or ACIs,"
+            " or ACCESS__POLICY=open."
+        )
+        return Finding("access", Verdict.WARNING, words)
+    return Finding("access", Verdict.OK, f"{len(people)} people may talk.")
+
+
+async def _store(settings: Settings) -> Finding:
+    key = settings.store.key
+    try:
+        async with open_store(
+            settings.store.path,
+            key=key.get_secret_value() if key else None,
+            retention_days=settings.store.retention_days,
+        ) as store:
+            await store.ping()
+    except StoreLocked:
+        return Finding("store", Verdict.OK, "In use by the running bot.")
+    except StoreError as error:
+        return Finding("store", Verdict.FAILED, f"{error}. See STORE__PATH and STORE__KEY.")
+    if key is None:
+        words = "Works, but is not encrypted: set STORE__KEY before the first conversation."
+        return Finding("store", Verdict.WARNING, words)
+    return Finding("store", Verdict.OK, "Works, encrypted at rest.")
+
+
+async def _signal(settings: Settings) -> AsyncIterator[Finding]:
+    try:
+        async with asyncio.timeout(PART_SECONDS):
+            status = await make_messenger(settings.signal).account_status()
+    except (SignalError, TimeoutError):
+        words = (
+            "No answer. Is signal-cli running at SIGNAL__URL?"
+            " (signal-cli daemon --socket /path --receive-mode manual)"
+        )
+        yield Finding("signal", Verdict.FAILED, words)
+        return
+    if settings.signal.url.startswith("http"):
+        words = (
+            f"{status.server} answers. It loses messages in bursts and while the bot is down:"
+            " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not."
+        )
+        yield Finding("signal", Verdict.WARNING, words)
+    else:
+        yield Finding("signal", Verdict.OK, f"{status.server} answers.")
+    if status.registered:
+        yield Finding("account", Verdict.OK, "Registered.")
+    else:
+        words = (
+            "SIGNAL__PHONE_NUMBER is not registered there."
+            " Register or link it: signal-cli -a NUMBER register, or signal-cli link."
+        )
+        yield Finding("account", Verdict.FAILED, words)
+
+
+async def _model(settings: Settings) -> AsyncIterator[Finding]:
+    endpoint = llm_endpoint(settings)
+    async with http_client(endpoint) as http:
+        try:
+            async with asyncio.timeout(PART_SECONDS):
+                names = await LlmClient(http, endpoint).models()
+        except LlmUnauthorized:
+            words = "The endpoint refuses the key. Set LLM__API_KEY."
+            yield Finding("llm", Verdict.FAILED, words)
+            return
+        except (LlmError, TimeoutError):
+            words = "The endpoint does not answer. See LLM__BASE_URL."
+            yield Finding("llm", Verdict.FAILED, words)
+            return
+    yield Finding("llm", Verdict.OK, "The endpoint answers.")
+    if settings.llm.model in names:
+        yield Finding("model", Verdict.OK, f"{settings.llm.model} is known there.")
+    elif names:
+        words = f"{settings.llm.model} is not listed there. See LLM__MODEL; !models lists them."
+        yield Finding("model", Verdict.WARNING, words)
+    else:
+        yield Finding("model", Verdict.WARNING, "The endpoint lists no models.")
+
+
+async def _tools(settings: Settings) -> AsyncIterator[Finding]:
+    async with open_tools(tool_settings(settings)) as registry:
+        for tool in registry:
+            yield Finding(tool.name, Verdict.OK, "Ready.")
+        if not len(registry):
+            yield Finding("tools", Verdict.WARNING, "None: the model answers from what it knows.")
+
+
+def _attestation(settings: Settings) -> Finding:
+    if settings.attestation.dstack_socket.is_socket():
+        words = "A dstack socket is there, but this version cannot prove anything with it yet."
+    else:
+        words = "Not in a trusted execution environment; !verify says so."
+    return Finding("attestation", Verdict.WARNING, words)

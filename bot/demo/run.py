@@ -1,0 +1,93 @@
+"""The whole bot on loopback, with the terminal as the phone: no account, no key.
+
+It is the very app of `signal-tee-bot run`, between an embedded Signal side and, unless the
+settings name an endpoint, the offline assistant. Its store is thrown away at the end.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from bot import app
+from bot.config import Settings, load_settings
+from bot.demo.assistant import MODEL, serve_assistant
+from bot.demo.phone import run_phone
+from bot.demo.signal_side import BOT, SignalSide
+from bot.observability import logs
+
+START_SECONDS: Final = 20.0
+GRACE_SECONDS: Final = 1.0
+
+
+async def run_demo(say: Sequence[str]) -> int:
+    """Be the demo until there is nothing more to say; return the exit code.
+
+    Args:
+        say: messages to send, instead of reading the keyboard.
+
+    Raises:
+        SettingsError: a setting of the environment or of `.env` is wrong.
+    """
+    async with AsyncExitStack() as open_parts:
+        folder = Path(open_parts.enter_context(tempfile.TemporaryDirectory(prefix="demo-")))
+        side = await open_parts.enter_async_context(SignalSide.listen(folder / "signal.sock"))
+        settings = _settings(folder)
+        if not _names_an_endpoint(settings):
+            base_url = await open_parts.enter_async_context(serve_assistant())
+            settings = _settings(folder, base_url=base_url, model=MODEL)
+        logs.configure(level="error", log_format="console")
+        print(_introduction(settings), flush=True)  # noqa: T201
+        return await _converse(settings, side, say)
+
+
+async def _converse(settings: Settings, side: SignalSide, say: Sequence[str]) -> int:
+    told_to_stop, ready = asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(
+            app.run(
+                settings,
+                told_to_stop=told_to_stop,
+                ready=ready.set,
+                grace_seconds=GRACE_SECONDS,
+            )
+        )
+        async with asyncio.timeout(START_SECONDS):
+            await ready.wait()
+        try:
+            return await run_phone(
+                side, say=say, keyboard=sys.stdin.fileno(), output=sys.stdout, errors=sys.stderr
+            )
+        finally:
+            told_to_stop.set()
+
+
+def _settings(folder: Path, **llm: object) -> Settings:
+    """Everything of the demo's own, except the endpoint and what the bot says of itself."""
+    return load_settings(
+        {
+            "signal": {"url": f"unix:{folder / 'signal.sock'}", "phone_number": BOT.number},
+            "llm": llm,
+            "store": {"path": folder / "store.db", "key": None},
+            "access": {"policy": "open"},
+            "health": {"listen": ""},
+        }
+    )
+
+
+def _names_an_endpoint(settings: Settings) -> bool:
+    return bool(settings.llm.model_fields_set & {"base_url", "api_key"})
+
+
+def _introduction(settings: Settings) -> str:
+    if settings.llm.model == MODEL:
+        who = (
+            "an offline assistant that follows a few rules and is no AI;"
+            " set LLM__BASE_URL or LLM__API_KEY to talk to a real model"
+        )
+    else:
+        who = f"{settings.llm.model} at {settings.llm.base_url}"
+    return f"signal-tee-bot demo, all on this machine. Behind the bot: {who}.\n"
