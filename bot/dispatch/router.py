@@ -21,6 +21,7 @@ log = structlog.get_logger()
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
 
 ONLY_TEXT: Final = "I can only read text so far. Please write what it is about."
+NO_WORDS: Final = "Yes? Write what you want to know in the same message."
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
 
@@ -87,7 +88,8 @@ class Router:
             words = await self._run_command(name, argument, accepted)
             return await self._store.answer(accepted, split(words), outcome="command")
         if not message.text.strip():
-            return await self._store.answer(accepted, (ONLY_TEXT,), outcome="no_text")
+            words = ONLY_TEXT if message.attachments else NO_WORDS
+            return await self._store.answer(accepted, (words,), outcome="no_words")
         thought = await self._turns.run(
             message.chat, accepted.id, self._conversation.think(accepted)
         )

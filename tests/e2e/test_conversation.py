@@ -163,6 +163,13 @@ async def test_a_message_without_words_is_told_that_only_text_is_read() -> None:
     assert here.model.requests == []
 
 
+async def test_a_mere_mention_is_asked_what_it_wants() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("", group="Z3JvdXA=", mention=True)
+        assert (await here.answer()).text.startswith("Yes?")
+    assert here.model.requests == []
+
+
 async def test_each_message_carries_its_time_and_in_a_group_its_author() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.say("in private")

@@ -1,0 +1,168 @@
+"""Settings as an operator meets them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bot.config import load_settings, setting_names
+from bot.errors import SettingsError
+
+NUMBER = "+4915100000000"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Start from no settings at all, in an empty folder."""
+    for name in setting_names():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def problems_of(monkeypatch: pytest.MonkeyPatch, **environment: str) -> tuple[str, ...]:
+    """Return the lines that an operator would read."""
+    for name, value in ({"SIGNAL__PHONE_NUMBER": NUMBER} | environment).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    return caught.value.problems
+
+
+def test_only_the_number_is_required() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert caught.value.problems == ("SIGNAL__PHONE_NUMBER: is required",)
+
+
+def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    settings = load_settings()
+    assert settings.signal.url == "http://127.0.0.1:8080"
+    assert settings.llm.base_url == "https://cloud-api.near.ai/v1"
+    assert settings.llm.model == "openai/gpt-oss-120b"
+    assert (settings.llm.timeout_seconds, settings.llm.max_concurrency) == (120, 32)
+    assert settings.llm.context_tokens == 32_000
+    assert settings.store.path == Path("data/conversations.db")
+    assert settings.store.retention_days == 30
+    assert (settings.tools.max_tool_calls, settings.tools.timeout_seconds) == (5, 10)
+    assert (settings.access.policy, settings.access.groups) == ("allowlist", "mention")
+    assert settings.access.messages_per_minute == 20
+    assert settings.health.listen == "127.0.0.1:8081"
+    assert (settings.log.level, settings.log.format) == ("info", "auto")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("SIGNAL__PHONE_NUMBER", "0151", "international form"),
+        ("SIGNAL__URL", "ftp://example", "unix:/path/to/socket"),
+        ("SIGNAL__URL", "tcp://host", "tcp://host:port"),
+        ("LLM__BASE_URL", "example.org", "http:// or https://"),
+        ("LLM__TIMEOUT_SECONDS", "soon", "valid number"),
+        ("LLM__MAX_CONCURRENCY", "0", "greater than or equal to 1"),
+        ("STORE__RETENTION_DAYS", "-1", "greater than or equal to 0"),
+        ("ACCESS__POLICY", "pairing", "'open' or 'allowlist'"),
+        ("ACCESS__ALLOWED", "bob", "numbers"),
+        ("HEALTH__LISTEN", "8081", "host:port"),
+        ("LOG__LEVEL", "loud", "'debug'"),
+        ("TOOLS__CALCULATOR__ENABLED", "perhaps", "boolean"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_setting_and_what_is_expected(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
+) -> None:
+    (problem,) = problems_of(monkeypatch, **{name: value})
+    assert problem.startswith(f"{name}: ")
+    assert expected in problem
+    assert "\n" not in problem
+
+
+def test_every_wrong_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = problems_of(monkeypatch, LLM__TIMEOUT_SECONDS="x", LOG__LEVEL="x", LLM__MODELS="x")
+    assert sorted(problem.split(":")[0] for problem in problems) == [
+        "LLM__MODELS",
+        "LLM__TIMEOUT_SECONDS",
+        "LOG__LEVEL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("LLM__APIKEY", "LLM__API_KEY"),
+        ("TOOLS__CALCULATOR__ENABLE", "TOOLS__CALCULATOR__ENABLED"),
+        ("STORE__RETENTION", "STORE__RETENTION_DAYS"),
+    ],
+)
+def test_an_unknown_name_under_a_known_prefix_is_refused_with_the_nearest_known_one(
+    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
+) -> None:
+    (problem,) = problems_of(monkeypatch, **{name: "sk-very-secret"})
+    assert problem == f"{name}: no such setting; did you mean {nearest}?"
+
+
+@pytest.mark.parametrize("name", ["LLM", "LOG", "BOT", "OTHER__THING", "SIGNALS__X"])
+def test_names_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv(name, "anything")
+    load_settings()
+
+
+def test_empty_means_unset_and_switches_the_health_server_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text(f"SIGNAL__PHONE_NUMBER={NUMBER}\nLLM__MODEL=from-file\n")
+    for name in ("LLM__API_KEY", "LLM__MODEL", "ACCESS__ALLOWED", "STORE__KEY", "HEALTH__LISTEN"):
+        monkeypatch.setenv(name, "")
+    settings = load_settings()
+    assert settings.llm.api_key is None
+    assert settings.llm.model == "from-file"
+    assert settings.access.allowed == frozenset()
+    assert settings.store.key is None
+    assert settings.health.listen == ""
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_secrets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secrets = tmp_path / "credentials"
+    secrets.mkdir()
+    for name in ("LLM__API_KEY", "LLM__MODEL", "STORE__KEY"):
+        (secrets / name).write_text("from-secrets\n")
+    (tmp_path / ".env").write_text("LLM__API_KEY=from-file\nLLM__MODEL=from-file\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(secrets))
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("LLM__MODEL", "from-environment")
+    settings = load_settings()
+    assert settings.llm.model == "from-environment"
+    assert settings.llm.api_key is not None
+    assert settings.llm.api_key.get_secret_value() == "from-file"
+    assert settings.store.key is not None
+    assert settings.store.key.get_secret_value() == "from-secrets"
+
+
+def test_people_are_listed_by_number_or_aci_with_spaces_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("ACCESS__ALLOWED", " +4915200000001 , 7F3C1A52-6b1e-4a0e-9a55-3a1e1b6f0d11,")
+    assert load_settings().access.allowed == {
+        "+4915200000001",
+        "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11",
+    }
+
+
+def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("LLM__API_KEY", "sk-very-secret")
+    monkeypatch.setenv("STORE__KEY", "sk-very-secret")
+    assert "sk-very-secret" not in repr(load_settings())
+    problems = problems_of(monkeypatch, STORE__KEYS="sk-very-secret", LLM__TIMEOUT_SECONDS="sk-x")
+    assert "sk-" not in " ".join(problems)
+
+
+def test_every_setting_is_in_the_example_and_nothing_else() -> None:
+    example = (ROOT / ".env.example").read_text()
+    assert set(re.findall(r"^#?([A-Z]+__[A-Z_]+)=", example, re.MULTILINE)) == setting_names()
