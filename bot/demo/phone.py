@@ -76,11 +76,22 @@ async def run_phone(
     if not say and os.isatty(keyboard):
         await _talk(phone, screen, keyboard)
         return 0
-    async for text in _each(say) if say else _typed_messages(keyboard):
-        if not await phone.ask(text, answer_seconds):
-            errors.write(f"No answer came within {answer_seconds:g} seconds.\n")
-            return 1
+    try:
+        async for text in _each(say) if say else _typed_messages(keyboard):
+            if not await phone.ask(text, answer_seconds):
+                errors.write(f"No answer came within {answer_seconds:g} seconds.\n")
+                return 1
+    except BrokenPipeError:
+        _discard_the_rest(output)
+        return 1
     return 0
+
+
+def _discard_the_rest(output: TextIO) -> None:
+    """Make an output whose reader went away (`... | head -1`) bear the last flush at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, output.fileno())
+    os.close(nowhere)
 
 
 async def _talk(phone: "Phone", screen: Screen, keyboard: int) -> None:

@@ -231,6 +231,17 @@ async def test_no_answer_is_an_exit_code_and_a_plain_sentence() -> None:
     assert side.said == ["What is 127*43?"]
 
 
+async def test_a_reader_that_goes_away_ends_the_phone_quietly() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    errors = io.StringIO()
+    with os.fdopen(writing, "w") as output:
+        code = await run_phone(
+            ScriptedSide(), say=["hello"], keyboard=-1, output=output, errors=errors
+        )
+    assert (code, errors.getvalue()) == (1, "")
+
+
 async def test_an_argument_that_is_no_text_is_sent_readable() -> None:
     side = ScriptedSide((Sent(NOON, "ok"),))
     assert (await say(side, "a\udcffb"))[0] == 0
