@@ -1,0 +1,67 @@
+"""Ask all questions, or some: `python -m benchmarks [--quick] [plain_turn ...]`."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Sequence
+from typing import Final, Protocol
+
+from benchmarks import (
+    history,
+    memory,
+    plain_turn,
+    report,
+    start,
+    sustained,
+    thousand_chats,
+    tool_turn,
+)
+
+
+class Measure(Protocol):
+    """A question: one module each."""
+
+    def __call__(self, *, quick: bool) -> Awaitable[Sequence[report.Figure]]:
+        """Return what was measured."""
+        ...
+
+
+MEASURES: Final[dict[str, Measure]] = {
+    "plain_turn": plain_turn.measure,
+    "tool_turn": tool_turn.measure,
+    "thousand_chats": thousand_chats.measure,
+    "sustained": sustained.measure,
+    "history": history.measure,
+    "memory": memory.measure,
+    "start": start.measure,
+}
+
+
+async def run(names: Sequence[str], *, quick: bool) -> list[report.Figure]:
+    """Ask the questions one after the other."""
+    figures: list[report.Figure] = []
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        figures += await MEASURES[name](quick=quick)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="MEASURE", help=", ".join(MEASURES))
+    parser.add_argument(
+        "--quick", action="store_true", help="small counts: shows that it works, measures little"
+    )
+    chosen = parser.parse_args()
+    if unknown := set(chosen.names) - set(MEASURES):
+        parser.error(f"no such measure: {', '.join(sorted(unknown))}")
+    facts = report.machine()
+    figures = asyncio.run(run(chosen.names or list(MEASURES), quick=chosen.quick))
+    print(report.table(figures))
+    if not chosen.names and not chosen.quick:
+        report.write(report.RESULTS, facts, figures)
+        print(f"Written to {report.RESULTS}")
+
+
+if __name__ == "__main__":
+    main()
