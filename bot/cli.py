@@ -13,6 +13,7 @@ from bot.errors import BotError, SettingsError
 OK: Final = 0
 FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
+INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"signal-tee-bot: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        return FAILED
+        return INTERRUPTED
     return result
 
 

@@ -5,6 +5,7 @@ settings name an endpoint, the offline assistant. Its store is thrown away at th
 """
 
 import asyncio
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Final
 from bot import app
 from bot.config import Settings, load_settings
 from bot.demo.assistant import MODEL, serve_assistant
+from bot.demo.bubbles import wrap
 from bot.demo.phone import run_phone
 from bot.demo.signal_side import BOT, SignalSide
 from bot.observability import logs
@@ -40,7 +42,8 @@ async def run_demo(say: Sequence[str]) -> int:
             base_url = await open_parts.enter_async_context(serve_assistant())
             settings = _settings(folder, base_url=base_url, model=MODEL)
         logs.configure(level="error", log_format="console")
-        print(_introduction(settings), flush=True)  # noqa: T201
+        width = shutil.get_terminal_size().columns
+        print("\n".join(wrap(_introduction(settings), width)), end="\n\n", flush=True)  # noqa: T201
         return await _converse(settings, side, say)
 
 
@@ -90,4 +93,4 @@ def _introduction(settings: Settings) -> str:
         )
     else:
         who = f"{settings.llm.model} at {settings.llm.base_url}"
-    return f"signal-tee-bot demo, all on this machine. Behind the bot: {who}.\n"
+    return f"signal-tee-bot demo, all on this machine. Behind the bot: {who}."

@@ -1,0 +1,113 @@
+"""`check` and `demo` as their users run them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bot.check import Finding, Verdict, findings
+from bot.config import Settings, setting_names
+from tests.e2e.running_bot import running_bot, world
+from tests.fakes.openai_server import models, status
+
+
+async def report(settings: Settings) -> dict[str, Finding]:
+    return {finding.part: finding async for finding in findings(settings)}
+
+
+async def test_check_finds_everything_well() -> None:
+    async with world() as here:
+        here.model.models_handler = models("fake")
+        found = await report(here.settings(store={"key": "k"}))
+    failed = [finding for finding in found.values() if finding.verdict is Verdict.FAILED]
+    assert failed == []
+    assert found["signal"].words == "signal-cli 0.13.19 answers."
+    assert found["account"].verdict is Verdict.OK
+    assert found["model"].words == "fake is known there."
+    assert found["calculate"].verdict is Verdict.OK
+    assert found["store"].words == "Works, encrypted at rest."
+    assert found["attestation"].verdict is Verdict.WARNING
+
+
+async def test_check_takes_no_message_away_from_the_bot() -> None:
+    async with world() as here:
+        await here.signal.say("hello")
+        await report(here.settings())
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text.endswith("hello")
+
+
+async def test_check_looks_at_a_running_bot_without_disturbing_it() -> None:
+    async with world() as here, running_bot(here.settings()):
+        assert (await report(here.settings()))["store"].words == "In use by the running bot."
+        await here.signal.say("hello")
+        assert (await here.answer()).text.endswith("hello")
+
+
+async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
+    async with world() as here:
+        await here.signal.go_away()
+        here.model.models_handler = status(401, {"error": {"message": "bad key"}})
+        settings = here.settings(
+            access={"policy": "allowlist"}, tools={"enabled": False}, store={"path": here.folder}
+        )
+        found = await report(settings)
+    assert "ACCESS__ALLOWED" in found["access"].words
+    assert found["access"].verdict is Verdict.WARNING
+    assert found["store"].verdict is Verdict.FAILED
+    assert "SIGNAL__URL" in found["signal"].words
+    assert "LLM__API_KEY" in found["llm"].words
+    assert found["tools"].verdict is Verdict.WARNING
+
+
+async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is_unknown() -> None:
+    async with world() as here:
+        here.model.models_handler = models("other")
+        found = await report(here.settings(signal={"phone_number": "+4915100000099"}))
+    assert found["account"].verdict is Verdict.FAILED
+    assert "LLM__MODEL" in found["model"].words
+
+
+def run_cli(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
+    return subprocess.run(
+        [sys.executable, "-m", "bot", *arguments],
+        cwd=folder,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def test_the_demo_sends_one_message_and_prints_the_transcript(tmp_path: Path) -> None:
+    done = run_cli("demo", "--say", "What is 127*43?", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    positions = [done.stdout.index(text) for text in ("What is 127*43?", "🔧 Using", "5461")]
+    assert positions == sorted(positions)
+    assert "is no AI" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_demo_talks_to_an_endpoint_that_is_set_and_says_which() -> None:
+    import asyncio
+
+    async with world() as here:
+        done = await asyncio.to_thread(
+            run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=here.model.base_url
+        )
+        assert done.returncode == 0, done.stderr
+        assert here.model.base_url in done.stdout
+        assert "answer to:" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("demo", "--say"), ("nonsense",), ()])
+def test_wrong_arguments_are_said_with_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = run_cli(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert "usage:" in done.stderr

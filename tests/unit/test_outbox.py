@@ -1,0 +1,141 @@
+"""How an answer is tried, held back and given up; on a real store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bot.dispatch.outbox import Outbox, SendPolicy
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.events import ChatId
+from bot.messaging.messenger import AccountStatus, Deliver
+from conversation_store.models import OutgoingMessage, ReceivedMessage
+from conversation_store.store import ConversationStore, open_store
+
+FAST = SendPolicy(
+    max_attempts=3,
+    first_delay_seconds=0.001,
+    max_delay_seconds=0.002,
+    reconnect_poll_seconds=0.001,
+)
+
+
+class ScriptedMessenger:
+    """A Messenger whose sends go as they are told to."""
+
+    def __init__(self, *troubles: SignalError) -> None:
+        self.connected = True
+        self.troubles = list(troubles)
+        self.attempts: list[str] = []
+        self.attempted = asyncio.Event()
+
+    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
+        self.attempts.append(text)
+        self.attempted.set()
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return 1_000 + len(self.attempts)
+
+    async def run(self, deliver: Deliver) -> None:
+        raise NotImplementedError
+
+    async def stop_receiving(self) -> None:
+        raise NotImplementedError
+
+    async def group_admins(self, chat: ChatId) -> frozenset[str]:
+        raise NotImplementedError
+
+    async def account_status(self) -> AccountStatus:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def stored(
+    folder: Path, *texts: str
+) -> AsyncIterator[tuple[ConversationStore, tuple[OutgoingMessage, ...]]]:
+    async with open_store(folder / "store.db") as store:
+        (accepted,) = await store.accept([ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)])
+        assert accepted is not None
+        yield store, await store.answer(accepted, texts, outcome="command")
+
+
+async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger()
+    async with stored(tmp_path, "one", "two") as (store, parts):
+        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert messenger.attempts == ["one", "two"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(SignalUnavailable("x"), SignalTimeout("x"))
+    async with stored(tmp_path, "one", "two") as (store, parts):
+        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert messenger.attempts == ["one", "one", "one", "two"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(*(SignalUnavailable("x") for _ in range(3)))
+    async with stored(tmp_path, "one", "two") as (store, parts):
+        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert messenger.attempts == ["one"] * 3 + ["two"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_what_signal_refuses_for_good_is_not_tried_again(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(SignalRejected("x"))
+    async with stored(tmp_path, "one") as (store, parts):
+        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert messenger.attempts == ["one"]
+
+
+async def test_without_a_connection_it_waits_and_counts_nothing(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger()
+    messenger.connected = False
+    async with stored(tmp_path, "one") as (store, parts), asyncio.TaskGroup() as tasks:
+        delivering = tasks.create_task(Outbox(messenger, store, policy=FAST).deliver(parts))
+        for _ in range(20):
+            await store.ping()
+        assert messenger.attempts == []
+        assert not delivering.done()
+        messenger.connected = True
+        await delivering
+        assert messenger.attempts == ["one"]
+
+
+async def test_attempts_go_on_counting_after_a_restart(tmp_path: Path) -> None:
+    async with stored(tmp_path, "one") as (store, (part,)):
+        await store.mark_failed(part, give_up=False)
+        await store.mark_failed(part, give_up=False)
+        (again,) = (await store.unfinished()).outgoing
+        messenger = ScriptedMessenger(SignalUnavailable("x"))
+        await Outbox(messenger, store, policy=FAST).deliver((again,))
+        assert messenger.attempts == ["one"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Path) -> None:
+    now = 0.0
+    messenger = ScriptedMessenger(SignalRateLimited("x", retry_after_seconds=5.0))
+    async with stored(tmp_path, "one", "two") as (store, (one, two)):
+        outbox = Outbox(messenger, store, policy=FAST, clock=lambda: now)
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(outbox.deliver((one,)))
+            await messenger.attempted.wait()
+            # The failed attempt is stored before the limit holds: two commits later it does.
+            await store.ping()
+            await store.ping()
+            second = tasks.create_task(outbox.deliver((two,)))
+            for _ in range(20):
+                await store.ping()
+            assert messenger.attempts == ["one"]
+            now = 5.1
+            await asyncio.wait({first, second})
+    assert sorted(messenger.attempts) == ["one", "one", "two"]
