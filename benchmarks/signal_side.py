@@ -97,7 +97,7 @@ class SignalSide(asyncio.Protocol):
         load = self._load = Load(**command)
         began = time.perf_counter()
         for _ in range(load.in_flight):
-            self._say_next()
+            self._say_next(load)
         await load.answered.wait()
         seconds = time.perf_counter() - began
         self._load = None
@@ -130,12 +130,12 @@ class SignalSide(asyncio.Protocol):
             raise SystemExit(f"The bot sent what nobody expects: {text}")
         load.answer(chat)
         if load.pause_seconds:
-            asyncio.get_running_loop().call_later(load.pause_seconds, self._say_next)
+            asyncio.get_running_loop().call_later(load.pause_seconds, self._say_next, load)
         else:
-            self._say_next()
+            self._say_next(load)
 
-    def _say_next(self) -> None:
-        if self._load is None or (chat := self._load.next_chat()) is None:
+    def _say_next(self, load: Load) -> None:
+        if (chat := load.next_chat()) is None:
             return
         self._write(
             FRAME
