@@ -133,6 +133,17 @@ class SignalSide:
         """Whether anybody receives messages right now."""
         return any(client.subscriptions for client in self._rpc.clients)
 
+    @property
+    def undelivered(self) -> int:
+        """How many messages wait for somebody to subscribe."""
+        return len(self._undelivered)
+
+    async def wait_until_alone(self, *, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until every client has gone by itself and what it still asked for is done."""
+        async with asyncio.timeout(seconds):
+            for client in list(self._rpc.clients):
+                await client.gone.wait()
+
     # What people do
 
     async def say(

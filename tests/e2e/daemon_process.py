@@ -1,0 +1,147 @@
+"""The real daemon as a process of its own: `python -m bot run`, settings by environment."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bot.demo.signal_side import BOT
+from tests.e2e.running_bot import World
+
+EVENT_SECONDS: Final = 15.0
+EXIT_SECONDS: Final = 25.0
+"""Longer than the daemon's own bounds for its shutdown together."""
+
+COMMAND_SECONDS: Final = 10.0
+AFTER_KILL_SECONDS: Final = 5.0
+LINE_LIMIT_BYTES: Final = 1024 * 1024
+
+
+class Daemon:
+    """A process, what it says, and how it ends. Made by `daemon`.
+
+    Attributes:
+        stderr: its lines so far, without their newlines.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._said = asyncio.Condition()
+        self._silent = False
+        self.stderr: list[str] = []
+
+    async def event(self, name: str, *, times: int = 1) -> dict[str, Any]:
+        """Return the log line of an event once it was logged that often.
+
+        Raises:
+            AssertionError: the log ended before.
+        """
+        async with asyncio.timeout(EVENT_SECONDS), self._said:
+            await self._said.wait_for(lambda: self._silent or len(self.events(name)) >= times)
+        assert len(self.events(name)) >= times, f"No {name} in {self.stderr}"
+        return self.events(name)[times - 1]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the log lines of that event so far."""
+        lines = (json.loads(line) for line in self.stderr if line.startswith("{"))
+        return [line for line in lines if line["event"] == name]
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal now; a process that has ended already takes none."""
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def exit_code(self, *, seconds: float = EXIT_SECONDS) -> int:
+        """Wait for the end of the process and of everything it wrote."""
+        async with asyncio.timeout(seconds):
+            code = await self._process.wait()
+            async with self._said:
+                await self._said.wait_for(lambda: self._silent)
+        return code
+
+    async def killed(self) -> None:
+        """Kill it as it is and wait until it is gone."""
+        self.send_signal(signal.SIGKILL)
+        await self.exit_code(seconds=AFTER_KILL_SECONDS)
+
+    async def listen(self, stderr: asyncio.StreamReader) -> None:
+        """Collect what it says until it and its children have closed their end."""
+        async for line in stderr:
+            self.stderr.append(line.decode().rstrip("\n"))
+            await self._announce()
+        self._silent = True
+        await self._announce()
+
+    async def _announce(self) -> None:
+        async with self._said:
+            self._said.notify_all()
+
+
+@asynccontextmanager
+async def daemon(settings: Mapping[str, str], *, folder: Path) -> AsyncIterator[Daemon]:
+    """Run the daemon inside the block; whatever is left of it at the end is killed.
+
+    Args:
+        settings: the environment, and nothing else but PATH.
+        folder: its working directory.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bot", "run",
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], **settings},
+        cwd=folder,
+        limit=LINE_LIMIT_BYTES,
+    )  # fmt: skip
+    assert process.stderr is not None
+    running = Daemon(process)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(running.listen(process.stderr))
+        try:
+            yield running
+        finally:
+            await running.killed()
+
+
+async def run_command(
+    arguments: Sequence[str], settings: Mapping[str, str], *, folder: Path
+) -> tuple[int, str, str]:
+    """Run `python -m bot ...` to its end and return its exit code, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bot", *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], **settings},
+        cwd=folder,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(COMMAND_SECONDS):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+def environment(here: World, **more: str) -> dict[str, str]:
+    """Return the settings of a daemon between this world's Signal side and its model."""
+    return {
+        "SIGNAL__URL": f"unix:{here.signal.path}",
+        "SIGNAL__PHONE_NUMBER": BOT.number,
+        "LLM__BASE_URL": here.model.base_url,
+        "LLM__MODEL": "fake",
+        "STORE__PATH": str(here.folder / "store.db"),
+        "ACCESS__POLICY": "open",
+        "ACCESS__MESSAGES_PER_MINUTE": "100000",
+        "ATTESTATION__DSTACK_SOCKET": str(here.folder / "no-dstack.sock"),
+        "HEALTH__LISTEN": "",
+        "LOG__FORMAT": "json",
+        **more,
+    }
