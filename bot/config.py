@@ -8,6 +8,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -41,7 +42,7 @@ CONTAINER_SECRETS: Final = Path("/run/secrets")
 def _signal_url(value: str) -> str:
     url = urlsplit(value)
     fits = {
-        "unix": bool(url.path) and not url.netloc,
+        "unix": url.path.startswith("/") and not url.netloc,
         "tcp": bool(url.hostname and url.port) and not url.path,
         "http": bool(url.hostname),
         "https": bool(url.hostname),
@@ -53,9 +54,31 @@ def _signal_url(value: str) -> str:
 
 def _http_url(value: str) -> str:
     url = urlsplit(value)
-    if url.scheme not in {"http", "https"} or not url.hostname:
+    if url.scheme not in {"http", "https"} or not url.hostname or not _is_visible_ascii(value):
         raise ValueError("must be an http:// or https:// address")
+    if url.port == 0 or not _is_name_or_ip(url.hostname):
+        raise ValueError("must name a host, and a port from 1 to 65535 if any")
     return value.rstrip("/")
+
+
+def _is_name_or_ip(host: str) -> bool:
+    if ":" not in host and not re.fullmatch(r"[\d.]+", host):
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bearer_token(value: SecretStr) -> SecretStr:
+    if not _is_visible_ascii(value.get_secret_value()):
+        raise ValueError("must be ASCII without spaces or line breaks, as it goes into a header")
+    return value
+
+
+def _is_visible_ascii(value: str) -> bool:
+    return re.fullmatch(r"[!-~]+", value) is not None
 
 
 def _phone_number(value: str) -> str:
@@ -105,7 +128,7 @@ class LlmSettings(_Section):
     """The model's endpoint."""
 
     base_url: Annotated[str, AfterValidator(_http_url)] = "https://cloud-api.near.ai/v1"
-    api_key: SecretStr | None = None
+    api_key: Annotated[SecretStr, AfterValidator(_bearer_token)] | None = None
     model: str = "openai/gpt-oss-120b"
     timeout_seconds: float = Field(120, gt=0, description="without a byte from the endpoint")
     max_concurrency: int = Field(32, ge=1, le=10_000)
