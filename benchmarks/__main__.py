@@ -16,6 +16,7 @@ from benchmarks import (
     thousand_chats,
     tool_turn,
 )
+from benchmarks.platform import BenchmarkFailed
 
 
 class Measure(Protocol):
@@ -56,7 +57,10 @@ def main() -> None:
     if unknown := set(chosen.names) - set(MEASURES):
         parser.error(f"no such measure: {', '.join(sorted(unknown))}")
     facts = report.machine()
-    figures = asyncio.run(run(chosen.names or list(MEASURES), quick=chosen.quick))
+    try:
+        figures = asyncio.run(run(chosen.names or list(MEASURES), quick=chosen.quick))
+    except BenchmarkFailed as failure:
+        sys.exit(f"benchmarks: {failure}")
     print(report.table(figures))
     if not chosen.names and not chosen.quick:
         report.write(report.RESULTS, facts, figures)

@@ -19,13 +19,15 @@ PAUSE_SECONDS: Final = 0.02
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return the middle and the slow end of many turns."""
+    """Return the middle and the slow end of many turns, and the middle without pauses."""
     turns = QUICK_TURNS if quick else TURNS
     async with sides() as world, running_bot(world.settings, world.folder):
         load = {"chats": CHATS, "in_flight": 1, "pause_seconds": PAUSE_SECONDS}
         await world.signal.ask(turns=WARM_UP_TURNS, **load)
         result = await world.signal.ask(turns=turns, **load)
+        busy = await world.signal.ask(turns=turns, **{**load, "pause_seconds": 0})
     return (
         Figure("plain turn, p50", result["p50_ms"], "ms", at_most=4),
         Figure("plain turn, p99", result["p99_ms"], "ms", at_most=12),
+        Figure("plain turn, the next one at once, p50", busy["p50_ms"], "ms"),
     )

@@ -9,7 +9,7 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -158,6 +158,11 @@ async def running_bot(bot_settings: Mapping[str, str], folder: Path) -> AsyncIte
     try:
         await _until_ready(process, bot_settings["HEALTH__LISTEN"])
         yield Bot(process.pid, time.perf_counter() - began)
+    except BaseException:
+        # Nothing is to be measured any more, so its orderly end need not be waited for.
+        with suppress(ProcessLookupError):
+            process.kill()
+        raise
     finally:
         await _stop(process)
 

@@ -113,6 +113,11 @@ class SignalSide(asyncio.Protocol):
         for line in lines:
             self._answer(json.loads(line))
 
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's name
+        """Under load that is the end of the benchmark."""
+        if self._load is not None:
+            raise SystemExit("The bot went away under load.")
+
     def _answer(self, request: dict[str, Any]) -> None:
         method, request_id = request["method"], request["id"]
         if method != "send":
