@@ -41,8 +41,8 @@ async def test_a_bot_that_cannot_start_fails_the_benchmark_at_once() -> None:
 async def test_an_answer_that_nobody_expects_fails_the_benchmark() -> None:
     async with sides() as world:
         limited = {**world.settings, "ACCESS__MESSAGES_PER_MINUTE": "1"}
-        async with running_bot(limited, world.folder):
-            with pytest.raises(BenchmarkFailed, match="ended too early"):
+        with pytest.raises(BenchmarkFailed, match="ended too early"):
+            async with running_bot(limited, world.folder):
                 await world.signal.ask(turns=2, chats=1, in_flight=1, pause_seconds=0)
 
 
