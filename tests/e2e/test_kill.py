@@ -39,7 +39,7 @@ async def test_each_accepted_message_gets_one_answer_however_often_the_bot_is_ki
     kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with world() as here:
-        trial = Trial(here, Random(kills))
+        trial = Trial(here, seed=kills)
         for _ in range(kills):
             await trial.live_and_be_killed()
         await trial.live_in_peace()
@@ -94,14 +94,19 @@ class Fate:
 
 
 class Trial:
-    """Lives of a daemon, one after the other, on the same store and under the same traffic."""
+    """Lives of a daemon, one after the other, on the same store and under the same traffic.
 
-    def __init__(self, here: World, random: Random) -> None:
+    Args:
+        here: both sides of the daemon.
+        seed: of the traffic, and of how and when the lives end.
+    """
+
+    def __init__(self, here: World, *, seed: int) -> None:
         self._here = here
-        self._random = random
+        self._fates = Random(seed)
         self._fate: Fate | None = None
         self._ends: Counter[End] = Counter()
-        self._traffic = Traffic(here.signal, random, self._step)
+        self._traffic = Traffic(here.signal, Random(seed), self._step)
         here.model.handler = self._traffic.model
         self._settings = environment(
             here, ACCESS__GROUPS="always", LLM__CONTEXT_TOKENS="3000", LOG__LEVEL="error"
@@ -113,7 +118,7 @@ class Trial:
 
     async def live_and_be_killed(self) -> None:
         """Start the daemon, kill it, and look at what is left."""
-        fate = self._fate = Fate(self._random)
+        fate = self._fate = Fate(self._fates)
         self._ends[fate.end] += 1
         await self._traffic.write_everywhere(self._is_unanswered)
         async with asyncio.timeout(LIFE_SECONDS):
@@ -222,6 +227,7 @@ class Trial:
             assert self._store.attempts[question.timestamp] == MAX_ATTEMPTS + 1
         else:
             assert texts == question.answer
+            assert question.needs_call == (question.timestamp in self._store.calling)
 
     def _check_order(self) -> None:
         """Each chat got its answers in the order of its messages, part by part."""

@@ -37,6 +37,7 @@ class Question:
     chat: ChatId
     timestamp: int
     answer: tuple[str, ...]
+    needs_call: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class Traffic:
         number = len(self.said)
         name = f"q{number}"
         said, answer = self._words(name) if words is None else _plain(name, words)
-        question = Question(name, chat, FIRST_TIMESTAMP + number, answer)
+        needs_call = PRODUCT.search(said) is not None
+        question = Question(name, chat, FIRST_TIMESTAMP + number, answer, needs_call)
         # Noted before it is written: the answer may come at once.
         self.said.append(question)
         self._last_parts.add(answer[-1])
