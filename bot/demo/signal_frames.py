@@ -42,7 +42,28 @@ def text_frame(
         data["quote"] = quote
     if group is not None:
         data["groupInfo"] = group
-    return {"envelope": _envelope(author, timestamp, data), "account": account.number}
+    envelope = _envelope(author, timestamp) | {"dataMessage": data}
+    return {"envelope": envelope, "account": account.number}
+
+
+def receipt_frame(account: Account, person: Person, timestamp: int, confirmed: int) -> Json:
+    """Return the frame by which a phone confirms that a message of the bot arrived.
+
+    Args:
+        account: the bot that receives it.
+        person: whose phone it is.
+        timestamp: of the receipt, in ms.
+        confirmed: timestamp of the bot's message.
+    """
+    receipt: Json = {
+        "when": timestamp,
+        "isDelivery": True,
+        "isRead": False,
+        "isViewed": False,
+        "timestamps": [confirmed],
+    }
+    envelope = _envelope(person, timestamp) | {"receiptMessage": receipt}
+    return {"envelope": envelope, "account": account.number}
 
 
 def quote_of(account: Account, timestamp: int, text: str) -> Json:
@@ -62,7 +83,7 @@ def group_info(group_id: str, name: str) -> Json:
     return {"groupId": group_id, "groupName": name, "revision": 1, "type": "DELIVER"}
 
 
-def _envelope(author: Person, timestamp: int, data: Json) -> Json:
+def _envelope(author: Person, timestamp: int) -> Json:
     return {
         "source": author.number or author.aci,
         "sourceNumber": author.number,
@@ -72,7 +93,6 @@ def _envelope(author: Person, timestamp: int, data: Json) -> Json:
         "timestamp": timestamp,
         "serverReceivedTimestamp": timestamp,
         "serverDeliveredTimestamp": timestamp,
-        "dataMessage": data,
     }
 
 

@@ -26,7 +26,7 @@ from bot.demo.json_rpc_server import (
     LostReply,
     Refusal,
 )
-from bot.demo.signal_frames import group_info, quote_of, text_frame
+from bot.demo.signal_frames import group_info, quote_of, receipt_frame, text_frame
 from bot.messaging.events import Account, ChatId, ChatKind, Person
 
 WAIT_SECONDS: Final = 15.0
@@ -178,6 +178,10 @@ class SignalSide:
         )
         await self.push(frame)
         return timestamp
+
+    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
+        """Confirm that a message of the bot arrived at a person's phone."""
+        await self.push(receipt_frame(self.account, person, self._new_timestamp(), timestamp))
 
     async def push(self, frame: Json) -> None:
         """Deliver a raw frame (`{"envelope": ..., "account": ...}`), or keep it for later."""

@@ -32,10 +32,14 @@ from bot.messaging.events import (
     Ignored,
     IncomingMessage,
     Person,
+    Receipt,
 )
 
 TEXT_LIMIT_BYTES: Final = 64 * 1024
 """What official apps accept as one text; the rest is cut."""
+
+RECEIPT_LIMIT: Final = 500
+"""Timestamps in one receipt; one with more is not read."""
 
 _LONG_TEXT: Final = "text/x-signal-plain"
 _PLACEHOLDER: Final = "\ufffc"
@@ -115,6 +119,18 @@ class _DataMessage(_Part):
     group_call_update: object = None
 
 
+class _ReceiptMessage(_Part):
+    timestamps: Annotated[list[_Timestamp], Field(min_length=1, max_length=RECEIPT_LIMIT)]
+    is_delivery: object = None
+    is_read: object = None
+    is_viewed: object = None
+
+    @property
+    def proves_arrival(self) -> bool:
+        """Whether it is of a known kind: each of them means that the message is there."""
+        return True in (self.is_delivery, self.is_read, self.is_viewed)
+
+
 class _Envelope(_Part):
     source_number: _Lenient[_Number] = None
     source_uuid: _Lenient[_Aci] = None
@@ -162,7 +178,7 @@ _WORDLESS: Final = (
 
 
 def parse_frame(frame: object, account: Account) -> Frame:
-    """Return the message in a received frame, or why there is none.
+    """Return the message or the receipt in a received frame, or why there is none.
 
     Args:
         frame: decoded JSON, whatever it is.
@@ -202,7 +218,20 @@ def _parse_envelope(envelope: _Envelope, account: Account) -> Frame:
         return Ignored(FrameKind.OWN)
     if envelope.data_message is not None:
         return _parse_data_message(envelope, envelope.data_message, account)
-    return Ignored(_first_present(envelope, _OTHER_PAYLOADS))
+    kind = _first_present(envelope, _OTHER_PAYLOADS)
+    if kind is FrameKind.RECEIPT:
+        return _parse_receipt(envelope)
+    return Ignored(kind)
+
+
+def _parse_receipt(envelope: _Envelope) -> Frame:
+    try:
+        receipt = _ReceiptMessage.model_validate(envelope.receipt_message)
+    except ValidationError:
+        return Ignored(FrameKind.RECEIPT)
+    if envelope.source_uuid is None or not receipt.proves_arrival:
+        return Ignored(FrameKind.RECEIPT)
+    return Receipt(person=envelope.source_uuid, timestamps=tuple(receipt.timestamps))
 
 
 def _parse_data_message(envelope: _Envelope, data: _DataMessage, account: Account) -> Frame:

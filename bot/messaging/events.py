@@ -81,6 +81,19 @@ class IncomingMessage:
     attachments: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A phone's word that messages of the bot arrived there.
+
+    Attributes:
+        person: ACI of whose phone it is.
+        timestamps: which messages, by Signal's timestamps in ms.
+    """
+
+    person: str
+    timestamps: tuple[int, ...]
+
+
 class FrameKind(StrEnum):
     """Every frame has a kind; only messages are answered, the others are counted."""
 
@@ -109,9 +122,9 @@ class FrameKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A frame that is no message for the bot, and why."""
+    """A frame that tells the bot nothing, and why."""
 
     kind: FrameKind
 
 
-Frame = IncomingMessage | Ignored
+Frame = IncomingMessage | Receipt | Ignored

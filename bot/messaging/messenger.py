@@ -49,6 +49,10 @@ class Messenger(Protocol):
     async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
         """Send plain text and return Signal's timestamp of it, in ms.
 
+        When the answer is lost in a private chat, a receipt from the person's phone takes its
+        place: it is waited for within a bound, while messages keep coming in. Sends to one chat
+        are made one after the other; see `receipts` for why.
+
         Args:
             chat: where to.
             text: shown as it is; nothing in it is markup.
@@ -56,7 +60,7 @@ class Messenger(Protocol):
 
         Raises:
             SignalUnavailable: not sent; try again.
-            SignalTimeout: perhaps sent.
+            SignalTimeout: perhaps sent; the answer was lost and no receipt came in its place.
             SignalRateLimited: not sent; wait, then try again.
             SignalRejected: not sent, and never will be.
         """

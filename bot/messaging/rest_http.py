@@ -34,6 +34,7 @@ class Bounds:
         connect: for a connection, HTTP or websocket.
         request: for the answer to a question.
         send: for the answer to a send; the server itself never gives up.
+        receipt: for the phone's receipt of a message whose answer was lost.
         turn: for a place among the calls in flight.
         ping_every: between two websocket pings.
         ping_answer: for the answer to a ping; without it the connection is given up.
@@ -46,6 +47,7 @@ class Bounds:
     connect: float = 10.0
     request: float = 15.0
     send: float = 60.0
+    receipt: float = 15.0
     turn: float = 120.0
     ping_every: float = 20.0
     ping_answer: float = 20.0

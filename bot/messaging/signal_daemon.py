@@ -27,9 +27,10 @@ from bot.errors import (
 )
 from bot.messaging.backoff import Backoff
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage
+from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage, Receipt
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.signal_answers import (
     ADDRESSES,
     GROUPS,
@@ -55,6 +56,8 @@ class Bounds:
     Attributes:
         request: for the answer to a question.
         send: for the answer to a send; signal-cli encrypts for every device of every member.
+        receipt: for the phone's receipt of a message whose answer was lost; longer than it takes
+            to connect again.
         probe_every: between two questions for a sign of life.
         probe_answer: for the answer to such a question; two missed ones end the connection.
         stop: for the end of the subscription and the delivery of what was read by then.
@@ -63,6 +66,7 @@ class Bounds:
 
     request: float = 10.0
     send: float = 60.0
+    receipt: float = 15.0
     probe_every: float = 30.0
     probe_answer: float = 10.0
     stop: float = 5.0
@@ -83,6 +87,7 @@ class SignalDaemon:
         self._account = Account(number)
         self._bounds = bounds or Bounds()
         self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue()
+        self._receipts = DeliveryReceipts()
         self._connection: JsonRpcConnection | None = None
         self._subscription: int | None = None
         self._subscribing = asyncio.Lock()
@@ -109,6 +114,8 @@ class SignalDaemon:
                 await self._queue.join()
         except TimeoutError:
             log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
+        finally:
+            self._receipts.close()
 
     async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
         """Send plain text and return Signal's timestamp of it, in ms."""
@@ -119,8 +126,9 @@ class SignalDaemon:
             params["recipient"] = [chat.value]
         if replaces is not None:
             params["editTimestamp"] = replaces
+        sending = self._send(params)
         with _counted():
-            return timestamp_of(await self._ask("send", params, seconds=self._bounds.send))
+            return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
 
     async def group_admins(self, chat: ChatId) -> frozenset[str]:
         """Return ACIs and numbers of a group's admins; empty for an unknown group."""
@@ -142,6 +150,9 @@ class SignalDaemon:
             server=f"signal-cli {version.version}", registered=self._account.number in numbers
         )
 
+    async def _send(self, params: dict[str, Any]) -> int:
+        return timestamp_of(await self._ask("send", params, seconds=self._bounds.send))
+
     # Receiving
 
     async def _deliver_all(self, deliver: Deliver) -> None:
@@ -153,12 +164,19 @@ class SignalDaemon:
             self._queue.task_done()
 
     def _take_notification(self, method: object, params: object) -> None:
-        """Queue a message; past the limit, reading stops after what was read at once."""
+        """Queue a message; past the limit, reading stops after what was read at once.
+
+        A receipt is taken here and now: it must not wait behind messages.
+        """
         if method != "receive":
             return
         frame = parse_frame(_unwrap(params), self._account)
         if isinstance(frame, Ignored):
             FRAMES.labels(frame.kind).inc()
+            return
+        if isinstance(frame, Receipt):
+            FRAMES.labels(FrameKind.RECEIPT).inc()
+            self._receipts.take(frame)
             return
         FRAMES.labels(FrameKind.MESSAGE).inc()
         self._queue.put_nowait(frame)
@@ -176,12 +194,18 @@ class SignalDaemon:
         """Find the bot's own row among the identities; without it mentions go by number."""
         number = self._account.number
         try:
-            identities = read(ADDRESSES, await self._ask("listIdentities", {"number": number}))
+            # The filter saves signal-cli a long list, but it need not find the account itself.
+            aci = await self._own_aci({"number": number}) or await self._own_aci({})
         except SignalError as error:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
-        own = (identity.uuid for identity in identities if identity.number == number)
-        self._account = Account(number, next(own, None))
+        self._account = Account(number, aci)
+
+    async def _own_aci(self, params: dict[str, Any]) -> str | None:
+        number = self._account.number
+        identities = read(ADDRESSES, await self._ask("listIdentities", params))
+        own = (row.uuid.lower() for row in identities if row.number == number and row.uuid)
+        return next(own, None)
 
     async def _subscribe(self) -> None:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""

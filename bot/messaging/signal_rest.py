@@ -37,8 +37,9 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage
+from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage, Receipt
 from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
@@ -71,6 +72,7 @@ class SignalRest:
         self._sessions = _Sessions(self._gate, self._bounds)
         self._messages = MessagesClient(MessagesURIs(self._uris), None, self._sessions)
         self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue(QUEUE_LIMIT)
+        self._receipts = DeliveryReceipts()
         self._websocket: ClientConnection | None = None
         self._disconnected = asyncio.Event()
         self._disconnected.set()
@@ -104,6 +106,8 @@ class SignalRest:
                 await self._queue.join()
         except TimeoutError:
             log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
+        finally:
+            self._receipts.close()
 
     async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
         """Send plain text and return Signal's timestamp of it, in ms."""
@@ -115,11 +119,9 @@ class SignalRest:
             notify_self=False,
             edit_timestamp=replaces,
         )
+        sending = self._send(chat, message)
         with _counted():
-            try:
-                return _timestamp(chat, await self._messages.send(message))
-            except ValueError:
-                raise SignalTimeout("The answer to a send cannot be read.") from None
+            return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
 
     async def group_admins(self, chat: ChatId) -> frozenset[str]:
         """Return ACIs and numbers of a group's admins; empty for an unknown group."""
@@ -140,6 +142,12 @@ class SignalRest:
             server=f"signal-cli-rest-api {about.version} in {about.mode} mode",
             registered=self._account.number in numbers,
         )
+
+    async def _send(self, chat: ChatId, message: SendMessageV2) -> int:
+        try:
+            return _timestamp(chat, await self._messages.send(message))
+        except ValueError:
+            raise SignalTimeout("The answer to a send cannot be read.") from None
 
     # Receiving
 
@@ -168,6 +176,10 @@ class SignalRest:
         frame = parse_frame(decoded, self._account)
         if isinstance(frame, Ignored):
             FRAMES.labels(frame.kind).inc()
+            return
+        if isinstance(frame, Receipt):
+            FRAMES.labels(FrameKind.RECEIPT).inc()
+            self._receipts.take(frame)
             return
         FRAMES.labels(FrameKind.MESSAGE).inc()
         try:

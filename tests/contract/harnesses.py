@@ -14,20 +14,22 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bot.demo.json_rpc_server import HangUp, Refusal
-from bot.demo.signal_frames import text_frame
+from bot.demo.signal_frames import receipt_frame, text_frame
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.backoff import Backoff
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
 from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from bot.messaging.signal_rest import SignalRest
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli, TcpSignalCli
-from tests.fakes.signal_rest_api import FIRST_TIMESTAMP, NUMBER, SignalRestApi
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_rest_api import Answer as RestAnswer
 from tests.fakes.signal_rest_api import Fault as RestFault
 
 WAIT_SECONDS: Final = 10.0
+RECEIPT_SECONDS: Final = 0.05
+FIRST_TIMESTAMP: Final = 1795291728387
 
 
 class Fault(Enum):
@@ -48,6 +50,10 @@ class Harness(Protocol):
 
     async def say(self, text: str) -> int:
         """Write to the bot privately; return the timestamp."""
+        ...
+
+    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
+        """Confirm that a message of the bot arrived at a person's phone."""
         ...
 
     async def push(self, frame: Any) -> None:
@@ -99,11 +105,16 @@ class OpenHarness(Protocol):
     """Opens a harness.
 
     `up`: whether the Signal side is there from the start. `impatient`: the messenger looks for
-    signs of life all the time.
+    signs of life all the time. `receipt_seconds`: how long it waits for a receipt.
     """
 
     def __call__(
-        self, directory: Path, *, up: bool = True, impatient: bool = False
+        self,
+        directory: Path,
+        *,
+        up: bool = True,
+        impatient: bool = False,
+        receipt_seconds: float = RECEIPT_SECONDS,
     ) -> AbstractAsyncContextManager[Harness]: ...
 
 
@@ -146,6 +157,7 @@ class DaemonHarness(Receiver):
         super().__init__()
         self.side = side
         self.messenger = messenger
+        self.deliver_receipt = side.deliver_receipt
         self.push = side.push
         self.push_raw = side.push_line
         self.next_sent = side.next_sent
@@ -181,10 +193,11 @@ def _rate_limit(seconds: float | None) -> object:
     return {"response": {"timestamp": 1, "results": [result]}}
 
 
-def daemon_bounds(*, impatient: bool) -> Bounds:
+def daemon_bounds(*, impatient: bool, receipt_seconds: float = RECEIPT_SECONDS) -> Bounds:
     """Bounds for tests: short waits before reconnecting, probes that do not get in the way."""
     return Bounds(
         request=1.0,
+        receipt=receipt_seconds,
         probe_every=0.05 if impatient else 60.0,
         probe_answer=0.2 if impatient else 10.0,
         stop=2.0,
@@ -199,13 +212,14 @@ async def _open_daemon(
     *,
     up: bool = True,
     impatient: bool = False,
+    receipt_seconds: float = RECEIPT_SECONDS,
 ) -> AsyncIterator[Harness]:
     side = make_side(directory / "signal-cli.sock")
     if isinstance(side, TcpSignalCli):
         await side.reserve_port()
     if up:
         await side.come_back()
-    bounds = daemon_bounds(impatient=impatient)
+    bounds = daemon_bounds(impatient=impatient, receipt_seconds=receipt_seconds)
     messenger = SignalDaemon(side.url, side.account.number, bounds=bounds)
     harness = DaemonHarness(side, messenger)
     try:
@@ -235,6 +249,10 @@ class RestHarness(Receiver):
         timestamp = next(self._timestamps)
         await self.api.push(text_frame(FIXTURE_ACCOUNT, ADA, timestamp, text))
         return timestamp
+
+    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
+        when = next(self._timestamps)
+        await self.api.push(receipt_frame(FIXTURE_ACCOUNT, person, when, timestamp))
 
     async def next_sent(self) -> Sent:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -266,10 +284,11 @@ class RestHarness(Receiver):
         self.api.signal_cli_alive.set()
 
 
-def rest_bounds(*, impatient: bool) -> RestBounds:
+def rest_bounds(*, impatient: bool, receipt_seconds: float) -> RestBounds:
     """Bounds for tests of the REST transport."""
     return RestBounds(
         request=0.2 if impatient else 5.0,
+        receipt=receipt_seconds,
         ping_every=0.05 if impatient else 20.0,
         ping_answer=0.2 if impatient else 20.0,
         probe_every=0.05 if impatient else 60.0,
@@ -281,13 +300,18 @@ def rest_bounds(*, impatient: bool) -> RestBounds:
 
 @asynccontextmanager
 async def open_rest(
-    directory: Path, *, up: bool = True, impatient: bool = False
+    directory: Path,
+    *,
+    up: bool = True,
+    impatient: bool = False,
+    receipt_seconds: float = RECEIPT_SECONDS,
 ) -> AsyncIterator[RestHarness]:
     """SignalRest against its fake; connected where the fake is up, for it keeps no frames."""
     async with SignalRestApi.listen() as api:
         if not up:
             await api.stop()
-        messenger = SignalRest(api.url, NUMBER, bounds=rest_bounds(impatient=impatient))
+        bounds = rest_bounds(impatient=impatient, receipt_seconds=receipt_seconds)
+        messenger = SignalRest(api.url, NUMBER, bounds=bounds)
         harness = RestHarness(api, messenger)
         async with in_background(messenger.run(harness.deliver)):
             if up:

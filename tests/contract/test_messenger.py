@@ -1,5 +1,6 @@
 """What every transport promises, see bot/messaging/messenger.py."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,11 +11,16 @@ from typing import Final
 import pytest
 
 from bot.errors import SignalRateLimited, SignalRejected, SignalTimeout, SignalUnavailable
-from bot.messaging.events import ChatId, ChatKind
+from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.messenger import Messenger
 from tests.contract.harnesses import HARNESSES, Fault, Harness
 
 FRAMES: Final = Path(__file__).parent.parent / "fixtures" / "signal_frames.json"
 ADA: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
+BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000002", number="+4915200000002")
+LONG_SECONDS: Final = 60.0
+"""A wait that lasts longer than a test may."""
+
 GARBAGE: Final = (
     b"",
     b"{",
@@ -176,6 +182,64 @@ async def test_a_lost_reply_means_perhaps_sent(open_harness: Open) -> None:
         with pytest.raises(SignalTimeout):
             await harness.messenger.send(ADA, "perhaps")
         assert (await harness.next_sent()).text == "perhaps"
+
+
+async def reconnect(harness: Harness) -> None:
+    await harness.drop_connections()
+    await harness.until(lambda: not harness.messenger.connected)
+    await harness.until(lambda: harness.messenger.connected)
+
+
+@pytest.mark.parametrize("replaces", [None, 1795291728387])
+async def test_a_receipt_after_the_reconnect_stands_in_for_a_lost_reply(
+    open_harness: Open, replaces: int | None
+) -> None:
+    async with open_harness(receipt_seconds=LONG_SECONDS) as harness, asyncio.TaskGroup() as tasks:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fail_next_send(Fault.LOST_REPLY)
+        send = tasks.create_task(harness.messenger.send(ADA, "perhaps", replaces=replaces))
+        sent = await harness.next_sent()
+        await reconnect(harness)
+        await harness.deliver_receipt(sent.timestamp)
+        assert await send == sent.timestamp
+        assert await harness.messenger.send(ADA, "next") > sent.timestamp
+
+
+async def test_only_the_receipt_for_the_lost_message_itself_is_evidence(
+    open_harness: Open,
+) -> None:
+    async with open_harness(receipt_seconds=LONG_SECONDS) as harness, asyncio.TaskGroup() as tasks:
+        await harness.until(lambda: harness.messenger.connected)
+        earlier = await harness.messenger.send(ADA, "earlier")
+        await harness.next_sent()
+        harness.fail_next_send(Fault.LOST_REPLY)
+        send = tasks.create_task(harness.messenger.send(ADA, "perhaps"))
+        sent = await harness.next_sent()
+        await reconnect(harness)
+        await harness.deliver_receipt(earlier)
+        await harness.deliver_receipt(sent.timestamp - 60_000)
+        await harness.deliver_receipt(sent.timestamp, BEN)
+        await harness.say("all receipts are read")
+        await harness.next_message()
+        assert not send.done()
+        await harness.deliver_receipt(sent.timestamp)
+        assert await send == sent.timestamp
+
+
+async def test_after_stop_receiving_nobody_waits_for_a_receipt(open_harness: Open) -> None:
+    async with open_harness(receipt_seconds=LONG_SECONDS) as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fail_next_send(Fault.LOST_REPLY)
+        async with asyncio.TaskGroup() as tasks:
+            send = tasks.create_task(fails_in_doubt(harness.messenger))
+            await harness.next_sent()
+            assert not send.done()
+            await harness.messenger.stop_receiving()
+
+
+async def fails_in_doubt(messenger: Messenger) -> None:
+    with pytest.raises(SignalTimeout):
+        await messenger.send(ADA, "perhaps")
 
 
 async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(

@@ -25,9 +25,15 @@ from bot.messaging.events import ChatId, ChatKind, IncomingMessage
 from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, Bounds
 from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
 from bot.observability.metrics import FRAMES
-from tests.contract.harnesses import Receiver, RestHarness, in_background, open_rest
+from tests.contract.harnesses import (
+    FIRST_TIMESTAMP,
+    Receiver,
+    RestHarness,
+    in_background,
+    open_rest,
+)
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
-from tests.fakes.signal_rest_api import FIRST_TIMESTAMP, NUMBER, Answer, Fault, SignalRestApi
+from tests.fakes.signal_rest_api import NUMBER, Answer, Fault, SignalRestApi
 
 PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
@@ -106,12 +112,13 @@ async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
 
 async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> None:
     async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(send=0.05))
+        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(send=0.05, receipt=0.05))
         async with in_background(messenger.run(ignore)):
             api.answers.append(Fault.HANG)
             with pytest.raises(SignalTimeout):
                 await messenger.send(PERSON, "hello")
-            assert await messenger.send(PERSON, "again") == FIRST_TIMESTAMP
+            timestamp = await messenger.send(PERSON, "again")
+            assert [sent.timestamp for sent in api.sent] == [timestamp]
 
 
 async def ignore(_: IncomingMessage) -> None:
@@ -124,7 +131,8 @@ async def test_old_and_new_servers_tell_the_timestamp_in_their_own_way(
 ) -> None:
     async with open_harness() as harness:
         harness.api.old = old
-        assert await harness.messenger.send(PERSON, "hello") == FIRST_TIMESTAMP
+        timestamp = await harness.messenger.send(PERSON, "hello")
+        assert [sent.timestamp for sent in harness.api.sent] == [timestamp]
 
 
 async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Open) -> None:

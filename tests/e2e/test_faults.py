@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.demo.json_rpc_server import HangUp, Refusal
+from bot.demo.json_rpc_server import HangUp, LostReply, Refusal
 from bot.demo.signal_side import Sent
 from bot.messaging.events import Person
 from tests.e2e.running_bot import running_bot, world
@@ -231,3 +231,19 @@ async def test_a_lost_reply_to_a_send_does_not_lose_the_answer() -> None:
         await here.signal.say("hello")
         await here.signal.wait_for(lambda sent: sent.text.endswith("hello"))
     assert lost == 2
+
+
+async def test_an_answer_that_the_phone_confirms_after_a_lost_reply_comes_once() -> None:
+    async def lose_the_first(sent: Sent) -> None:
+        if sent.text.endswith("one"):
+            raise LostReply
+
+    async with world() as here, running_bot(here.settings()):
+        here.signal.on_send = lose_the_first
+        await here.signal.say("one")
+        answer = await here.answer()
+        await here.signal.drop_connections()
+        await here.signal.deliver_receipt(answer.timestamp)
+        await here.signal.say("two")
+        assert (await here.answer()).text.endswith("two")
+    assert [text.split()[-1] for text in here.answers()] == ["one", "two"]

@@ -13,13 +13,23 @@ FIXTURE_ACCOUNT = Account(number="+4915100000000", aci="9d578c56-e167-564c-8fb4-
 
 
 class SignalCli(SignalSide):
-    """Over a Unix socket."""
+    """Over a Unix socket.
+
+    Attributes:
+        silent: whether nothing is answered.
+        bare_frames: whether frames come as they do outside of a subscription.
+        fates: what becomes of each recipient of a message.
+        identities: what listIdentities tells about the account itself, with a filter by number
+            and without.
+        asked: every method that was called.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, account=FIXTURE_ACCOUNT)
         self.silent = False
         self.bare_frames = False
         self.fates: Sequence[str] = ["SUCCESS"]
+        self.identities: tuple[list[Json], list[Json]] | None = None
         self.asked: list[str] = []
 
     @property
@@ -31,6 +41,12 @@ class SignalCli(SignalSide):
         if self.silent:
             raise LostReply
         return await super()._call(client, name, params)
+
+    async def _list_identities(self, client: Client, params: Json) -> object:
+        if self.identities is None:
+            return await super()._list_identities(client, params)
+        filtered, everybody = self.identities
+        return filtered if "number" in params else everybody
 
     def _fates(self) -> Sequence[str]:
         return self.fates

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,6 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
-FIRST_TIMESTAMP: Final = 1795291728387
 CLIENT_FRAME_LIMIT_BYTES: Final = 512
 
 
@@ -242,6 +242,11 @@ class SignalRestApi:
         result = {"timestamp": str(self.sent[-1].timestamp)} if self.sent else {}
         return web.json_response(result if self.old else [result], status=201)
 
+    def _new_timestamp(self) -> int:
+        """The time in ms, unique as signal-cli makes it."""
+        last = self.sent[-1].timestamp if self.sent else 0
+        return max(time.time_ns() // 1_000_000, last + 1)
+
     def _record(self, body: dict[str, Any]) -> None:
         [recipient] = body["recipients"]
         assert body["number"] == NUMBER
@@ -249,7 +254,7 @@ class SignalRestApi:
             Sent(
                 recipient=recipient,
                 text=body["message"],
-                timestamp=FIRST_TIMESTAMP + len(self.sent),
+                timestamp=self._new_timestamp(),
                 replaces=body.get("edit_timestamp"),
                 text_mode=body.get("text_mode"),
                 notify_self=body.get("notify_self"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.envelope import TEXT_LIMIT_BYTES, parse_frame
+from bot.messaging.envelope import RECEIPT_LIMIT, TEXT_LIMIT_BYTES, parse_frame
 from bot.messaging.events import (
     Account,
     ChatId,
@@ -18,6 +18,7 @@ from bot.messaging.events import (
     Ignored,
     IncomingMessage,
     Person,
+    Receipt,
 )
 
 FRAMES: Final[dict[str, dict[str, Any]]] = json.loads(
@@ -70,8 +71,8 @@ EXPECTED: Final[dict[str, Frame | FrameKind]] = {
     "admin_delete": FrameKind.DELETE,
     "typing_start": FrameKind.TYPING,
     "typing_stop_group": FrameKind.TYPING,
-    "receipt_delivery": FrameKind.RECEIPT,
-    "receipt_read": FrameKind.RECEIPT,
+    "receipt_delivery": Receipt(ADA, (1795291724387,)),
+    "receipt_read": Receipt(ADA, (1795291724387, 1795291725387)),
     "timer_update": FrameKind.TIMER,
     "group_update": FrameKind.GROUP_UPDATE,
     "sync_sent_to_other": FrameKind.SYNC,
@@ -222,6 +223,52 @@ def test_a_frame_without_words_has_a_kind(changes: dict[str, object], kind: Fram
     assert parse_frame(frame(**changes), BOT) == Ignored(kind)
 
 
+def receipt(**changes: object) -> dict[str, Any]:
+    """A copy of a recorded receipt that has some keys changed."""
+    changed = copy.deepcopy(FRAMES["receipt_delivery"])
+    changed["envelope"]["receiptMessage"].update(changes)
+    return changed
+
+
+def test_a_receipt_of_every_known_kind_proves_arrival() -> None:
+    for kind in ("isDelivery", "isRead", "isViewed"):
+        raw = receipt(**{"isDelivery": False, kind: True})
+        assert parse_frame(raw, BOT) == Receipt(ADA, (1795291724387,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"isDelivery": False},
+        {"isDelivery": "yes"},
+        {"timestamps": None},
+        {"timestamps": []},
+        {"timestamps": 1795291724387},
+        {"timestamps": ["1795291724387"]},
+        {"timestamps": [1795291724387, 0]},
+        {"timestamps": [2**63]},
+        {"timestamps": list(range(1, RECEIPT_LIMIT + 2))},
+    ],
+)
+def test_a_receipt_that_is_not_clear_proves_nothing(changes: dict[str, object]) -> None:
+    assert parse_frame(receipt(**changes), BOT) == Ignored(FrameKind.RECEIPT)
+
+
+@pytest.mark.parametrize("value", [{}, [], "x", True])
+def test_what_is_no_receipt_proves_nothing(value: object) -> None:
+    raw = receipt()
+    raw["envelope"]["receiptMessage"] = value
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.RECEIPT)
+
+
+def test_a_receipt_from_nobody_or_from_the_bot_itself_proves_nothing() -> None:
+    raw = receipt()
+    raw["envelope"]["sourceUuid"] = None
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.RECEIPT)
+    raw["envelope"]["sourceUuid"] = BOT.aci
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
+
+
 def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1) -> dict[str, Any]:
     aci = BOT.aci if bot else "11111111-2222-3333-4444-555555555555"
     return {"start": start, "length": length, "name": name, "number": None, "uuid": aci}
@@ -344,7 +391,7 @@ def test_a_damaged_frame_is_a_frame_of_some_kind(raw: object) -> None:
 
 def assert_harmless(raw: object) -> None:
     result = parse_frame(raw, BOT)
-    assert isinstance(result, IncomingMessage | Ignored)
+    assert isinstance(result, IncomingMessage | Receipt | Ignored)
     if isinstance(result, IncomingMessage):
         repr(result).encode()
         assert 0 < result.timestamp < 2**63

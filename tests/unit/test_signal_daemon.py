@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.demo.json_rpc_server import LostReply, Refusal
+from bot.demo.json_rpc_server import HangUp, Json, LostReply, Refusal
+from bot.demo.signal_frames import text_frame
 from bot.demo.signal_side import ADA, Group, Sent
 from bot.errors import (
     SignalError,
@@ -24,11 +25,14 @@ from bot.messaging.json_rpc import LINE_LIMIT_BYTES, LineBuffer
 from bot.messaging.signal_daemon import QUEUE_LIMIT, Bounds, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
-from tests.fakes.signal_cli import SignalCli
+from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 
 CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
 TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BOUNDS = daemon_bounds(impatient=False)
+OWN_ROW: Json = {"number": FIXTURE_ACCOUNT.number, "uuid": str(FIXTURE_ACCOUNT.aci).upper()}
+PATIENT = replace(BOUNDS, receipt=60.0)
+"""With a wait for receipts that lasts longer than a test may."""
 
 
 @asynccontextmanager
@@ -214,10 +218,11 @@ async def test_answers_may_come_in_any_order(tmp_path: Path) -> None:
         }
 
 
-async def test_a_send_without_an_answer_ends_within_its_bound(tmp_path: Path) -> None:
-    async def lose(_sent: Sent) -> None:
-        raise LostReply
+async def lose(_sent: Sent) -> None:
+    raise LostReply
 
+
+async def test_a_send_without_an_answer_ends_within_its_bound(tmp_path: Path) -> None:
     async with (
         signal_cli(tmp_path) as side,
         running(side, bounds=replace(BOUNDS, send=0.05)) as messenger,
@@ -229,6 +234,137 @@ async def test_a_send_without_an_answer_ends_within_its_bound(tmp_path: Path) ->
         assert SENDS.labels("timeout")._value.get() == before + 1
         side.on_send = None
         assert await messenger.send(CHAT, "text") > 0
+
+
+async def test_a_receipt_that_came_before_the_connection_broke_is_evidence(
+    tmp_path: Path,
+) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver, bounds=PATIENT) as messenger:
+
+        async def confirm_and_hang_up(sent: Sent) -> None:
+            await side.deliver_receipt(sent.timestamp)
+            await side.say("the receipt is read")
+            await receiver.next_message()
+            raise HangUp
+
+        side.on_send = confirm_and_hang_up
+        assert await messenger.send(CHAT, "text") == side.sent[0].timestamp
+
+
+async def all_read(side: SignalCli, receiver: Receiver) -> None:
+    """Wait until the messenger has read every frame so far."""
+    await side.say("the last frame")
+    await receiver.next_message()
+
+
+async def test_a_receipt_for_an_abandoned_send_does_not_prove_the_next_one(
+    tmp_path: Path,
+) -> None:
+    receiver = Receiver()
+    async with (
+        signal_cli(tmp_path) as side,
+        running(side, receiver, bounds=PATIENT) as messenger,
+        asyncio.TaskGroup() as tasks,
+    ):
+        side.on_send = lose
+        progress = tasks.create_task(messenger.send(CHAT, "progress"))
+        abandoned = await side.next_sent()
+        progress.cancel()
+        answer = tasks.create_task(messenger.send(CHAT, "answer"))
+        lost = await side.next_sent()
+        await side.drop_connections()
+        await side.deliver_receipt(abandoned.timestamp)
+        await side.deliver_receipt(abandoned.timestamp)
+        await all_read(side, receiver)
+        assert not answer.done()
+        await side.deliver_receipt(lost.timestamp)
+        assert await answer == lost.timestamp
+
+
+async def test_a_receipt_that_may_be_for_a_group_proves_nothing_about_a_private_send(
+    tmp_path: Path,
+) -> None:
+    receiver = Receiver()
+    async with (
+        signal_cli(tmp_path) as side,
+        running(side, receiver, bounds=PATIENT) as messenger,
+        asyncio.TaskGroup() as tasks,
+    ):
+        side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA})
+        side.on_send = lose
+        to_group = tasks.create_task(fails_in_doubt(messenger, TEAM))
+        in_group = await side.next_sent()
+        private = tasks.create_task(messenger.send(CHAT, "private"))
+        lost = await side.next_sent()
+        await side.drop_connections()
+        await to_group
+        await side.deliver_receipt(in_group.timestamp)
+        await all_read(side, receiver)
+        assert not private.done()
+        await side.deliver_receipt(lost.timestamp)
+        assert await private == lost.timestamp
+
+
+async def fails_in_doubt(messenger: SignalDaemon, chat: ChatId) -> None:
+    with pytest.raises(SignalTimeout):
+        await messenger.send(chat, "text")
+
+
+async def test_no_receipt_is_handed_to_two_sends(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with (
+        signal_cli(tmp_path) as side,
+        running(side, receiver, bounds=PATIENT) as messenger,
+        asyncio.TaskGroup() as tasks,
+    ):
+        side.on_send = lose
+        sends = [tasks.create_task(messenger.send(CHAT, text)) for text in ("one", "two")]
+        lost = [(await side.next_sent()).timestamp for _ in sends]
+        await side.drop_connections()
+        for timestamp in lost:
+            assert not any(send.done() for send in sends)
+            await side.deliver_receipt(timestamp)
+            await all_read(side, receiver)
+        assert {await send for send in sends} == set(lost)
+
+
+async def test_the_receipt_of_an_answered_send_proves_no_later_one(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
+
+        async def confirm(sent: Sent) -> None:
+            await side.deliver_receipt(sent.timestamp)
+            await all_read(side, receiver)
+
+        side.on_send = confirm
+        await messenger.send(CHAT, "confirmed before it was answered")
+        side.on_send = lose
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fails_in_doubt(messenger, CHAT))
+            await side.until(lambda: len(side.sent) == 2)
+            await side.drop_connections()
+
+
+@pytest.mark.parametrize(
+    "identities",
+    [
+        ([], [{"number": ADA.number, "uuid": ADA.aci}, OWN_ROW]),
+        ([{"number": ADA.number, "uuid": ADA.aci}], [OWN_ROW]),
+        ([OWN_ROW], []),
+    ],
+)
+async def test_the_bot_finds_its_own_aci_with_and_without_the_filter_by_number(
+    tmp_path: Path, identities: tuple[list[Json], list[Json]]
+) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side:
+        side.identities = identities
+        mention = text_frame(side.account, ADA, 1795291728387, "what is this?", mention=True)
+        mention["envelope"]["dataMessage"]["mentions"][0]["number"] = None
+        async with running(side, receiver):
+            await side.push(mention)
+            assert (await receiver.next_message()).addresses_bot
 
 
 async def test_a_mention_by_aci_alone_addresses_the_bot(tmp_path: Path) -> None:

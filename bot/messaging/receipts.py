@@ -1,0 +1,156 @@
+"""Evidence for sends whose answer was lost.
+
+Signal has no key that makes a repeated send harmless, and when the connection breaks while a send
+is in flight, the Signal side does not tell later whether it took the message. The phone of the
+recipient does: its receipt names the message by the timestamp that the lost answer would have
+told.
+
+Why a receipt proves a send: signal-cli gives each message of the account a timestamp of its own,
+and a person's phone confirms only what was sent to that person. So a confirmed timestamp that no
+answer has told, and that is not older than the send, belongs to one of the sends without an
+answer that may have reached the person: to this one, to another of the same chat, or to one to a
+group. When more such timestamps are confirmed than there are other such sends, this send is among
+them. A receipt may well come before the answer: until then its send counts as one without an
+answer, and from then on its timestamp is known, so at no moment it proves a different send.
+
+A message that the account's owner writes to the same person from another device just then would
+be taken for the bot's; nothing distinguishes the two.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from bot.errors import SignalError, SignalTimeout
+from bot.messaging.events import ChatId, ChatKind, Receipt
+
+CONFIRMED_LIMIT: Final = 1_000
+KNOWN_LIMIT: Final = 1_000
+UNANSWERED_LIMIT: Final = 2_000
+
+CLOCK_SKEW_MS: Final = 2_000
+"""How far the clock of signal-cli may be behind the bot's."""
+
+LATE_START_MS: Final = 10_000
+"""A request that signal-cli has not begun this long after the bot ceased to wait is lost.
+
+Shorter than the wait for a receipt, so that a send that is tried again after it stands alone."""
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """A send whose timestamp no answer has told: in flight, or ended in doubt."""
+
+    chat: ChatId
+    began_ms: int
+    ended_ms: int | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def may_be_confused_with(self, other: "_Attempt") -> bool:
+        """Whether a receipt that seems to be for this attempt may be for the other."""
+        if other is self or not (other.chat.is_group or other.chat == self.chat):
+            return False
+        return other.ended_ms is None or other.ended_ms + LATE_START_MS > self.began_ms
+
+
+class DeliveryReceipts:
+    """What people's phones confirmed, and which sends that proves."""
+
+    def __init__(self) -> None:
+        self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
+        self._known: deque[int] = deque(maxlen=KNOWN_LIMIT)
+        self._unanswered: dict[_Attempt, None] = {}
+        self._closed = False
+
+    def take(self, receipt: Receipt) -> None:
+        """Remember what a phone confirmed, as far as it is news."""
+        new = [timestamp for timestamp in receipt.timestamps if timestamp not in self._known]
+        self._confirmed.extend((receipt.person, timestamp) for timestamp in new)
+        chat = ChatId(ChatKind.DIRECT, receipt.person)
+        for attempt in self._unanswered:
+            if attempt.chat == chat:
+                attempt.news.set()
+
+    def close(self) -> None:
+        """Let nobody wait any more: no further receipt will come."""
+        self._closed = True
+        for attempt in self._unanswered:
+            attempt.news.set()
+
+    async def settle(self, chat: ChatId, sending: Awaitable[int], *, seconds: float) -> int:
+        """Return the timestamp that a send is answered with, or else a receipt proves.
+
+        Args:
+            chat: where to. Only in a private chat a receipt proves anything: it names a person,
+                who may be in many groups.
+            sending: the send.
+            seconds: how long to wait for a receipt after the answer was lost.
+
+        Raises:
+            SignalTimeout: the answer was lost, and nothing proves that the message arrived.
+            SignalError: the send failed for certain.
+        """
+        attempt = self._begin(chat)
+        try:
+            timestamp = await _until_its_end(attempt, sending)
+        except SignalTimeout:
+            proven = await self._find_proof(attempt, seconds)
+            if proven is None:
+                raise
+            log.info("signal.send_proven_by_receipt")
+            timestamp = proven
+        except SignalError:
+            self._unanswered.pop(attempt, None)
+            raise
+        self._unanswered.pop(attempt, None)
+        self._known.append(timestamp)
+        return timestamp
+
+    def _begin(self, chat: ChatId) -> _Attempt:
+        attempt = _Attempt(chat, began_ms=_now_ms())
+        self._unanswered[attempt] = None
+        if len(self._unanswered) > UNANSWERED_LIMIT:
+            del self._unanswered[next(iter(self._unanswered))]
+        return attempt
+
+    async def _find_proof(self, attempt: _Attempt, seconds: float) -> int | None:
+        """Wait for proof; what is found must be made known before anything else runs."""
+        if attempt.chat.is_group:
+            return None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._proof(attempt) is None and not self._closed:
+                    attempt.news.clear()
+                    await attempt.news.wait()
+        return self._proof(attempt)
+
+    def _proof(self, attempt: _Attempt) -> int | None:
+        """The latest timestamp that may be the attempt's, if one of them must be."""
+        oldest = attempt.began_ms - CLOCK_SKEW_MS
+        found = {
+            timestamp
+            for person, timestamp in self._confirmed
+            if person == attempt.chat.value and timestamp >= oldest and timestamp not in self._known
+        }
+        others = sum(map(attempt.may_be_confused_with, self._unanswered))
+        return max(found) if len(found) > others else None
+
+
+async def _until_its_end(attempt: _Attempt, sending: Awaitable[int]) -> int:
+    """Await a send and note when it ended, however it did."""
+    try:
+        return await sending
+    finally:
+        attempt.ended_ms = _now_ms()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
