@@ -118,6 +118,8 @@ async def run(
 
 async def _wind_down(parts: _Parts, grace_seconds: float) -> None:
     """Take nothing more, store what was read, let turns finish, interrupt the rest."""
+    parts.mailboxes.lift_limit()
+    parts.urgent.lift_limit()
     try:
         async with asyncio.timeout(STOP_RECEIVING_SECONDS):
             await parts.messenger.stop_receiving()

@@ -5,6 +5,7 @@ disappears when the last is done. A slow job in one chat never delays another ch
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -44,14 +45,19 @@ class Mailboxes:
         self._waiting: dict[str, deque[Job]] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._count = 0
+        self._max_waiting = MAX_WAITING
         self._room = asyncio.Event()
         self._room.set()
 
     async def put(self, chat: str, job: Job) -> None:
         """Queue a job behind the others of its chat; waits while there is no room at all."""
-        while self._count >= MAX_WAITING:
+        while self._count >= self._max_waiting:
             self._room.clear()
             await self._room.wait()
+        self.add(chat, job)
+
+    def add(self, chat: str, job: Job) -> None:
+        """Queue a job that is in memory anyway, room or not."""
         self._count += 1
         metrics.WAITING_JOBS.inc()
         queue = self._waiting.get(chat)
@@ -62,6 +68,11 @@ class Mailboxes:
         worker = self._tasks.create_task(self._work(chat))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
+
+    def lift_limit(self) -> None:
+        """Let nobody wait for room any more: a stop is coming, and what comes in must be stored."""
+        self._max_waiting = sys.maxsize
+        self._room.set()
 
     def is_full(self, chat: str) -> bool:
         """Whether a chat has as many jobs waiting as it may."""
@@ -103,5 +114,5 @@ class Mailboxes:
     def _taken(self, jobs: int) -> None:
         self._count -= jobs
         metrics.WAITING_JOBS.dec(jobs)
-        if self._count < MAX_WAITING:
+        if self._count < self._max_waiting:
             self._room.set()

@@ -21,18 +21,21 @@ async def resume(
     outbox: Outbox,
     router: Router,
 ) -> None:
-    """Queue unfinished work, before anything new comes in, so that every chat keeps its order."""
+    """Queue unfinished work, before anything new comes in, so that every chat keeps its order.
+
+    It does not wait for room: none comes before there is a connection to send answers over.
+    """
     work = await store.unfinished()
     log.info("recovery.found", waiting=len(work.accepted), count=len(work.outgoing))
     for part in work.outgoing:
-        await mailboxes.put(part.chat, Job(partial(outbox.deliver, (part,))))
+        mailboxes.add(part.chat, Job(partial(outbox.deliver, (part,))))
     stopped = await _stop_what_was_to_be_stopped(store, router, work.accepted)
     for accepted in work.accepted:
         if accepted.id in stopped:
             continue
         lane = urgent if router.is_urgent(accepted.message) else mailboxes
         job = Job(partial(router.handle, accepted), accepted.id)
-        await lane.put(accepted.message.chat, job)
+        lane.add(accepted.message.chat, job)
 
 
 async def _stop_what_was_to_be_stopped(
