@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -72,29 +73,31 @@ def read_store(path: Path) -> Stored:
 
 
 def _tables(database: apsw.Connection) -> Stored:
-    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'outbox'").fetchall():
+    def select(sql: str) -> list[tuple[Any, ...]]:
+        return database.execute(sql).fetchall()
+
+    if not select("SELECT 1 FROM sqlite_schema WHERE name = 'outbox'"):
         return EMPTY  # killed before its first commit
-    parts = database.execute(
+    parts = select(
         "SELECT inbox.timestamp, part, outbox.chat, text, outbox.state, signal_timestamp"
         " FROM outbox JOIN inbox ON inbox.id = inbox_id ORDER BY inbox.id, part"
     )
-    calling = database.execute(
+    calling = select(
         "SELECT DISTINCT timestamp FROM inbox JOIN turns ON inbox.id = inbox_id"
         " JOIN messages ON turns.id = turn_id WHERE role = 'tool'"
     )
-    attempts = database.execute(
+    attempts = select(
         "SELECT timestamp, attempts FROM inbox JOIN turns ON inbox.id = inbox_id"
         " WHERE turns.state != 'running'"
     )
-    open_calls = database.execute(
+    open_calls = select(
         "SELECT turn_id FROM messages JOIN turns ON turns.id = turn_id"
         " WHERE turns.state != 'running' AND role = 'tool' AND content IS NULL"
     )
-    outcomes = database.execute("SELECT timestamp, outcome FROM inbox")
     return Stored(
-        outcomes=dict(outcomes.fetchall()),
+        outcomes=dict(select("SELECT timestamp, outcome FROM inbox")),
         parts=tuple(Part(*row) for row in parts),
         calling=frozenset(timestamp for (timestamp,) in calling),
-        attempts=dict(attempts.fetchall()),
-        open_calls=len(open_calls.fetchall()),
+        attempts=dict(attempts),
+        open_calls=len(open_calls),
     )

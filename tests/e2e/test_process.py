@@ -127,20 +127,14 @@ async def test_without_a_signal_side_it_can_be_stopped() -> None:
     ("setting", "value", "problem"),
     [
         ("SIGNAL__PHONE_NUMBER", "", "SIGNAL__PHONE_NUMBER: is required"),
-        ("SIGNAL__PHONE_NUMBER", "0049151", "SIGNAL__PHONE_NUMBER: must be a number in"),
         ("SIGNAL__URL", "unix:relative/socket", "SIGNAL__URL: must be unix:/path"),
-        ("SIGNAL__URL", "tcp://signal", "SIGNAL__URL: must be unix:/path"),
         ("SIGNAL__URL", "tcp://signal:99999", "SIGNAL__URL: "),
         ("LLM__API_KEY", "schlüssel", "LLM__API_KEY: must be"),
         ("LLM__API_KEY", "two\nlines", "LLM__API_KEY: must be"),
-        ("LLM__BASE_URL", "model.example", "LLM__BASE_URL: must be an http:// or"),
         ("LLM__BASE_URL", "http://model.example:99999/v1", "LLM__BASE_URL: "),
         ("LLM__BASE_URL", "http://two words/v1", "LLM__BASE_URL: must be an http:// or"),
         ("LLM__BASE_URL", "http://1.2.3.444/v1", "LLM__BASE_URL: must name a host"),
-        ("LLM__TIMEOUT_SECONDS", "nan", "LLM__TIMEOUT_SECONDS: must be"),
         ("LLM__TIMEOUT_SECOND", "5", "LLM__TIMEOUT_SECOND: no such setting; did you mean"),
-        ("ACCESS__ALLOWED", "Ada", "ACCESS__ALLOWED: must be numbers"),
-        ("HEALTH__LISTEN", "port80", "HEALTH__LISTEN: must be host:port"),
     ],
 )
 async def test_a_wrong_setting_is_named_in_one_line(
