@@ -20,7 +20,7 @@ be taken for the bot's; nothing distinguishes the two.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -62,9 +62,14 @@ class _Attempt:
 
 
 class DeliveryReceipts:
-    """What people's phones confirmed, and which sends that proves."""
+    """What people's phones confirmed, and which sends that proves.
 
-    def __init__(self) -> None:
+    Args:
+        clock: seconds since 1970, as signal-cli counts them.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
         self._known: deque[int] = deque(maxlen=KNOWN_LIMIT)
         self._unanswered: dict[_Attempt, None] = {}
@@ -100,7 +105,7 @@ class DeliveryReceipts:
         """
         attempt = self._begin(chat)
         try:
-            timestamp = await _until_its_end(attempt, sending)
+            timestamp = await self._until_its_end(attempt, sending)
         except SignalTimeout:
             proven = await self._find_proof(attempt, seconds)
             if proven is None:
@@ -115,11 +120,21 @@ class DeliveryReceipts:
         return timestamp
 
     def _begin(self, chat: ChatId) -> _Attempt:
-        attempt = _Attempt(chat, began_ms=_now_ms())
+        attempt = _Attempt(chat, began_ms=self._now_ms())
         self._unanswered[attempt] = None
         if len(self._unanswered) > UNANSWERED_LIMIT:
             del self._unanswered[next(iter(self._unanswered))]
         return attempt
+
+    async def _until_its_end(self, attempt: _Attempt, sending: Awaitable[int]) -> int:
+        """Await a send and note when it ended, however it did."""
+        try:
+            return await sending
+        finally:
+            attempt.ended_ms = self._now_ms()
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1_000)
 
     async def _find_proof(self, attempt: _Attempt, seconds: float) -> int | None:
         """Wait for proof; what is found must be made known before anything else runs."""
@@ -142,15 +157,3 @@ class DeliveryReceipts:
         }
         others = sum(map(attempt.may_be_confused_with, self._unanswered))
         return max(found) if len(found) > others else None
-
-
-async def _until_its_end(attempt: _Attempt, sending: Awaitable[int]) -> int:
-    """Await a send and note when it ended, however it did."""
-    try:
-        return await sending
-    finally:
-        attempt.ended_ms = _now_ms()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,0 +1,78 @@
+"""What depends on the clock; the rest is in tests/contract/test_messenger.py."""
+
+import asyncio
+
+import pytest
+
+from bot.errors import SignalTimeout
+from bot.messaging.events import ChatId, ChatKind, Receipt
+from bot.messaging.receipts import CLOCK_SKEW_MS, LATE_START_MS, DeliveryReceipts
+
+ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+CHAT = ChatId(ChatKind.DIRECT, ADA)
+TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+LONG_SECONDS = 60.0
+
+
+class Phone:
+    """Ada's phone, and a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_795_291_728_000
+        self.receipts = DeliveryReceipts(clock=lambda: self.now_ms / 1_000)
+
+    def confirm(self, timestamp: int) -> None:
+        self.receipts.take(Receipt(ADA, (timestamp,)))
+
+    async def lost_send(self, chat: ChatId, *confirmed: int, seconds: float = 0.0) -> int:
+        """Make a send whose answer is lost after the phone confirmed some messages."""
+
+        async def send() -> int:
+            for timestamp in confirmed:
+                self.confirm(timestamp)
+            raise SignalTimeout("lost")
+
+        return await self.receipts.settle(chat, send(), seconds=seconds)
+
+
+@pytest.mark.parametrize(("behind_ms", "proven"), [(CLOCK_SKEW_MS, True), (60_000, False)])
+async def test_the_clock_of_signal_cli_may_be_a_little_behind(behind_ms: int, proven: bool) -> None:
+    phone = Phone()
+    confirmed = phone.now_ms - behind_ms
+    if proven:
+        assert await phone.lost_send(CHAT, confirmed) == confirmed
+    else:
+        with pytest.raises(SignalTimeout):
+            await phone.lost_send(CHAT, confirmed)
+
+
+@pytest.mark.parametrize(("pause_ms", "proven"), [(LATE_START_MS, True), (1_000, False)])
+async def test_a_send_in_doubt_casts_doubt_only_on_those_soon_after_it(
+    pause_ms: int, proven: bool
+) -> None:
+    phone = Phone()
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT)
+    phone.now_ms += pause_ms
+    if proven:
+        assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
+    else:
+        with pytest.raises(SignalTimeout):
+            await phone.lost_send(CHAT, phone.now_ms)
+
+
+async def test_a_group_waits_for_no_receipt() -> None:
+    phone = Phone()
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(TEAM, phone.now_ms, seconds=LONG_SECONDS)
+
+
+async def test_the_receipts_of_others_do_not_disturb_the_wait() -> None:
+    phone = Phone()
+    async with asyncio.TaskGroup() as tasks:
+        send = tasks.create_task(phone.lost_send(CHAT, seconds=LONG_SECONDS))
+        await asyncio.sleep(0)
+        for number in range(10_000):
+            phone.receipts.take(Receipt(f"{number}", (phone.now_ms,)))
+        phone.confirm(phone.now_ms)
+        assert await send == phone.now_ms
