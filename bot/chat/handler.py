@@ -45,7 +45,7 @@ from tools.registry import Registry
 
 log = structlog.get_logger()
 
-MAX_ATTEMPTS: Final = 5
+MAX_ATTEMPTS: Final = 10
 """A turn that was begun so often and never ended is given up: it may be what ends the process."""
 
 OVER_LIMIT: Final = (

@@ -5,7 +5,6 @@ disappears when the last is done. A slow job in one chat never delays another ch
 """
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -45,19 +44,21 @@ class Mailboxes:
         self._waiting: dict[str, deque[Job]] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._count = 0
-        self._max_waiting = MAX_WAITING
+        self._winding_down = False
         self._room = asyncio.Event()
         self._room.set()
 
     async def put(self, chat: str, job: Job) -> None:
         """Queue a job behind the others of its chat; waits while there is no room at all."""
-        while self._count >= self._max_waiting:
+        while self._count >= MAX_WAITING and not self._winding_down:
             self._room.clear()
             await self._room.wait()
         self.add(chat, job)
 
     def add(self, chat: str, job: Job) -> None:
         """Queue a job that is in memory anyway, room or not."""
+        if self._winding_down:
+            return
         self._count += 1
         metrics.WAITING_JOBS.inc()
         queue = self._waiting.get(chat)
@@ -69,9 +70,9 @@ class Mailboxes:
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
-    def lift_limit(self) -> None:
-        """Let nobody wait for room any more: a stop is coming, and what comes in must be stored."""
-        self._max_waiting = sys.maxsize
+    def wind_down(self) -> None:
+        """Begin no further job, and let nobody wait for room: the next start does the rest."""
+        self._winding_down = True
         self._room.set()
 
     def is_full(self, chat: str) -> bool:
@@ -91,7 +92,7 @@ class Mailboxes:
         return tuple(job.inbox_id for job in dropped if job.inbox_id is not None)
 
     async def drain(self) -> None:
-        """Wait until no chat has work; nothing new may be put meanwhile."""
+        """Wait until no job runs; after `wind_down`, those that wait do not count."""
         while self._workers:
             await asyncio.wait(self._workers)
 
@@ -103,7 +104,7 @@ class Mailboxes:
     async def _work(self, chat: str) -> None:
         queue = self._waiting[chat]
         try:
-            while queue:
+            while queue and not self._winding_down:
                 job = queue.popleft()
                 self._taken(1)
                 await job.run()
@@ -114,5 +115,5 @@ class Mailboxes:
     def _taken(self, jobs: int) -> None:
         self._count -= jobs
         metrics.WAITING_JOBS.dec(jobs)
-        if self._count < self._max_waiting:
+        if self._count < MAX_WAITING:
             self._room.set()

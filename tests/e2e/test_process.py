@@ -46,7 +46,7 @@ VALID: Final = {
 # Start and stop -----------------------------------------------------------------------------------
 
 
-async def test_told_to_stop_under_load_it_answers_what_it_took_and_the_next_start_the_rest() -> (
+async def test_told_to_stop_under_load_it_ends_what_it_began_and_the_next_start_does_the_rest() -> (
     None
 ):
     async with world() as here:
@@ -62,7 +62,7 @@ async def test_told_to_stop_under_load_it_answers_what_it_took_and_the_next_star
             assert time.monotonic() - told < app.STOP_RECEIVING_SECONDS + app.GRACE_SECONDS
         store = read_store(here.folder / "store.db")
         given = traffic.said[: len(traffic.said) - here.signal.undelivered]
-        assert store.answered == {question.timestamp for question in given}
+        assert store.outcomes.keys() == {question.timestamp for question in given}
         assert store.marked.keys() == {sent.timestamp for sent in answers(here.signal.sent)}
 
         last_words = await traffic.last_words()

@@ -92,6 +92,20 @@ async def test_a_shutdown_lets_turns_finish() -> None:
         assert len(here.answers()) == 1
 
 
+async def test_a_shutdown_begins_nothing_new_and_the_next_start_does_it() -> None:
+    release = asyncio.Event()
+    async with world(held(release)) as here, asyncio.TaskGroup() as tasks:
+        async with running_bot(here.settings()):
+            await here.signal.say("one")
+            await here.model.wait_for_requests(1)
+            await here.signal.say("two")
+            tasks.create_task(_release_when_unsubscribed(here, release))
+        assert [answer[-3:] for answer in here.answers()] == ["one"]
+        async with running_bot(here.settings()):
+            await here.signal.wait_for(lambda sent: sent.text.endswith("two"))
+    assert len(here.model.requests) == 2
+
+
 async def _release_when_unsubscribed(here: World, release: asyncio.Event) -> None:
     await here.signal.until(lambda: not here.signal.subscribed)
     release.set()
