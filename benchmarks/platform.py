@@ -195,8 +195,11 @@ async def _is_ready(host: str, port: int) -> bool:
 
 async def _next_answer(process: Process, seconds: float) -> Json:
     assert process.stdout is not None
-    async with asyncio.timeout(seconds):
-        line = await process.stdout.readline()
+    try:
+        async with asyncio.timeout(seconds):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise BenchmarkFailed("A process of the benchmark did not answer in time.") from None
     if not line:
         raise BenchmarkFailed("A process of the benchmark ended too early.")
     answer: Json = json.loads(line)

@@ -49,7 +49,7 @@ class Figure:
 def machine() -> dict[str, object]:
     """Return what the numbers depend on, measured or asked now."""
     return {
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "cores": os.cpu_count(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "load_average": round(os.getloadavg()[0], 2),
