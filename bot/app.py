@@ -36,7 +36,7 @@ from bot.dispatch.outbox import Outbox
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
 from bot.errors import BotError
-from bot.llm.client import Endpoint, LlmClient, http_client
+from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmError
 from bot.llm.messages import ToolSpec
 from bot.messaging.messenger import Messenger
@@ -171,8 +171,8 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
         )
         registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
         endpoint = llm_endpoint(settings)
-        http = await open_parts.enter_async_context(http_client(endpoint))
-        model = LlmClient(http, endpoint)
+        transport = await open_parts.enter_async_context(open_transport(endpoint))
+        model = LlmClient(transport, endpoint)
         messenger = make_messenger(settings.signal)
         if settings.health.listen:
             checks = _health_checks(messenger, store, model)

@@ -13,7 +13,7 @@ from typing import Final
 from bot.app import llm_endpoint, make_messenger, tool_settings
 from bot.config import Settings
 from bot.errors import SignalError
-from bot.llm.client import LlmClient, http_client
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
 from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
@@ -127,10 +127,10 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
 
 async def _model(settings: Settings) -> AsyncIterator[Finding]:
     endpoint = llm_endpoint(settings)
-    async with http_client(endpoint) as http:
+    async with open_transport(endpoint) as transport:
         try:
             async with asyncio.timeout(PART_SECONDS):
-                names = await LlmClient(http, endpoint).models()
+                names = await LlmClient(transport, endpoint).models()
         except LlmUnauthorized:
             words = "The endpoint refuses the key. Set LLM__API_KEY."
             yield Finding("llm", Verdict.FAILED, words)

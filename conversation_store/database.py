@@ -75,6 +75,15 @@ class Database:
         self._wake.set()
         return await done
 
+    def write_later(self, operation: Operation[None]) -> None:
+        """Queue an operation without waiting for the disk; it comes before every later write.
+
+        When it fails, what is built on it fails too, and asyncio reports its own error.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Write(operation, done))
+        self._wake.set()
+
     async def read(self, operation: Operation[T]) -> T:
         """Run a reading operation and return its result.
 

@@ -31,10 +31,17 @@ class ReceivedMessage:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedMessage:
-    """A message that is on disk and owes an answer."""
+    """A message that is on disk and owes an answer.
+
+    Attributes:
+        id: row of the inbox.
+        message: what was received.
+        begun: a turn was begun for it, before the process was started again.
+    """
 
     id: int
     message: ReceivedMessage
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +71,13 @@ class Turn:
     """One accepted message on its way to an answer.
 
     Attributes:
-        id: row of the turn.
-        inbox_id: the accepted message that it answers.
+        id: row of the accepted message that it answers.
         attempts: how often it was begun; more than 1 after a crash or a restart.
         messages: what is stored of it so far, the person's message first.
         progress_timestamp: Signal's timestamp of its progress message, if one was sent.
     """
 
     id: int
-    inbox_id: int
     attempts: int
     messages: tuple[StoredMessage, ...]
     progress_timestamp: int | None = None

@@ -92,19 +92,47 @@ class ConversationStore:
 
         return await self._database.write(insert)
 
-    async def begin_turn(self, accepted: AcceptedMessage, content: str) -> Turn:
-        """Begin the turn of a message, or go on with one that a crash has left.
+    def begin_turn(self, accepted: AcceptedMessage, content: str) -> Turn:
+        """Begin the turn of a message that has none.
+
+        Does not wait for the disk: writes keep their order, so nothing of the turn can be stored
+        before its beginning.
 
         Args:
             accepted: the message to be answered.
-            content: the user message as the model sees it; a resumed turn keeps its old one.
+            content: the user message as the model sees it.
         """
+        turn = Turn(accepted.id, 1, (StoredMessage("user", content),))
 
-        def begin(execute: Execute) -> Turn:
-            resumed = _resume_turn(execute, accepted.id)
-            return resumed or _insert_turn(execute, accepted, content)
+        def insert(execute: Execute) -> None:
+            execute(
+                "INSERT INTO turns (id, chat, state, attempts, started_at)"
+                " VALUES (?, ?, 'running', 1, ?)",
+                (turn.id, accepted.message.chat, _now_ms()),
+            )
+            _insert_turn_message(execute, turn.id, turn.messages[0])
 
-        return await self._database.write(begin)
+        self._database.write_later(insert)
+        return turn
+
+    async def resume_turn(self, accepted: AcceptedMessage) -> Turn:
+        """Go on with the turn that a crash or a restart has left; counts one more attempt."""
+
+        def resume(execute: Execute) -> Turn:
+            ((attempts, progress_timestamp),) = execute(
+                "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
+                " RETURNING attempts, progress_timestamp",
+                (accepted.id,),
+            )
+            messages = execute(
+                "SELECT role, content, tool_calls, tool_call_id FROM messages"
+                " WHERE turn_id = ? ORDER BY id",
+                (accepted.id,),
+            )
+            stored = tuple(_stored_message(row) for row in messages)
+            return Turn(accepted.id, attempts, stored, progress_timestamp)
+
+        return await self._database.write(resume)
 
     async def history(self, chat: str, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
         """Return the newest whole turns of a chat that fit, oldest first.
@@ -200,7 +228,7 @@ class ConversationStore:
             )
             if self._retention_days == 0:
                 execute("DELETE FROM turns WHERE id = ?", (turn.id,))
-            return _answer(execute, turn.inbox_id, parts, state)
+            return _answer(execute, turn.id, parts, state)
 
         return await self._database.write(finish)
 
@@ -219,14 +247,9 @@ class ConversationStore:
 
         def close(execute: Execute) -> None:
             for inbox_id in inbox_ids:
+                execute("DELETE FROM messages WHERE turn_id = ?", (inbox_id,))
                 execute(
-                    "DELETE FROM messages WHERE turn_id IN"
-                    " (SELECT id FROM turns WHERE inbox_id = ? AND state = 'running')",
-                    (inbox_id,),
-                )
-                execute(
-                    "UPDATE turns SET state = 'stopped', finished_at = ?"
-                    " WHERE inbox_id = ? AND state = 'running'",
+                    "UPDATE turns SET state = 'stopped', finished_at = ? WHERE id = ?",
                     (_now_ms(), inbox_id),
                 )
                 _close_inbox(execute, inbox_id, "stopped")
@@ -273,7 +296,8 @@ class ConversationStore:
                 "SELECT id, chat, text, attempts FROM outbox WHERE state = 'waiting' ORDER BY id"
             )
             accepted = execute(
-                "SELECT id, account, author, timestamp, kind, chat, body, received_at"
+                "SELECT id, account, author, timestamp, kind, chat, body, received_at,"
+                " EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
                 " FROM inbox WHERE state = 'waiting' ORDER BY id"
             )
             return UnfinishedWork(
@@ -338,7 +362,7 @@ def _insert_message(execute: Execute, message: ReceivedMessage) -> AcceptedMessa
 
 
 def _accepted(row: Row) -> AcceptedMessage:
-    inbox_id, account, author, timestamp, kind, chat, body, received_at = row
+    inbox_id, account, author, timestamp, kind, chat, body, received_at, begun = row
     message = ReceivedMessage(
         account=account,
         author=author,
@@ -348,35 +372,7 @@ def _accepted(row: Row) -> AcceptedMessage:
         received_at=received_at,
         **json.loads(body),
     )
-    return AcceptedMessage(inbox_id, message)
-
-
-def _resume_turn(execute: Execute, inbox_id: int) -> Turn | None:
-    rows = execute(
-        "UPDATE turns SET attempts = attempts + 1 WHERE inbox_id = ? AND state = 'running'"
-        " RETURNING id, attempts, progress_timestamp",
-        (inbox_id,),
-    )
-    for turn_id, attempts, progress_timestamp in rows:
-        messages = execute(
-            "SELECT role, content, tool_calls, tool_call_id FROM messages"
-            " WHERE turn_id = ? ORDER BY id",
-            (turn_id,),
-        )
-        stored = tuple(_stored_message(row) for row in messages)
-        return Turn(turn_id, inbox_id, attempts, stored, progress_timestamp)
-    return None
-
-
-def _insert_turn(execute: Execute, accepted: AcceptedMessage, content: str) -> Turn:
-    ((turn_id,),) = execute(
-        "INSERT INTO turns (inbox_id, chat, state, attempts, started_at)"
-        " VALUES (?, ?, 'running', 1, ?) RETURNING id",
-        (accepted.id, accepted.message.chat, _now_ms()),
-    )
-    message = StoredMessage("user", content)
-    _insert_turn_message(execute, turn_id, message)
-    return Turn(turn_id, accepted.id, 1, (message,))
+    return AcceptedMessage(inbox_id, message, bool(begun))
 
 
 def _insert_turn_message(execute: Execute, turn_id: int, message: StoredMessage) -> None:

@@ -181,7 +181,10 @@ class ChatHandler:
         """
         now = datetime.now(UTC)
         message = accepted.message
-        turn = await self._store.begin_turn(accepted, self._prompt.user_content(message))
+        if accepted.begun:
+            turn = await self._store.resume_turn(accepted)
+        else:
+            turn = self._store.begin_turn(accepted, self._prompt.user_content(message))
         if turn.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
             return Thought(turn, TurnState.FAILED, GIVEN_UP, TurnUsage())

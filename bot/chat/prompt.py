@@ -7,9 +7,8 @@ rewritten, so an endpoint that caches prefixes can.
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
 from typing import Final
 
 from bot.llm.messages import Message, Role, ToolCall, ToolSpec
@@ -53,51 +52,62 @@ TOOL_GUIDELINES: Final = (
 CUT: Final = "\n[The message was longer than can be read; the rest is cut off.]"
 
 
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """Builds what is sent to the model.
 
-    Attributes:
+    Args:
         context_tokens: budget for everything: system text, tools, history, turn and answer.
         tools: what the model may call, in their fixed order.
         system_prompt: replaces the built-in text; tools and date are still added.
         in_tee: whether the built-in text may speak of a trusted execution environment.
     """
 
-    context_tokens: int
-    tools: tuple[ToolSpec, ...] = ()
-    system_prompt: str | None = None
-    in_tee: bool = False
+    def __init__(
+        self,
+        context_tokens: int,
+        tools: tuple[ToolSpec, ...] = (),
+        *,
+        system_prompt: str | None = None,
+        in_tee: bool = False,
+    ) -> None:
+        self.tools = tools
+        self._input_bytes = int(context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
+        self._tool_bytes = sum(
+            len(json.dumps(tool.parameters)) + len(tool.description) for tool in tools
+        )
+        self._opening = system_prompt or (WITH_TEE if in_tee else WITHOUT_TEE)
+        self._closing = [] if system_prompt else [_guidelines(tools)]
+        self._system: tuple[date, Message] | None = None
 
     def system(self, now: datetime) -> Message:
         """Return the system message of a day."""
-        parts = [self.system_prompt or (WITH_TEE if self.in_tee else WITHOUT_TEE)]
-        parts.append(f"Today is {now.astimezone(UTC):%A, %d %B %Y} (UTC).")
+        today = now.astimezone(UTC).date()
+        if self._system is None or self._system[0] != today:
+            self._system = (today, self._system_of(today))
+        return self._system[1]
+
+    def _system_of(self, today: date) -> Message:
+        parts = [self._opening, f"Today is {today:%A, %d %B %Y} (UTC)."]
         if self.tools:
             listed = (f"- {tool.name}: {_first_sentence(tool)}" for tool in self.tools)
             parts.append("\n".join(("## Tools", *listed)))
-        if self.system_prompt is None:
-            parts.append(GUIDELINES + ("\n" + TOOL_GUIDELINES if self.tools else ""))
-        return Message(Role.SYSTEM, "\n\n".join(parts))
+        return Message(Role.SYSTEM, "\n\n".join(parts + self._closing))
 
     def user_content(self, message: ReceivedMessage) -> str:
         """Return a person's message as the model sees it, cut if it fills the context alone."""
         sent = datetime.fromtimestamp(message.received_at / 1000, UTC)
         author = f"{_author(message)}: " if message.chat.startswith("group:") else ""
         content = f"[{sent:%Y-%m-%d %H:%M} UTC] {author}{message.text}"
-        budget = self._input_bytes() // 2
+        budget = self._input_bytes // 2
         encoded = content.encode()
         if len(encoded) <= budget:
             return content
         return encoded[:budget].decode(errors="ignore") + CUT
 
-    def history_bytes(self, now: datetime, turn: Sequence[StoredMessage]) -> int:
+    def history_bytes(self, now: datetime, turn: Iterable[StoredMessage]) -> int:
         """Return how many bytes of history fit beside a running turn."""
-        fixed = len((self.system(now).content or "").encode()) + sum(
-            len(json.dumps(tool.parameters)) + len(tool.description) for tool in self.tools
-        )
-        running = sum(len((message.content or "").encode()) for message in turn)
-        return max(0, self._input_bytes() - fixed - running)
+        system = len((self.system(now).content or "").encode())
+        return max(0, self._input_bytes - system - self._tool_bytes - _bytes_of(turn))
 
     def build(
         self,
@@ -105,12 +115,17 @@ class Prompt:
         history: Sequence[Sequence[StoredMessage]],
         turn: Sequence[StoredMessage],
     ) -> list[Message]:
-        """Return system text, history and the running turn, in this order."""
-        earlier = (as_message(stored) for past in history for stored in past)
-        return [self.system(now), *earlier, *(as_message(stored) for stored in turn)]
+        """Return system text, history and the running turn, in this order.
 
-    def _input_bytes(self) -> int:
-        return int(self.context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
+        Whole turns are left out from the oldest on when the running turn has grown too large.
+        """
+        left = self.history_bytes(now, turn)
+        sizes = [_bytes_of(past) for past in history]
+        first = 0
+        while first < len(sizes) and sum(sizes[first:]) > left:
+            first += 1
+        earlier = (as_message(stored) for past in history[first:] for stored in past)
+        return [self.system(now), *earlier, *(as_message(stored) for stored in turn)]
 
 
 def as_message(stored: StoredMessage) -> Message:
@@ -129,6 +144,18 @@ def _author(message: ReceivedMessage) -> str:
     """A name on one line that cannot be taken for the frame around it."""
     name = re.sub(r"[\s\[\]:]+", " ", message.author_name or "").strip()
     return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
+
+
+def _bytes_of(messages: Iterable[StoredMessage]) -> int:
+    return sum(
+        len((message.content or "").encode())
+        + sum(len(call.name) + len(call.arguments.encode()) for call in message.tool_calls)
+        for message in messages
+    )
+
+
+def _guidelines(tools: Sequence[ToolSpec]) -> str:
+    return GUIDELINES + ("\n" + TOOL_GUIDELINES if tools else "")
 
 
 def _first_sentence(tool: ToolSpec) -> str:

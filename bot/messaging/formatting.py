@@ -67,6 +67,8 @@ def split(text: str) -> tuple[str, ...]:
     `ANSWER_LIMIT_BYTES` is cut and says so at its end.
     """
     text = _shorten(text.encode(errors="replace").decode().strip())
+    if len(text.encode()) <= PART_LIMIT_BYTES:
+        return (text,) if text else ()
     pauses = list(_pauses(text))
     parts: list[str] = []
     start = 0

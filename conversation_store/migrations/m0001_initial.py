@@ -21,10 +21,10 @@ STATEMENTS = (
     """,
     "CREATE INDEX inbox_waiting ON inbox (id) WHERE state = 'waiting'",
     "CREATE INDEX inbox_age ON inbox (received_at)",
+    # A turn has the id of the inbox row that it answers.
     """
     CREATE TABLE turns (
         id INTEGER PRIMARY KEY,
-        inbox_id INTEGER NOT NULL UNIQUE,
         chat TEXT NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('running', 'answered', 'failed', 'stopped')),
         attempts INTEGER NOT NULL,
@@ -37,7 +37,8 @@ STATEMENTS = (
         completion_tokens INTEGER
     ) STRICT
     """,
-    "CREATE INDEX turns_of_chat ON turns (chat, id)",
+    # With the state, so that loading a history reads only the turns that belong to it.
+    "CREATE INDEX turns_of_chat ON turns (chat, id, state)",
     "CREATE INDEX turns_age ON turns (started_at)",
     # An open call is a row of role 'tool' without content.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from bot.llm.client import Endpoint, LlmClient, http_client
+from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -59,8 +59,8 @@ async def client_of(
         timeout_seconds=timeout_seconds,
         max_concurrency=max_concurrency,
     )
-    async with http_client(endpoint) as http:
-        yield LlmClient(http, endpoint, retry=retry, total_seconds=total_seconds)
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint, retry=retry, total_seconds=total_seconds)
 
 
 async def answer_to(handler: fake.Step, *, retry: RetryPolicy = QUICK) -> Completion:

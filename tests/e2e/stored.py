@@ -83,11 +83,11 @@ def _tables(database: apsw.Connection) -> Stored:
         " FROM outbox JOIN inbox ON inbox.id = inbox_id ORDER BY inbox.id, part"
     )
     calling = select(
-        "SELECT DISTINCT timestamp FROM inbox JOIN turns ON inbox.id = inbox_id"
+        "SELECT DISTINCT timestamp FROM inbox JOIN turns ON inbox.id = turns.id"
         " JOIN messages ON turns.id = turn_id WHERE role = 'tool'"
     )
     attempts = select(
-        "SELECT timestamp, attempts FROM inbox JOIN turns ON inbox.id = inbox_id"
+        "SELECT timestamp, attempts FROM inbox JOIN turns ON inbox.id = turns.id"
         " WHERE turns.state != 'running'"
     )
     open_calls = select(

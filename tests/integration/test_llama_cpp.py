@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 
-from bot.llm.client import Endpoint, LlmClient, http_client
+from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
 from bot.llm.messages import Message, Role, ToolCall, ToolSpec
 
@@ -84,8 +84,8 @@ async def _address(server: asyncio.subprocess.Process) -> str:
 @contextlib.asynccontextmanager
 async def client_of(base_url: str) -> AsyncIterator[LlmClient]:
     endpoint = Endpoint(base_url=base_url, model=ALIAS)
-    async with http_client(endpoint) as http:
-        yield LlmClient(http, endpoint)
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint)
 
 
 def user(text: str) -> Message:

@@ -98,3 +98,15 @@ def test_the_order_is_system_history_turn() -> None:
         Role.USER,
     ]
     assert [entry.content for entry in built[1:]] == ["a", "b", "c"]
+
+
+def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
+    prompt = Prompt(2_000)
+    history = tuple(
+        (StoredMessage("user", f"q{number}" + "x" * 500), StoredMessage("assistant", "y" * 500))
+        for number in range(3)
+    )
+    small, large = (StoredMessage("user", "z"),), (StoredMessage("user", "z" * 1_500),)
+    assert len(prompt.build(NOW, history, small)) == 1 + 6 + 1
+    built = prompt.build(NOW, history, large)
+    assert [(entry.content or "")[:2] for entry in built[1:]] == ["q1", "yy", "q2", "yy", "zz"]

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import stat
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -59,7 +60,7 @@ async def answer_one(
     chat: str = "direct:ada",
 ) -> tuple[OutgoingMessage, ...]:
     accepted = await accept_one(store, timestamp, question, chat)
-    turn = await store.begin_turn(accepted, question)
+    turn = store.begin_turn(accepted, question)
     return await store.finish_turn(
         turn,
         state=TurnState.ANSWERED,
@@ -156,15 +157,16 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
     asked = StoredMessage("assistant", None, (CALL, two))
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = await store.begin_turn(accepted, "What is 127*43?")
+        turn = store.begin_turn(accepted, "What is 127*43?")
         await store.record_calls(turn.id, asked)
         await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
         await store.record_progress(turn.id, 77)
     async with store_at(tmp_path) as store:
-        resumed = await store.begin_turn(accepted, "another wording")
+        (waiting,) = (await store.unfinished()).accepted
+        resumed = await store.resume_turn(waiting)
+    assert waiting == replace(accepted, begun=True)
     assert resumed == Turn(
-        id=turn.id,
-        inbox_id=accepted.id,
+        id=accepted.id,
         attempts=2,
         messages=(
             StoredMessage("user", "What is 127*43?"),
@@ -179,7 +181,7 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
 async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = await store.begin_turn(accepted, "What is 127*43?")
+        turn = store.begin_turn(accepted, "What is 127*43?")
         await store.record_calls(turn.id, StoredMessage("assistant", "hm", (CALL,)))
         await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
         await store.finish_turn(
@@ -191,7 +193,7 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
             usage=TurnUsage(),
         )
         running = await accept_one(store, 2)
-        await store.begin_turn(running, "half")
+        store.begin_turn(running, "half")
         assert await store.history("direct:ada", max_bytes=10_000) == (
             (
                 StoredMessage("user", "What is 127*43?"),
@@ -215,7 +217,7 @@ async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> Non
 async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = await store.begin_turn(accepted, "q")
+        turn = store.begin_turn(accepted, "q")
         await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
         await store.finish_turn(
             turn,
@@ -234,7 +236,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
 async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         running, waiting = await accept_one(store, 1), await accept_one(store, 2)
-        await store.begin_turn(running, "secret plan")
+        store.begin_turn(running, "secret plan")
         await store.stop([running.id, waiting.id])
         assert (await store.unfinished()).accepted == ()
         assert await store.history("direct:ada", max_bytes=10_000) == ()
