@@ -52,7 +52,6 @@ log = structlog.get_logger()
 
 GRACE_SECONDS: Final = 10.0
 
-STOP_RECEIVING_SECONDS: Final = 5.0
 PURGE_EVERY_SECONDS: Final = 3_600.0
 MODEL_HEALTH_SECONDS: Final = 60.0
 """How long what is known about the model's endpoint counts before it is asked again."""
@@ -104,14 +103,13 @@ async def run(
         await parts.resume()
         async with asyncio.TaskGroup() as tasks:
             receiving = tasks.create_task(parts.messenger.run(parts.intake.deliver))
-            storing = tasks.create_task(parts.intake.run())
             purging = tasks.create_task(_purge_regularly(parts.store))
             log.info("app.started", version=__version__)
             ready()
             await told_to_stop.wait()
             log.info("app.stopping")
             await _wind_down(parts, grace_seconds)
-            for task in (receiving, storing, purging):
+            for task in (receiving, purging):
                 task.cancel()
     log.info("app.stopped")
 
@@ -119,12 +117,7 @@ async def run(
 async def _wind_down(parts: _Parts, grace_seconds: float) -> None:
     """Take nothing more, begin nothing more, store what was read, let turns finish."""
     parts.mailboxes.wind_down()
-    try:
-        async with asyncio.timeout(STOP_RECEIVING_SECONDS):
-            await parts.messenger.stop_receiving()
-            await parts.intake.drain()
-    except TimeoutError:
-        log.warning("app.still_receiving")
+    await parts.messenger.stop_receiving()
     try:
         async with asyncio.timeout(grace_seconds):
             await parts.mailboxes.drain()

@@ -90,7 +90,7 @@ class Database:
         Raises:
             StoreFailed: the disk is broken.
         """
-        result: T = await asyncio.shield(self._reader.async_run(_read, self._reader, operation))
+        result: T = await self._reader.async_run(_read, self._reader, operation)
         return result
 
     async def commit_batches(self) -> None:
@@ -111,9 +111,7 @@ class Database:
 
     async def _commit(self, batch: list[_Write]) -> None:
         operations = [write.operation for write in batch]
-        outcomes = await asyncio.shield(
-            self._writer.async_run(_commit_together, self._writer, operations)
-        )
+        outcomes = await self._writer.async_run(_commit_together, self._writer, operations)
         for write, (result, error) in zip(batch, outcomes, strict=True):
             if write.done.cancelled():
                 continue

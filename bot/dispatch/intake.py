@@ -3,8 +3,8 @@
 Who may talk is decided on the envelope alone, before the store: nothing of a stranger is kept.
 """
 
-import asyncio
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -19,12 +19,6 @@ from conversation_store.models import AcceptedMessage, ReceivedMessage
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
-
-QUEUE_SIZE: Final = 1_000
-"""Messages read from Signal and not yet stored; above it the transport has to wait."""
-
-MAX_BATCH: Final = 256
-"""Messages stored in one commit."""
 
 TOO_FAST: Final = "You are writing faster than I can answer. Please wait a minute."
 TOO_MANY_WAITING: Final = (
@@ -58,32 +52,18 @@ class Intake:
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
-        self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue(QUEUE_SIZE)
 
-    async def deliver(self, message: IncomingMessage) -> None:
-        """Take one message; waits while too many are not yet stored."""
-        if not self._access.admits(message):
-            metrics.INTAKE.labels("not_admitted").inc()
+    async def deliver(self, messages: Sequence[IncomingMessage]) -> None:
+        """Take messages, oldest first; returns when they are stored and have their lane."""
+        admitted = [message for message in messages if self._access.admits(message)]
+        metrics.INTAKE.labels("not_admitted").inc(len(messages) - len(admitted))
+        if not admitted:
             return
-        await self._queue.put(message)
-
-    async def run(self) -> None:
-        """Store what was delivered, in batches, until cancelled."""
-        while True:
-            batch = [await self._queue.get()]
-            while len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            accepted = await self._store.accept([_received(message) for message in batch])
-            for message in accepted:
-                if message is None:
-                    metrics.INTAKE.labels("duplicate").inc()
-                else:
-                    await self._choose_lane(message)
-                self._queue.task_done()
-
-    async def drain(self) -> None:
-        """Wait until everything delivered is stored and has its lane."""
-        await self._queue.join()
+        for accepted in await self._store.accept([_received(message) for message in admitted]):
+            if accepted is None:
+                metrics.INTAKE.labels("duplicate").inc()
+            else:
+                await self._choose_lane(accepted)
 
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
         message = accepted.message

@@ -5,14 +5,19 @@ Two implementations: `signal_daemon.SignalDaemon` (signal-cli's own JSON-RPC dae
 what is written here.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from bot.messaging.events import ChatId, IncomingMessage
 
-Deliver = Callable[[IncomingMessage], Awaitable[None]]
-"""Takes one message. While it waits, the transport reads nothing more: back-pressure."""
+Deliver = Callable[[Sequence[IncomingMessage]], Awaitable[None]]
+"""Takes messages, oldest first. While it waits, the transport queues, and then reads nothing more:
+back-pressure. It must not wait for a send, whose answer may be behind what is not read."""
+
+MAX_DELIVERY: Final = 256
+"""Messages that are handed over together at the most: what one commit of the store takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +86,11 @@ class Messenger(Protocol):
             SignalError: the Signal side did not answer.
         """
         ...
+
+
+async def take_delivery(queue: asyncio.Queue[IncomingMessage]) -> list[IncomingMessage]:
+    """Wait for a message and return it with those that are queued behind it."""
+    messages = [await queue.get()]
+    while len(messages) < MAX_DELIVERY and not queue.empty():
+        messages.append(queue.get_nowait())
+    return messages

@@ -29,7 +29,7 @@ from bot.messaging.backoff import Backoff
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage, Receipt
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
-from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.signal_answers import (
     ADDRESSES,
@@ -157,11 +157,12 @@ class SignalDaemon:
 
     async def _deliver_all(self, deliver: Deliver) -> None:
         while True:
-            message = await self._queue.get()
+            messages = await take_delivery(self._queue)
             if self._connection is not None and self._queue.qsize() < QUEUE_LIMIT:
                 self._connection.resume_reading()
-            await deliver(message)
-            self._queue.task_done()
+            await deliver(messages)
+            for _ in messages:
+                self._queue.task_done()
 
     def _take_notification(self, method: object, params: object) -> None:
         """Queue a message; past the limit, reading stops after what was read at once.

@@ -38,7 +38,7 @@ from bot.errors import (
 )
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage, Receipt
-from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
@@ -153,9 +153,10 @@ class SignalRest:
 
     async def _deliver_all(self, deliver: Deliver) -> None:
         while True:
-            message = await self._queue.get()
-            await deliver(message)
-            self._queue.task_done()
+            messages = await take_delivery(self._queue)
+            await deliver(messages)
+            for _ in messages:
+                self._queue.task_done()
 
     async def _read(self, websocket: ClientConnection) -> None:
         """Take every frame until the connection ends; those that came before its end as well."""

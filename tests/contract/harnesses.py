@@ -6,7 +6,7 @@ whose messenger is running and delivering.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum, auto
 from functools import partial
@@ -125,9 +125,10 @@ class Receiver:
         self.received: list[IncomingMessage] = []
         self._unread: asyncio.Queue[IncomingMessage] = asyncio.Queue()
 
-    async def deliver(self, message: IncomingMessage) -> None:
-        self.received.append(message)
-        self._unread.put_nowait(message)
+    async def deliver(self, messages: Sequence[IncomingMessage]) -> None:
+        self.received.extend(messages)
+        for message in messages:
+            self._unread.put_nowait(message)
 
     async def next_message(self) -> IncomingMessage:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -1,7 +1,7 @@
 """What only the daemon transport promises; the rest is in tests/contract/test_messenger.py."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -57,14 +57,14 @@ async def running(
 
 
 class SlowReceiver(Receiver):
-    """Takes one message, then nothing until `open` is set."""
+    """Takes what comes first, then nothing until `open` is set."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open = asyncio.Event()
 
-    async def deliver(self, message: IncomingMessage) -> None:
-        await super().deliver(message)
+    async def deliver(self, messages: Sequence[IncomingMessage]) -> None:
+        await super().deliver(messages)
         await self.open.wait()
 
 
@@ -459,7 +459,7 @@ async def test_a_reconnect_after_stop_receiving_serves_sends_only(tmp_path: Path
 
 
 async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
-    async def fail(_message: IncomingMessage) -> None:
+    async def fail(_: Sequence[IncomingMessage]) -> None:
         raise OSError("disk full")
 
     async with signal_cli(tmp_path) as side:
