@@ -11,8 +11,8 @@ returns, the queue moves, reading goes on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,9 +20,7 @@ import structlog
 
 from bot.errors import (
     SignalError,
-    SignalRateLimited,
     SignalRejected,
-    SignalTimeout,
     SignalUnavailable,
 )
 from bot.messaging.backoff import Backoff
@@ -31,6 +29,7 @@ from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMe
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
+from bot.messaging.send_metrics import counted_send
 from bot.messaging.signal_answers import (
     ADDRESSES,
     GROUPS,
@@ -40,7 +39,7 @@ from bot.messaging.signal_answers import (
     signal_error,
     timestamp_of,
 )
-from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 
 QUEUE_LIMIT: Final = 500
 MISSED_PROBES: Final = 2
@@ -127,7 +126,7 @@ class SignalDaemon:
         if replaces is not None:
             params["editTimestamp"] = replaces
         sending = self._send(params)
-        with _counted():
+        with counted_send():
             return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
 
     async def group_admins(self, chat: ChatId) -> frozenset[str]:
@@ -297,14 +296,6 @@ class SignalDaemon:
         )
 
 
-_OUTCOMES: Final[dict[type[SignalError], str]] = {
-    SignalUnavailable: "unavailable",
-    SignalTimeout: "timeout",
-    SignalRateLimited: "rate_limited",
-    SignalRejected: "rejected",
-}
-
-
 async def _call(
     connection: JsonRpcConnection, method: str, params: dict[str, Any], *, seconds: float
 ) -> object:
@@ -313,17 +304,6 @@ async def _call(
         return await connection.call(method, params, seconds=seconds)
     except JsonRpcError as failure:
         raise signal_error(failure.code, failure.data) from None
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    """Count a send by its outcome."""
-    try:
-        yield
-    except SignalError as error:
-        SENDS.labels(_OUTCOMES[type(error)]).inc()
-        raise
-    SENDS.labels("sent").inc()
 
 
 def _unwrap(params: object) -> object:

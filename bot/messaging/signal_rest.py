@@ -15,8 +15,8 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,7 +31,6 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from bot.errors import (
     SignalError,
-    SignalRateLimited,
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
@@ -42,7 +41,8 @@ from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
-from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.messaging.send_metrics import counted_send
+from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 
 QUEUE_LIMIT: Final = 10_000
 FRAME_LIMIT_BYTES: Final = 32 * 2**20
@@ -120,7 +120,7 @@ class SignalRest:
             edit_timestamp=replaces,
         )
         sending = self._send(chat, message)
-        with _counted():
+        with counted_send():
             return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
 
     async def group_admins(self, chat: ChatId) -> frozenset[str]:
@@ -346,13 +346,6 @@ _NUMBERS: Final = TypeAdapter(list[str])
 _ADDRESSES: Final = TypeAdapter(list[_Address])
 _GROUP: Final[TypeAdapter[_Group | None]] = TypeAdapter(_Group | None)
 
-_OUTCOMES: Final[dict[type[SignalError], str]] = {
-    SignalUnavailable: "unavailable",
-    SignalTimeout: "timeout",
-    SignalRateLimited: "rate_limited",
-    SignalRejected: "rejected",
-}
-
 
 def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:
     """Return the timestamp of a send that reached somebody."""
@@ -368,14 +361,3 @@ def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:
 def _group_id(chat: ChatId) -> str:
     """The server's name of a group: its internal id, encoded once more."""
     return "group." + base64.b64encode(chat.value.encode()).decode()
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    """Count a send by its outcome."""
-    try:
-        yield
-    except SignalError as error:
-        SENDS.labels(_OUTCOMES[type(error)]).inc()
-        raise
-    SENDS.labels("sent").inc()
