@@ -28,10 +28,12 @@ $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
 	@$(PIP) install --no-deps --require-hashes -r requirements-full.lock
 	@touch $@
 
-# By way of the environment, so that no character of the text means anything to the shell.
+# By way of the environment and unexpanded, so that no character of the text means anything to make
+# or to the shell.
+override SAY := $(value SAY)
 export SAY
 demo: $(VENV)/.installed
-	@$(BIN)/signal-tee-bot demo $(if $(SAY),--say "$$SAY")
+	@$(BIN)/signal-tee-bot demo $(if $(SAY),"--say=$$SAY")
 
 run: $(VENV)/.installed
 	@$(BIN)/signal-tee-bot run

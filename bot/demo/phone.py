@@ -11,7 +11,8 @@ from bot.demo.bubbles import Bubble
 from bot.demo.keyboard import key_by_key, typed_lines
 from bot.demo.screen import PlainScreen, Screen, screen_on
 
-ANSWER_SECONDS: Final = 60.0
+# Longer than the bot keeps trying to reach a model, so that what it says about that is seen.
+ANSWER_SECONDS: Final = 300.0
 FURTHER_PARTS_SECONDS: Final = 0.3
 WATCH_SECONDS: Final = 60.0
 PROGRESS_MARK: Final = "🔧 "
