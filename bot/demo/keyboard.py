@@ -15,16 +15,20 @@ from bot.demo.bubbles import clusters
 
 READ_BYTES: Final = 4096
 MAX_LINE_CHARACTERS: Final = 10_000
+CONTROL_CHARACTERS: Final = 6  # their place in what `termios.tcgetattr` returns
 
 _CONTROL_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")
 _END_OF_INPUT: Final = "\x04"
+_INTERRUPT: Final = "\x03"
+_NO_KEY: Final = b"\0"  # POSIX's _POSIX_VDISABLE
 
 
 class LineEditor:
     """Turns keys into lines as a terminal does: backspace, Ctrl-W (a word), Ctrl-U (all).
 
-    There is no cursor: arrows and other control sequences are ignored, and so is what would make
-    a line longer than `MAX_LINE_CHARACTERS`.
+    Ctrl-C ends the input, and so does Ctrl-D where nothing is typed yet. There is no cursor: arrows
+    and other control sequences are ignored, and so is what would make a line longer than
+    `MAX_LINE_CHARACTERS`.
     """
 
     def __init__(self) -> None:
@@ -56,7 +60,7 @@ class LineEditor:
                 self.text = re.sub(r"\S*\s*$", "", self.text)
             case "\x15":
                 self.text = ""
-            case _ if key == _END_OF_INPUT and not self.text:
+            case _ if key == _INTERRUPT or (key == _END_OF_INPUT and not self.text):
                 self.ended = True
             case "\t":
                 self.text += " "
@@ -98,9 +102,12 @@ async def _read(keyboard: int) -> bytes:
 
 @contextmanager
 def key_by_key(terminal: int) -> Iterator[None]:
-    """Get every key of a terminal as it is pressed and unechoed; Ctrl-C still interrupts."""
+    """Get every key of a terminal as it is pressed and unechoed, Ctrl-C too."""
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)
+    changed = termios.tcgetattr(terminal)
+    changed[CONTROL_CHARACTERS][termios.VINTR] = _NO_KEY
+    termios.tcsetattr(terminal, termios.TCSADRAIN, changed)
     try:
         yield
     finally:

@@ -159,7 +159,7 @@ class TerminalScreen:
     def _input_row(self) -> str:
         if self._input is None:
             return ""
-        room = max(self._size().columns, LEAST_COLUMNS) - cells(PROMPT) - 2
+        room = max(0, self._size().columns - cells(PROMPT) - 2)
         if self._input:
             return PROMPT + _tail(clean(self._input), room)
         invitation = INVITATION[:room]

@@ -94,6 +94,14 @@ def test_the_demo_sends_one_message_and_prints_the_transcript(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
+    said = ["My name is Ada", "What is my name?", "!tools"]
+    done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__MESSAGES_PER_MINUTE="1")
+    assert done.returncode == 0, done.stderr
+    assert "Your name is Ada." in done.stdout
+    assert "calculate:" in done.stdout
+
+
 async def test_the_demo_talks_to_an_endpoint_that_is_set_and_says_which() -> None:
     import asyncio
 

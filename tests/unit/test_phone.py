@@ -479,12 +479,21 @@ async def test_a_window_that_changed_its_width_is_not_drawn_over() -> None:
         window.type("\x04")
 
 
-async def test_a_long_line_shows_its_end_while_it_is_typed() -> None:
-    window, side = Window(columns=30), ScriptedSide()
+async def test_ctrl_c_ends_the_conversation_as_ctrl_d_does() -> None:
+    window, side = Window(), ScriptedSide()
+    async with phone_in(window, side) as phone:
+        window.type("unfinished\x03")
+        assert await phone == 0
+    assert side.said == []
+
+
+@pytest.mark.parametrize("columns", [24, 30])
+async def test_a_long_line_shows_its_end_while_it_is_typed(columns: int) -> None:
+    window, side = Window(columns=columns), ScriptedSide()
     async with phone_in(window, side):
         window.type("語" * 100 + "the end")
         await window.shows(lambda text: text.endswith("the end"))
-        assert cells(window.text) < 30
+        assert cells(window.text) < columns
         assert "\n" not in window.text
         window.type("\x15\x04")
 
