@@ -65,7 +65,8 @@ class Database:
         """Run an operation in a transaction and return its result once that is on disk.
 
         The operation may run twice (the batch that it was in is undone when another one
-        fails), so it changes nothing but the database.
+        fails), so it changes nothing but the database. It runs also when whoever waits for it is
+        cancelled: that a message was sent must be written however the sender ends.
 
         Raises:
             StoreFailed: nothing of it was written.
@@ -97,7 +98,7 @@ class Database:
         """Be the one writer, until `close` was called and nothing waits any more."""
         while self._waiting or not self._closing:
             await self._wake.wait()
-            batch = [write for write in self._waiting[:MAX_BATCH] if not write.done.cancelled()]
+            batch = self._waiting[:MAX_BATCH]
             del self._waiting[:MAX_BATCH]
             if not self._waiting and not self._closing:
                 self._wake.clear()
@@ -165,16 +166,27 @@ def copy_database(path: Path, key: str | None, target: Path) -> None:
         StoreUnreadable: the key does not fit, or the file is no database.
         StoreFailed: the source is missing, or the target cannot be written.
     """
-    if not path.is_file():
-        raise StoreFailed("there is no store to copy")
-    if target.exists():
-        raise StoreFailed("the target exists already; it is never overwritten")
-    with _translated():
-        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        partial = target.with_name(target.name + ".partial")
+    partial = target.with_name(target.name + ".partial")
+    try:
+        if not path.is_file():
+            raise StoreFailed("there is no store to copy")
+        if target.exists():
+            raise StoreFailed("the target exists already; it is never overwritten")
         partial.unlink(missing_ok=True)
         os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
-        copy = apsw.Connection(str(partial))
+        try:
+            _copy(path, key, partial)
+            partial.rename(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreFailed(f"the copy cannot be written: {error.strerror}") from error
+
+
+def _copy(path: Path, key: str | None, target: Path) -> None:
+    with _translated():
+        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        copy = apsw.Connection(str(target))
         try:
             _unlock(source, key)
             _unlock(copy, key)
@@ -184,7 +196,6 @@ def copy_database(path: Path, key: str | None, target: Path) -> None:
         finally:
             copy.close()
             source.close()
-        partial.rename(target)
 
 
 @contextmanager

@@ -257,9 +257,13 @@ class ConversationStore:
         await self._database.write(close)
 
     async def clear(self, chat: str) -> int:
-        """Forget a chat's history and return how many turns that were."""
+        """Forget a chat's history and return how many turns that were.
+
+        With it go answers that could not be sent; one that is still to be sent stays until it is.
+        """
 
         def delete(execute: Execute) -> int:
+            execute("DELETE FROM outbox WHERE chat = ? AND state = 'given_up'", (chat,))
             sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
             return len(list(execute(sql, (chat,))))
 
@@ -321,7 +325,13 @@ class ConversationStore:
             old_turns = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
             deleted = len(list(execute(old_turns, (before,))))
             execute("DELETE FROM outbox WHERE created_at < ? AND state != 'waiting'", (before,))
-            execute("DELETE FROM inbox WHERE received_at < ? AND state = 'done'", (keys_before,))
+            # The newest row stays, so that its number, which turn and answer share, is not given
+            # out again.
+            execute(
+                "DELETE FROM inbox WHERE received_at < ? AND state = 'done'"
+                " AND id < (SELECT max(id) FROM inbox)",
+                (keys_before,),
+            )
             audit_log.purge(execute, before)
             return deleted
 

@@ -69,6 +69,7 @@ STATEMENTS = (
     ) STRICT
     """,
     "CREATE INDEX outbox_waiting ON outbox (id) WHERE state = 'waiting'",
+    "CREATE INDEX outbox_given_up ON outbox (chat) WHERE state = 'given_up'",
     "CREATE INDEX outbox_age ON outbox (created_at)",
     """
     CREATE TABLE audit (

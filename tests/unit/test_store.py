@@ -138,6 +138,18 @@ async def test_a_message_cannot_be_answered_twice(tmp_path: Path) -> None:
             await store.answer(accepted, ["two"], outcome="command")
 
 
+async def test_a_write_is_made_also_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        (outgoing,) = await answer_one(store, 1)
+        marking = asyncio.create_task(store.mark_sent(outgoing, 5))
+        await asyncio.sleep(0)
+        marking.cancel()
+        await asyncio.wait({marking})
+        assert marking.cancelled()
+    async with store_at(tmp_path) as store:
+        assert (await store.unfinished()).outgoing == ()
+
+
 async def test_one_failing_write_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
@@ -253,6 +265,26 @@ async def test_clearing_forgets_one_chat_alone(tmp_path: Path) -> None:
         assert len(await store.history("direct:bob", max_bytes=10_000)) == 1
 
 
+async def test_clearing_forgets_answers_that_could_not_be_sent(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for number, chat in enumerate(("direct:ada", "direct:bob")):
+            (outgoing,) = await answer_one(store, number, answer=f"words for {chat}", chat=chat)
+            await store.mark_failed(outgoing, give_up=True)
+        await store.clear("direct:ada")
+    content = (tmp_path / "data" / "store.db").read_bytes()
+    assert b"words for direct:bob" in content
+    assert b"words for direct:ada" not in content
+
+
+async def test_a_message_after_a_purge_does_not_get_the_id_of_a_forgotten_one(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await answer_one(store, 1)
+        await store.purge(4_000_000_000_000)
+        assert len(await answer_one(store, 2)) == 1
+
+
 async def test_retention_deletes_old_turns_and_keeps_what_waits(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=30) as store:
         await answer_one(store, 1)
@@ -312,6 +344,20 @@ async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_ke
     async with open_store(target, key="k") as copy:
         ((_, answer),) = await copy.history("direct:ada", max_bytes=1000)
         assert answer.content == "before"
+
+
+async def test_a_backup_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with store_at(tmp_path):
+        pass
+    store = tmp_path / "data" / "store.db"
+    with pytest.raises(StoreFailed, match="No such file or directory"):
+        backup(store, None, tmp_path / "missing" / "copy.db")
+    with pytest.raises(StoreFailed, match="Not a directory"):
+        backup(store, None, store / "copy.db")
+    with pytest.raises(StoreUnreadable):
+        backup(store, "no key of its", tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+    assert not (tmp_path / "copy.db.partial").exists()
 
 
 async def test_only_one_process_writes_a_store(tmp_path: Path) -> None:
