@@ -8,11 +8,19 @@ from bot.messaging.events import ChatId, Person
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """Who asks, where, and what follows the command's word."""
+    """A command as it was written.
+
+    Attributes:
+        chat: where.
+        author: by whom.
+        argument: what follows the command's word.
+        inbox_id: number of its message; what was written later has a higher one.
+    """
 
     chat: ChatId
     author: Person
     argument: str
+    inbox_id: int
 
 
 class Command(Protocol):

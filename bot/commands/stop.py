@@ -8,8 +8,8 @@ from bot.commands.base import CommandContext
 class Stopper(Protocol):
     """What ends a turn. Implemented by `bot.dispatch.turns.Turns`."""
 
-    async def stop(self, chat: str) -> int:
-        """Stop a chat's turn, drop what waits, and return how many messages that were."""
+    async def stop(self, chat: str, *, before: int) -> int:
+        """Stop what a chat asked for before a message; return how many messages that were."""
         ...
 
 
@@ -25,7 +25,7 @@ class Stop:
 
     async def run(self, context: CommandContext) -> str:
         """Stop, and say what that was."""
-        stopped = await self._stopper.stop(str(context.chat))
+        stopped = await self._stopper.stop(str(context.chat), before=context.inbox_id)
         if stopped == 0:
             return "There is nothing to stop."
         if stopped == 1:

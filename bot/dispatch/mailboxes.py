@@ -79,17 +79,18 @@ class Mailboxes:
         """Whether a chat has as many jobs waiting as it may."""
         return len(self._waiting.get(chat, ())) >= MAX_WAITING_IN_CHAT
 
-    def drop(self, chat: str) -> tuple[int, ...]:
-        """Remove the waiting messages of a chat and return their inbox ids."""
+    def drop(self, chat: str, *, before: int) -> tuple[int, ...]:
+        """Remove the waiting messages of a chat that came before one; return their inbox ids."""
         queue = self._waiting.get(chat)
         if queue is None:
             return ()
-        dropped = [job for job in queue if job.inbox_id is not None]
-        kept = [job for job in queue if job.inbox_id is None]
+        waiting = [job.inbox_id for job in queue if job.inbox_id is not None]
+        dropped = tuple(inbox_id for inbox_id in waiting if inbox_id < before)
+        kept = [job for job in queue if job.inbox_id not in dropped]
         queue.clear()
         queue.extend(kept)
         self._taken(len(dropped))
-        return tuple(job.inbox_id for job in dropped if job.inbox_id is not None)
+        return dropped
 
     async def drain(self) -> None:
         """Wait until no job runs; after `wind_down`, those that wait do not count."""

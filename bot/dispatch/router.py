@@ -61,16 +61,17 @@ class Router:
         """Answer a message, whatever happens, and send the answer.
 
         Raises:
-            StoreError: the process cannot go on.
+            StoreError: the process cannot go on; in a group when it came out of one.
         """
         try:
             outgoing = await self._answer(accepted)
         except TurnStopped:
+            await self._store.stop((accepted.id,))
             metrics.TURNS.labels("stopped").inc()
             return
-        except StoreError:
-            raise
-        except Exception:
+        except Exception as error:
+            if _is_of_the_store(error):
+                raise
             # The last boundary of a turn: a bug ends here, in words for the person.
             log.exception("turn.bug", turn=accepted.id)
             metrics.TURNS.labels("bug").inc()
@@ -105,12 +106,20 @@ class Router:
                 chat=ChatId.parse(message.chat),
                 author=Person(message.author, message.author_number, message.author_name),
                 argument=argument,
+                inbox_id=accepted.id,
             )
         )
 
 
 def _parse_command(text: str) -> tuple[str | None, str]:
     """Return the command's name and its argument; no name where the text is none."""
-    first, _, argument = text.strip().partition(" ")
-    found = COMMAND.match(first.strip())
+    first, argument = (*text.split(maxsplit=1), "", "")[:2]
+    found = COMMAND.match(first)
     return (found[1].lower(), argument.strip()) if found else (None, "")
+
+
+def _is_of_the_store(error: Exception) -> bool:
+    """Whether the store failed; of tool calls that run side by side, one may have found out."""
+    if isinstance(error, ExceptionGroup):
+        return error.subgroup(StoreError) is not None
+    return isinstance(error, StoreError)

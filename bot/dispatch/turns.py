@@ -5,9 +5,13 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from bot.dispatch.mailboxes import Mailboxes
 from bot.observability import metrics
 from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -19,7 +23,7 @@ STOP_SECONDS: Final = 5.0
 
 
 class TurnStopped(Exception):
-    """The turn was ended by `!stop`; whoever stopped it closes its message."""
+    """The turn was ended by `!stop`; its message gets no answer."""
 
 
 @dataclass(slots=True)
@@ -37,7 +41,7 @@ class Turns:
 
     Args:
         mailboxes: where a chat's further messages wait.
-        store: where stopped messages are closed.
+        store: where dropped messages are closed.
     """
 
     def __init__(self, mailboxes: Mailboxes, store: ConversationStore) -> None:
@@ -77,16 +81,31 @@ class Turns:
             del self._running[chat]
             running.ended.set()
 
-    async def stop(self, chat: str) -> int:
-        """Stop a chat's turn, drop what waits behind it, and return how many messages that were."""
-        closed = list(self._mailboxes.drop(chat))
+    async def stop(self, chat: str, *, before: int) -> int:
+        """Stop what was asked for in a chat before a message: its turn and what waits behind it.
+
+        Args:
+            chat: the chat.
+            before: the inbox id of the message that asks for it.
+
+        Returns:
+            How many messages that were.
+        """
+        dropped = self._mailboxes.drop(chat, before=before)
         running = self._running.get(chat)
-        if running is not None:
-            if running.scope.when() is None:
-                running.scope.reschedule(asyncio.get_running_loop().time())
-            async with asyncio.timeout(STOP_SECONDS):
-                await running.ended.wait()
-            if running.stopped:
-                closed.insert(0, running.inbox_id)
-        await self._store.stop(closed)
-        return len(closed)
+        stopped = running is not None and running.inbox_id < before and await _end(running)
+        await self._store.stop(dropped)
+        return len(dropped) + stopped
+
+
+async def _end(running: _Running) -> bool:
+    """Tell a turn to let go, and return whether it does: its answer may have been found by now."""
+    if running.scope.when() is None:
+        running.scope.reschedule(asyncio.get_running_loop().time())
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await running.ended.wait()
+    except TimeoutError:
+        log.warning("turn.slow_to_stop", turn=running.inbox_id)
+        return True
+    return running.stopped

@@ -72,6 +72,7 @@ async def test_who_writes_too_fast_gets_one_notice_and_then_silence() -> None:
         ("  !HELP  ", "!stop"),
         ("!tools", "calculate"),
         ("!status", "Model: fake"),
+        ("!HELP\nplease", "!stop"),
         ("!verify my-challenge", "does not run in a trusted execution environment"),
         ("!nonsense", "!help"),
         ("!stop", "nothing to stop"),

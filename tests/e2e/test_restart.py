@@ -10,6 +10,18 @@ from tests.e2e.test_conversation import CALCULATE
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 
 
+def received(text: str, timestamp: int) -> ReceivedMessage:
+    """A message of Ada's, as the store takes it."""
+    return ReceivedMessage(
+        account=BOT.number,
+        author=ADA.aci,
+        timestamp=timestamp,
+        chat=f"direct:{ADA.aci}",
+        text=text,
+        received_at=timestamp,
+    )
+
+
 async def test_a_message_that_a_crash_left_unanswered_is_answered_after_it() -> None:
     never = asyncio.Event()
     async with world(script(held(never), text("Here I am."))) as here:
@@ -63,22 +75,24 @@ async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> Non
             await here.signal.say("think")
             await here.model.wait_for_requests(1)
             await kill(bot)
-        stop = ReceivedMessage(
-            account=BOT.number,
-            author=ADA.aci,
-            timestamp=7,
-            chat=f"direct:{ADA.aci}",
-            text="!stop",
-            received_at=7,
-        )
         async with open_store(here.folder / "store.db") as store:
-            assert all(await store.accept([stop]))
+            assert all(await store.accept([received("!stop", 7)]))
         here.model.handler = text("Fine.")
         async with running_bot(here.settings()):
             assert "stop" in (await here.answer()).text
             await here.signal.say("something else")
             assert (await here.answer()).text == "Fine."
     assert len(here.model.requests) == 2
+
+
+async def test_what_was_written_after_a_stop_is_answered() -> None:
+    async with world() as here:
+        messages = [received("before", 6), received("!stop", 7), received("after", 8)]
+        async with open_store(here.folder / "store.db") as store:
+            assert all(await store.accept(messages))
+        async with running_bot(here.settings()):
+            await here.signal.until(lambda: len(here.answers()) == 2)
+    assert sorted(answer[-5:] for answer in here.answers()) == ["after", "stop."]
 
 
 async def test_a_shutdown_lets_turns_finish() -> None:

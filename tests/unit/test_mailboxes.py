@@ -44,7 +44,7 @@ async def test_a_chat_without_work_leaves_nothing_behind() -> None:
         assert boxes._count == 0
 
 
-async def test_dropping_takes_the_waiting_messages_and_leaves_what_must_be_done() -> None:
+async def test_dropping_takes_earlier_messages_and_leaves_what_must_be_done() -> None:
     done: list[int] = []
     started, gate = asyncio.Event(), asyncio.Event()
 
@@ -59,11 +59,11 @@ async def test_dropping_takes_the_waiting_messages_and_leaves_what_must_be_done(
             await boxes.put("a", Job(partial(work, number), inbox_id=number))
         await boxes.put("a", Job(partial(work, 99)))
         await started.wait()
-        assert boxes.drop("a") == (1, 2)
-        assert boxes.drop("nobody") == ()
+        assert boxes.drop("a", before=2) == (1,)
+        assert boxes.drop("nobody", before=9) == ()
         gate.set()
         await boxes.drain()
-    assert done == [0, 99]
+    assert done == [0, 2, 99]
 
 
 async def test_a_full_chat_is_seen_and_other_chats_are_not_full() -> None:
