@@ -260,7 +260,8 @@ class ChatHandler:
     ) -> None:
         """Run the open calls at the same time, and show that while they run."""
         calls = loop.open_calls
-        allowed = self._max_tool_calls - (loop.calls - len(calls))
+        # Below zero when the setting was lowered while the turn waited for a restart.
+        allowed = max(0, self._max_tool_calls - (loop.calls - len(calls)))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._show(loop.turn, progress, calls[:allowed]))
             running = [
@@ -278,9 +279,9 @@ class ChatHandler:
     ) -> ToolResult:
         request = ToolRequest(call.id, call.name, call.arguments)
         tool = self._registry.get(call.name)
-        if not within:
+        if tool is not None and not within:
             result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
-        elif resumed and tool is not None and tool.side_effects:
+        elif tool is not None and tool.side_effects and resumed:
             result = ToolResult(request, Outcome.INTERRUPTED, INTERRUPTED, 0.0)
         else:
             return await self._executor.execute(request, audit)

@@ -43,7 +43,7 @@ class Progress:
         self._edits = 0
 
     async def show(self, names: Iterable[str]) -> int | None:
-        """Add tools to the message; return its timestamp when it was sent for the first time."""
+        """Add tools to the message; return the timestamp of what was sent, if anything."""
         added = [name for name in names if name not in self._names]
         self._names.update(dict.fromkeys(added))
         if not added or self._edits >= MAX_EDITS:

@@ -1,9 +1,11 @@
 """What a person on Signal sees."""
 
 import asyncio
+import json
 
 from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
+from bot.observability import metrics
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import held, script, text, tool_calls
 
@@ -64,6 +66,16 @@ async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> N
     results = [message["content"] for message in last["messages"] if message["role"] == "tool"]
     assert results[:3] == ["5461", "5461", "5461"]
     assert results[3].startswith("Not run")
+
+
+async def test_a_name_that_the_model_makes_up_is_no_label_also_beyond_the_limit() -> None:
+    calls = tool_calls(CALCULATE, ("xyzzy_beyond", {}))
+    async with world(script(calls, text("Enough."))) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 1})):
+            await here.signal.say("Work")
+            assert (await here.answer()).text == "Enough."
+    assert "xyzzy_beyond" in json.dumps(here.model.requests[1])
+    assert b"xyzzy_beyond" not in metrics.exposition()
 
 
 async def test_no_tools_are_offered_when_none_are_allowed() -> None:
