@@ -8,6 +8,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -39,24 +40,37 @@ EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
 CONTAINER_SECRETS: Final = Path("/run/secrets")
 
 
+@contextmanager
+def _expecting(words: str) -> Iterator[None]:
+    """Say what is expected in place of what urllib complains of, as it quotes the value."""
+    try:
+        yield
+    except ValueError:
+        raise ValueError(words) from None
+
+
 def _signal_url(value: str) -> str:
-    url = urlsplit(value)
-    fits = {
-        "unix": url.path.startswith("/") and not url.netloc,
-        "tcp": bool(url.hostname and url.port) and not url.path,
-        "http": bool(url.hostname),
-        "https": bool(url.hostname),
-    }
+    expected = "must be unix:/path/to/socket, tcp://host:port or http://host:port"
+    with _expecting(expected):
+        url = urlsplit(value)
+        fits = {
+            "unix": url.path.startswith("/") and not url.netloc,
+            "tcp": bool(url.hostname and url.port) and not url.path,
+            "http": bool(url.hostname) and url.port != 0,
+            "https": bool(url.hostname) and url.port != 0,
+        }
     if not fits.get(url.scheme, False):
-        raise ValueError("must be unix:/path/to/socket, tcp://host:port or http://host:port")
+        raise ValueError(expected)
     return value.rstrip("/")
 
 
 def _http_url(value: str) -> str:
-    url = urlsplit(value)
+    with _expecting("must be an http:// or https:// address"):
+        url = urlsplit(value)
+        port = url.port
     if url.scheme not in {"http", "https"} or not url.hostname or not _is_visible_ascii(value):
         raise ValueError("must be an http:// or https:// address")
-    if url.port == 0 or not _is_name_or_ip(url.hostname):
+    if port == 0 or not _is_name_or_ip(url.hostname):
         raise ValueError("must name a host, and a port from 1 to 65535 if any")
     return value.rstrip("/")
 
@@ -89,7 +103,7 @@ def _phone_number(value: str) -> str:
 
 def _listen_address(value: str) -> str:
     host, _, port = value.rpartition(":")
-    if value and (not host or not port.isdigit() or int(port) > 65535):
+    if value and (not host or not port.isdecimal() or int(port) > 65535):
         raise ValueError("must be host:port, such as 127.0.0.1:8081, or empty")
     return value
 
@@ -130,7 +144,9 @@ class LlmSettings(_Section):
     base_url: Annotated[str, AfterValidator(_http_url)] = "https://cloud-api.near.ai/v1"
     api_key: Annotated[SecretStr, AfterValidator(_bearer_token)] | None = None
     model: str = "openai/gpt-oss-120b"
-    timeout_seconds: float = Field(120, gt=0, description="without a byte from the endpoint")
+    timeout_seconds: float = Field(
+        120, gt=0, allow_inf_nan=False, description="without a byte from the endpoint"
+    )
     max_concurrency: int = Field(32, ge=1, le=10_000)
     context_tokens: int = Field(32_000, ge=1_000)
 

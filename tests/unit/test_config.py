@@ -59,13 +59,18 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         ("SIGNAL__PHONE_NUMBER", "0151", "international form"),
         ("SIGNAL__URL", "ftp://example", "unix:/path/to/socket"),
         ("SIGNAL__URL", "tcp://host", "tcp://host:port"),
+        ("SIGNAL__URL", "tcp://host:secret", "tcp://host:port"),
         ("LLM__BASE_URL", "example.org", "http:// or https://"),
+        ("LLM__BASE_URL", "http://[::1", "http:// or https://"),
+        ("LLM__BASE_URL", "http://host:secret", "http:// or https://"),
+        ("LLM__TIMEOUT_SECONDS", "inf", "finite"),
         ("LLM__TIMEOUT_SECONDS", "soon", "valid number"),
         ("LLM__MAX_CONCURRENCY", "0", "greater than or equal to 1"),
         ("STORE__RETENTION_DAYS", "-1", "greater than or equal to 0"),
         ("ACCESS__POLICY", "pairing", "'open' or 'allowlist'"),
         ("ACCESS__ALLOWED", "bob", "numbers"),
         ("HEALTH__LISTEN", "8081", "host:port"),
+        ("HEALTH__LISTEN", "host:²", "host:port"),
         ("LOG__LEVEL", "loud", "'debug'"),
         ("TOOLS__CALCULATOR__ENABLED", "perhaps", "boolean"),
     ],
@@ -76,6 +81,7 @@ def test_a_wrong_value_is_one_line_that_names_the_setting_and_what_is_expected(
     (problem,) = problems_of(monkeypatch, **{name: value})
     assert problem.startswith(f"{name}: ")
     assert expected in problem
+    assert "secret" not in problem
     assert "\n" not in problem
 
 
