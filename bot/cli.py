@@ -58,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(_: argparse.Namespace) -> int:
+    import structlog
+
     from bot import app
     from bot.config import load_settings
     from bot.observability import logs
@@ -72,6 +74,10 @@ def _run(_: argparse.Namespace) -> int:
         failed = _report("STORE__PATH: ", group)
     except* BotError as group:
         failed = _report("", group)
+    except* Exception as group:
+        # The last boundary: a traceback would tell what people wrote, where an error quotes it.
+        structlog.get_logger().error("app.bug", exc_info=group)
+        failed = True
     return FAILED if failed else OK
 
 
@@ -106,7 +112,7 @@ def _backup(arguments: argparse.Namespace) -> int:
     try:
         backup(store.path, store.key.get_secret_value() if store.key else None, arguments.file)
     except StoreError as error:
-        print(f"STORE__PATH: {error}", file=sys.stderr)
+        print(f"backup: {error}", file=sys.stderr)
         return FAILED
     print(f"Copied to {arguments.file}")
     return OK

@@ -59,11 +59,16 @@ def configure(*, level: str, log_format: LogFormat) -> None:
 
 
 def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replace an exception by its type and its places in the code, never its text."""
+    """Replace an exception by its type and its places in the code, never its text.
+
+    Of a group, the first that is no group: the others are mostly its consequences.
+    """
     found = event.pop("exc_info", None)
     if found is True:
         found = sys.exc_info()
     exception = found[1] if isinstance(found, tuple) else found
+    while isinstance(exception, BaseExceptionGroup):
+        exception = exception.exceptions[0]
     if isinstance(exception, BaseException):
         event["error"] = type(exception).__name__
         event["where"] = [

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -55,6 +56,11 @@ class Daemon:
         """Send a signal now; a process that has ended already takes none."""
         if self._process.returncode is None:
             self._process.send_signal(number)
+
+    def leave_no_room(self) -> None:
+        """Let every write to a file fail from now on, as on a full disk."""
+        _, most = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, most))
 
     async def exit_code(self, *, seconds: float = EXIT_SECONDS) -> int:
         """Wait for the end of the process and of everything it wrote."""

@@ -197,6 +197,34 @@ async def test_a_store_in_an_impossible_place_is_said_in_one_line(tmp_path: Path
     assert err.startswith("STORE__PATH: the store cannot be opened")
 
 
+async def test_a_backup_to_an_impossible_place_is_said_in_one_line() -> None:
+    async with world() as here, daemon(environment(here), folder=here.folder) as bot:
+        await bot.event("app.started")
+        code, _, err = await run_command(
+            ["backup", "missing/copy.db"], environment(here), folder=here.folder
+        )
+    assert (code, err) == (1, "backup: the copy cannot be written: No such file or directory\n")
+
+
+async def test_a_store_that_fails_in_the_middle_of_a_turn_ends_the_process_in_one_line() -> None:
+    async with world(script(tool_calls(CALCULATE))) as here:
+        async with daemon(environment(here), folder=here.folder) as bot:
+
+            async def leave_no_room(_: Sent) -> None:
+                bot.leave_no_room()
+
+            here.signal.on_send = leave_no_room
+            await here.signal.say("What is 127*43?")
+            assert await bot.exit_code() == 1
+        assert not bot.events("turn.bug")
+        (said,) = (line for line in bot.stderr if not line.startswith("{"))
+        assert said.startswith("STORE__PATH: the disk refuses")
+        here.signal.on_send = None
+        here.model.handler = text("It is 5461.")
+        async with daemon(environment(here), folder=here.folder):
+            await here.signal.wait_for(lambda sent: sent.text == "It is 5461.")
+
+
 @pytest.mark.parametrize("argument", ["--version", "--help"])
 async def test_version_and_help_come_at_once(argument: str, tmp_path: Path) -> None:
     seconds = []
