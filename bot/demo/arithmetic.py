@@ -1,4 +1,4 @@
-"""Finding the sum in a sentence: `How much is 15% of 80?` holds `15% of 80`."""
+"""Finding the sums in a sentence: `How much is 15% of 80?` holds `15% of 80`."""
 
 import re
 from typing import Final
@@ -24,22 +24,23 @@ _BEFORE: Final = re.compile(
     r"(?:^|[,.;:!?]|\b(?:is|what's|whats|much|calculate|compute|evaluate|solve|work out|and))\s*$",
     re.IGNORECASE,
 )
-_AFTER: Final = re.compile(r"\s*(?:$|[?=.;:]|please\b|thanks\b)", re.IGNORECASE)
+_AFTER: Final = re.compile(r"\s*(?:$|[?=.;:]|and\b|please\b|thanks\b)", re.IGNORECASE)
 
 
-def find_expression(text: str) -> str | None:
-    """Return the first calculation that somebody asks for in a text; None where nobody does.
+def find_expressions(text: str) -> list[str]:
+    """Return the calculations that somebody asks for in a text, in their order.
 
     Numbers that are part of other talk (`a 24/7 service`) are left alone: a sum begins the text
     or follows words such as `what is`, and ends its sentence.
     """
     for spoken, symbol in _SPOKEN:
         text = spoken.sub(symbol, text)
-    for run in _RUN.finditer(text):
-        expression = run[0].strip().rstrip(",(")
-        if _is_calculation(expression) and _stands_alone(text, run):
-            return expression
-    return None
+    runs = ((run[0].strip().rstrip(",("), run) for run in _RUN.finditer(text))
+    return [
+        expression
+        for expression, run in runs
+        if _is_calculation(expression) and _stands_alone(text, run)
+    ]
 
 
 def _is_calculation(expression: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
-from bot.demo.rules import Call, Words, reply
+from bot.demo.rules import Words, reply
 from bot.llm.messages import Message, Role, ToolCall
 from bot.observability.http_server import Request, Response, routes, serve
 
@@ -91,9 +91,12 @@ class _Question(BaseModel):
         match reply([message.parsed() for message in self.messages], offered):
             case Words(text):
                 return Message(Role.ASSISTANT, text)
-            case Call(tool, arguments):
-                call = ToolCall(f"call_{uuid.uuid4().hex}", tool, json.dumps(arguments))
-                return Message(Role.ASSISTANT, None, (call,))
+            case calls:
+                made = tuple(
+                    ToolCall(f"call_{uuid.uuid4().hex}", call.tool, json.dumps(call.arguments))
+                    for call in calls
+                )
+                return Message(Role.ASSISTANT, None, made)
 
     @property
     def wants_usage(self) -> bool:

@@ -1,6 +1,6 @@
 """What the demo's offline assistant says: a few rules, and no AI.
 
-`reply` is a pure function from a conversation to words or a tool call. It tries the rules in
+`reply` is a pure function from a conversation to words or tool calls. It tries the rules in
 their order; each answers what it knows and leaves the rest to the next.
 """
 
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bot.demo.arithmetic import find_expression
+from bot.demo.arithmetic import find_expressions
 from bot.llm.messages import Message, Role, ToolCall
 
 CALCULATE: Final = "calculate"
+MAX_CALLS: Final = 5
 HOW_TO_CONNECT: Final = (
     "To talk to a real model, start it with LLM__BASE_URL (any OpenAI-compatible endpoint) and, "
     "where that needs one, LLM__API_KEY."
@@ -35,7 +36,7 @@ class Call:
     arguments: Mapping[str, str]
 
 
-Reply = Words | Call
+Reply = Words | tuple[Call, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +87,12 @@ def _read(messages: Sequence[Message], tools: frozenset[str]) -> Conversation:
 
 
 def _calculate(conversation: Conversation) -> Reply | None:
-    expression = find_expression(conversation.text)
-    if expression is None:
+    expressions = find_expressions(conversation.text)[:MAX_CALLS]
+    if not expressions:
         return None
     if CALCULATE not in conversation.tools:
         return Words("That is a sum, but I am not offered the calculate tool, and cannot count.")
-    return Call(CALCULATE, {"expression": expression})
+    return tuple(Call(CALCULATE, {"expression": expression}) for expression in expressions)
 
 
 _NAME_ASKED = re.compile(r"\bmy name\b.*\?|\bwho am i\b|\bremember me\b", re.IGNORECASE)

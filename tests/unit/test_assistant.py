@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.demo.arithmetic import find_expression
+from bot.demo.arithmetic import find_expressions
 from bot.demo.assistant import MODEL, serve_assistant
-from bot.demo.rules import Call, Words, reply
+from bot.demo.rules import MAX_CALLS, Call, Words, reply
 from bot.llm.messages import Message, Role, ToolCall
 
 CALCULATE = frozenset({"calculate"})
@@ -29,6 +29,10 @@ def words(*said: Message, tools: frozenset[str] = CALCULATE) -> str:
     answer = reply(said, tools)
     assert isinstance(answer, Words)
     return answer.text
+
+
+def sums(*expressions: str) -> tuple[Call, ...]:
+    return tuple(Call("calculate", {"expression": expression}) for expression in expressions)
 
 
 def after_result(expression: str, result: str) -> str:
@@ -64,8 +68,14 @@ def after_result(expression: str, result: str) -> str:
     ],
 )
 def test_a_sum_is_found_in_what_people_write(text: str, expression: str) -> None:
-    assert find_expression(text) == expression
-    assert reply([user(STAMP + text)], CALCULATE) == Call("calculate", {"expression": expression})
+    assert find_expressions(text) == [expression]
+    assert reply([user(STAMP + text)], CALCULATE) == sums(expression)
+
+
+def test_every_sum_of_a_message_is_worked_out() -> None:
+    assert reply([user("2^10 and 15% of 80")], CALCULATE) == sums("2^10", "15% of 80")
+    assert reply([user("What is 2+2? And 3*3?")], CALCULATE) == sums("2+2", "3*3")
+    assert reply([user("1+1? " * 9)], CALCULATE) == sums(*["1+1"] * MAX_CALLS)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +84,13 @@ def test_a_sum_is_found_in_what_people_write(text: str, expression: str) -> None
      "the price of 3 apples", "e", "what is pi?", "is it (really) so?"],
 )  # fmt: skip
 def test_numbers_in_other_talk_are_no_sums(text: str) -> None:
-    assert find_expression(text) is None
+    assert find_expressions(text) == []
 
 
 def test_looking_for_a_sum_takes_no_time_even_in_a_huge_message() -> None:
     started = time.perf_counter()
     for unit in ("1", "1,", "(", "1+", "e-", "sqrt(", " ", "of % ", "1 a "):
-        assert find_expression("what is " + unit * 20_000 + " nothing") is None
+        assert find_expressions("what is " + unit * 20_000 + " nothing") == []
     assert time.perf_counter() - started < 2
 
 
@@ -156,7 +166,7 @@ def test_the_time_comes_from_the_message_and_the_date_from_the_system_prompt() -
 
 def test_in_a_group_the_author_s_name_is_no_part_of_the_question() -> None:
     answer = reply([user(f"{STAMP}Ada: What is 2+3?")], CALCULATE)
-    assert answer == Call("calculate", {"expression": "2+3"})
+    assert answer == sums("2+3")
     assert words(user(f"{STAMP}Zoë 7: hello")).startswith("Hello!")
 
 
