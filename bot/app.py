@@ -313,7 +313,7 @@ def _health_checks(
             await store.ping()
         except StoreError as error:
             return Health(ok=False, detail=str(error))
-        return Health(ok=True, detail="Reads and writes.")
+        return Health(ok=True, detail="Answers.")
 
     known = Health(ok=False, detail="Not asked yet.")
     asked_at = -MODEL_HEALTH_SECONDS
