@@ -1,4 +1,4 @@
-"""`!status`: is the bot well, and what answers here."""
+"""`!status`: how busy the bot is, and what answers here."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Status:
     """Says version, model, uptime and load; nothing about anybody."""
 
     name = "status"
-    summary = "whether I am well, and which model answers"
+    summary = "how busy I am, and which model answers"
     urgent = False
 
     def __init__(
@@ -46,7 +46,7 @@ class Status:
                 f"signal-tee-bot {self._version}, up for {self._uptime()}",
                 f"Model: {self._model}",
                 f"Tools: {', '.join(self._tool_names) or 'none'}",
-                f"Answering right now: {self._workload.running}",
+                f"Answers in progress: {self._workload.running}",
             )
         )
 
