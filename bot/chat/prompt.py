@@ -41,8 +41,8 @@ WITH_TEE: Final = (
 GUIDELINES: Final = (
     "## Guidelines\n"
     "- Be concise: this is a chat on a phone, not an essay.\n"
-    "- Every message of a person starts with the time it was sent, in brackets. Do not write such"
-    " a time yourself.\n"
+    "- Every message of a person starts with the time it reached you, in brackets. Do not write"
+    " such a time yourself.\n"
     "- If a tool fails, say what happened and help as well as you can without it.\n"
     "- Never make up what a tool did not tell you."
 )
