@@ -6,6 +6,7 @@ settings name an endpoint, the offline assistant. Its store is thrown away at th
 
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from bot.observability import logs
 
 START_SECONDS: Final = 20.0
 GRACE_SECONDS: Final = 1.0
+# A closed terminal and a kill end the demo too; else its store would stay behind.
+ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGTERM)
+ENDED: Final = 1
 # A conversation that is piped in is faster than any person.
 MESSAGES_PER_MINUTE: Final = 10_000
 
@@ -62,12 +66,16 @@ async def _converse(settings: Settings, side: SignalSide, say: Sequence[str]) ->
         )
         async with asyncio.timeout(START_SECONDS):
             await ready.wait()
-        try:
-            return await run_phone(
+        phone = tasks.create_task(
+            run_phone(
                 side, say=say, keyboard=sys.stdin.fileno(), output=sys.stdout, errors=sys.stderr
             )
-        finally:
-            told_to_stop.set()
+        )
+        for ending in ENDING_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(ending, phone.cancel)
+        await asyncio.wait([phone])
+        told_to_stop.set()
+    return ENDED if phone.cancelled() else phone.result()
 
 
 def _settings(folder: Path, **llm: object) -> Settings:

@@ -1,6 +1,8 @@
 """`check` and `demo` as their users run them."""
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,12 +72,15 @@ async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is
     assert "LLM__MODEL" in found["model"].words
 
 
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in setting_names()}
+
+
 def run_cli(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
     return subprocess.run(
         [sys.executable, "-m", "bot", *arguments],
         cwd=folder,
-        env=clean | environment,
+        env=clean_environment() | environment,
         capture_output=True,
         text=True,
         timeout=30,
@@ -102,9 +107,28 @@ def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     assert "calculate:" in done.stdout
 
 
-async def test_the_demo_talks_to_an_endpoint_that_is_set_and_says_which() -> None:
-    import asyncio
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_demo_that_is_ended_from_outside_leaves_nothing_behind(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bot", "demo"),
+        cwd=tmp_path,
+        env=clean_environment() | {"TMPDIR": str(tmp_path)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert demo.stdin is not None
+    assert demo.stdout is not None
+    demo.stdin.write(b"2+2\n")
+    await demo.stdout.readuntil(b"2+2 = 4.")
+    assert os.listdir(tmp_path) != []
+    demo.send_signal(ending)
+    assert await demo.wait() == 1
+    assert os.listdir(tmp_path) == []
 
+
+async def test_the_demo_talks_to_an_endpoint_that_is_set_and_says_which() -> None:
     async with world() as here:
         done = await asyncio.to_thread(
             run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=here.model.base_url
