@@ -107,6 +107,10 @@ def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     assert "calculate:" in done.stdout
 
 
+def files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_demo_that_is_ended_from_outside_leaves_nothing_behind(
     ending: signal.Signals, tmp_path: Path
@@ -122,10 +126,10 @@ async def test_a_demo_that_is_ended_from_outside_leaves_nothing_behind(
     assert demo.stdout is not None
     demo.stdin.write(b"2+2\n")
     await demo.stdout.readuntil(b"2+2 = 4.")
-    assert os.listdir(tmp_path) != []
+    assert files_in(tmp_path) != []
     demo.send_signal(ending)
     assert await demo.wait() == 1
-    assert os.listdir(tmp_path) == []
+    assert files_in(tmp_path) == []
 
 
 async def test_the_demo_talks_to_an_endpoint_that_is_set_and_says_which() -> None:
