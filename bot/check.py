@@ -74,7 +74,12 @@ def _access(settings: Settings) -> Finding:
             " or ACCESS__POLICY=open."
         )
         return Finding("access", Verdict.WARNING, words)
-    return Finding("access", Verdict.OK, f"{len(people)} people may talk.")
+    listed = f"{len(people)} listed in ACCESS__ALLOWED and ACCESS__ADMINS may talk."
+    if any(person.startswith("+") for person in people):
+        # The default in Signal: who hides the number is known by ACI alone.
+        words = f"{listed} A number fits only people who show theirs to the bot; an ACI always."
+        return Finding("access", Verdict.WARNING, words)
+    return Finding("access", Verdict.OK, listed)
 
 
 async def _store(settings: Settings) -> Finding:
@@ -97,10 +102,12 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         async with asyncio.timeout(PART_SECONDS):
             status = await make_messenger(settings.signal).account_status()
     except (SignalError, TimeoutError):
-        words = (
-            "No answer. Is signal-cli running at SIGNAL__URL?"
-            " (signal-cli daemon --socket /path --receive-mode manual)"
+        program = (
+            "signal-cli-rest-api (MODE=json-rpc)"
+            if settings.signal.url.startswith("http")
+            else "signal-cli (signal-cli daemon --socket /path --receive-mode manual)"
         )
+        words = f"No answer at SIGNAL__URL. Is {program} running there?"
         yield Finding("signal", Verdict.FAILED, words)
         return
     if settings.signal.url.startswith("http"):

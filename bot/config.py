@@ -268,7 +268,9 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     except UnparsableSettings as error:
         raise SettingsError(f"a setting is not understood: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"a settings file cannot be read: {type(error).__name__}") from None
+        raise SettingsError(
+            f".env or a secret file cannot be read as text: {type(error).__name__}"
+        ) from None
 
 
 def setting_names() -> frozenset[str]:
@@ -307,11 +309,20 @@ def _explain(problem: Mapping[str, Any]) -> str:
     prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
     name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
     if problem["type"] == "extra_forbidden":
+        name = DELIMITER.join((name, *_keys_below(problem["input"]))).upper()
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
         return f"{'SIGNAL__PHONE_NUMBER' if name == 'SIGNAL' else name}: is required"
     return f"{name}: {_expectation(problem)}"
+
+
+def _keys_below(value: object) -> Iterator[str]:
+    """The rest of an unknown setting's name, where a whole section is unknown."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        yield str(key)
+        value = value[key]
 
 
 def _expectation(problem: Mapping[str, Any]) -> str:

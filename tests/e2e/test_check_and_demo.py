@@ -11,6 +11,7 @@ import pytest
 
 from bot.check import Finding, Verdict, findings
 from bot.config import Settings, setting_names
+from bot.demo.signal_side import ADA
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import models, status
 
@@ -147,3 +148,28 @@ def test_wrong_arguments_are_said_with_exit_2(arguments: tuple[str, ...], tmp_pa
     done = run_cli(*arguments, folder=tmp_path)
     assert done.returncode == 2
     assert "usage:" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_of_check_gets_no_traceback(tmp_path: Path) -> None:
+    environment = {"SIGNAL__PHONE_NUMBER": "+4915100000000", "SIGNAL__URL": "unix:/nowhere"}
+    command = f"{sys.executable} -m bot check | head -1"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=tmp_path,
+        env=environment | {"PATH": os.environ["PATH"], "LLM__BASE_URL": "http://127.0.0.1:9/v1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout.startswith("ok       settings")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("who", "verdict"), [(ADA.aci, Verdict.OK), (ADA.number, Verdict.WARNING)])
+async def test_check_says_that_a_number_does_not_fit_who_hides_it(
+    who: str, verdict: Verdict
+) -> None:
+    async with world() as here:
+        found = await report(here.settings(access={"policy": "allowlist", "allowed": who}))
+    assert found["access"].verdict is verdict
