@@ -6,7 +6,6 @@ waits here, so a chat's messages leave in their order.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Final
 import structlog
 
 from bot.errors import SignalError, SignalRateLimited, SignalRejected, SignalUnavailable
+from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
@@ -24,20 +24,21 @@ from conversation_store.store import ConversationStore
 log = structlog.get_logger()
 
 
+RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+
+
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
     """How long an answer is tried.
 
     Attributes:
         max_attempts: after so many failed attempts it is given up; its text stays in the store.
-        first_delay_seconds: before the second attempt; doubles, with jitter.
-        max_delay_seconds: the longest delay that is our own choice.
+        backoff: between two attempts.
         reconnect_poll_seconds: how often a part without a connection looks again.
     """
 
     max_attempts: int = 10
-    first_delay_seconds: float = 1.0
-    max_delay_seconds: float = 60.0
+    backoff: Backoff = RETRY
     reconnect_poll_seconds: float = 0.25
 
 
@@ -115,14 +116,13 @@ class Outbox:
     def _delay(self, attempt: int, error: SignalError) -> float:
         if isinstance(error, SignalRateLimited) and error.retry_after_seconds is not None:
             return error.retry_after_seconds
-        doubled = self._policy.first_delay_seconds * 2.0 ** (attempt - 1)
-        return min(doubled, self._policy.max_delay_seconds) * random.uniform(0.5, 1.0)  # noqa: S311
+        return self._policy.backoff.seconds(attempt)
 
     async def _until_sending_makes_sense(self) -> None:
         while True:
             pause = self._rate_limited_until - self._clock()
             if pause > 0:
-                await asyncio.sleep(min(pause, self._policy.max_delay_seconds))
+                await asyncio.sleep(min(pause, self._policy.backoff.longest_seconds))
             elif not self._messenger.connected:
                 await asyncio.sleep(self._policy.reconnect_poll_seconds)
             else:

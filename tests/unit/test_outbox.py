@@ -13,6 +13,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
+from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
 from bot.messaging.messenger import AccountStatus, Deliver
 from conversation_store.models import OutgoingMessage, ReceivedMessage
@@ -20,8 +21,7 @@ from conversation_store.store import ConversationStore, open_store
 
 FAST = SendPolicy(
     max_attempts=3,
-    first_delay_seconds=0.001,
-    max_delay_seconds=0.002,
+    backoff=Backoff(first_seconds=0.001, longest_seconds=0.002),
     reconnect_poll_seconds=0.001,
 )
 
