@@ -235,9 +235,13 @@ class ConversationStore:
     async def answer(
         self, accepted: AcceptedMessage, parts: Sequence[str], *, outcome: str
     ) -> tuple[OutgoingMessage, ...]:
-        """Answer a message without a turn (a command, a notice), or with no words at all."""
+        """Answer a message otherwise than by its turn (a command, a notice), or with no words.
+
+        A turn that a bug has ended is forgotten: half of it is no history.
+        """
 
         def close(execute: Execute) -> tuple[OutgoingMessage, ...]:
+            _abandon_turn(execute, accepted.id)
             return _answer(execute, accepted.id, parts, outcome)
 
         return await self._database.write(close)
@@ -247,11 +251,7 @@ class ConversationStore:
 
         def close(execute: Execute) -> None:
             for inbox_id in inbox_ids:
-                execute("DELETE FROM messages WHERE turn_id = ?", (inbox_id,))
-                execute(
-                    "UPDATE turns SET state = 'stopped', finished_at = ? WHERE id = ?",
-                    (_now_ms(), inbox_id),
-                )
+                _abandon_turn(execute, inbox_id)
                 _close_inbox(execute, inbox_id, "stopped")
 
         await self._database.write(close)
@@ -445,6 +445,14 @@ def _answer(
         )
         outgoing.append(OutgoingMessage(outbox_id, chat, text, 0))
     return tuple(outgoing)
+
+
+def _abandon_turn(execute: Execute, turn_id: int) -> None:
+    """End a turn without an answer of its own and forget what was said in it."""
+    execute("DELETE FROM messages WHERE turn_id = ?", (turn_id,))
+    execute(
+        "UPDATE turns SET state = 'stopped', finished_at = ? WHERE id = ?", (_now_ms(), turn_id)
+    )
 
 
 def _close_inbox(execute: Execute, inbox_id: int, outcome: str) -> None:

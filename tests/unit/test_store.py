@@ -394,3 +394,15 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnreadable):
         async with store_at(tmp_path):
             pass
+
+
+async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept_one(store, 1)
+        store.begin_turn(accepted, "secret plan")
+        await store.answer(accepted, ["Something went wrong."], outcome="bug")
+        assert await store.history("direct:ada", max_bytes=10_000) == ()
+        assert await store.purge(4_000_000_000_000) == 1
+    assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
