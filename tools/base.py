@@ -29,6 +29,11 @@ class Tool:
     side_effects: bool = False
 
 
+def first_sentence(description: str) -> str:
+    """Return the part of a description that fits on one line."""
+    return description.split(". ", maxsplit=1)[0].rstrip(".") + "."
+
+
 class Outcome(StrEnum):
     """How a call ended; also the label of metrics and audit rows."""
 

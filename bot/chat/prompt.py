@@ -13,6 +13,7 @@ from typing import Final
 
 from bot.llm.messages import Message, Role, ToolCall, ToolSpec
 from conversation_store.models import ReceivedMessage, StoredMessage, StoredToolCall
+from tools.base import first_sentence
 
 BYTES_PER_TOKEN: Final = 3
 """A careful estimate: English needs about 4 bytes for a token, other scripts and JSON fewer."""
@@ -89,7 +90,7 @@ class Prompt:
     def _system_of(self, today: date) -> Message:
         parts = [self._opening, f"Today is {today:%A, %d %B %Y} (UTC)."]
         if self.tools:
-            listed = (f"- {tool.name}: {_first_sentence(tool)}" for tool in self.tools)
+            listed = (f"- {tool.name}: {first_sentence(tool.description)}" for tool in self.tools)
             parts.append("\n".join(("## Tools", *listed)))
         return Message(Role.SYSTEM, "\n\n".join(parts + self._closing))
 
@@ -156,7 +157,3 @@ def _bytes_of(messages: Iterable[StoredMessage]) -> int:
 
 def _guidelines(tools: Sequence[ToolSpec]) -> str:
     return GUIDELINES + ("\n" + TOOL_GUIDELINES if tools else "")
-
-
-def _first_sentence(tool: ToolSpec) -> str:
-    return tool.description.split(". ")[0].rstrip(".") + "."

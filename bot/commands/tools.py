@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bot.commands.base import CommandContext
-from tools.base import Tool
+from tools.base import Tool, first_sentence
 
 
 class Tools:
@@ -20,8 +20,6 @@ class Tools:
         """Return one line for each tool."""
         if not self._tools:
             return "I have no tools here: I answer from what I know."
-        return "\n".join(f"• {tool.name}: {_first_sentence(tool)}" for tool in self._tools)
-
-
-def _first_sentence(tool: Tool) -> str:
-    return tool.description.split(". ")[0].rstrip(".") + "."
+        return "\n".join(
+            f"• {tool.name}: {first_sentence(tool.description)}" for tool in self._tools
+        )
