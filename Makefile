@@ -62,7 +62,7 @@ bench: $(VENV)/.installed-dev
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 lock: $(BIN)/python
 	$(PIP) install uv
-	$(COMPILE) pyproject.toml --group install -o requirements.lock
+	$(COMPILE) pyproject.toml --all-extras --group install -o requirements.lock
 	$(COMPILE) --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) --no-deps --group full -o requirements-full.lock
 

@@ -44,9 +44,10 @@ from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
 from conversation_store.errors import StoreError
 from conversation_store.store import ConversationStore, open_store
-from tools.catalog import ToolSettings, open_tools
-from tools.executor import RESULT_LIMIT_BYTES, ToolExecutor
+from tools.catalog import CATALOG, open_tools
+from tools.executor import ToolExecutor
 from tools.registry import Registry
+from tools.settings import RESULT_LIMIT_BYTES, ToolSettings
 
 log = structlog.get_logger()
 
@@ -270,7 +271,10 @@ def llm_endpoint(settings: Settings) -> Endpoint:
 def tool_settings(settings: Settings) -> ToolSettings:
     """Return which tools are wanted; none where the model could not call them anyway."""
     offered = settings.tools.enabled and settings.tools.max_tool_calls > 0
-    return ToolSettings(calculator_enabled=offered and settings.tools.calculator.enabled)
+    if not offered:
+        return ToolSettings(disabled=frozenset(CATALOG))
+    unwanted = {"calculate"} if not settings.tools.calculator.enabled else set()
+    return ToolSettings(disabled=frozenset(unwanted))
 
 
 def make_messenger(settings: SignalSettings) -> Messenger:

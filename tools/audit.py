@@ -1,12 +1,16 @@
-"""Where results go before anybody sees them."""
+"""Where calls are kept before anything comes of them."""
 
 from typing import Protocol
 
-from tools.base import ToolResult
+from tools.base import ToolRequest, ToolResult
 
 
 class Audit(Protocol):
     """Keeps what a call came to. Implemented by `bot.chat.audit.TurnAudit`; tests use a list."""
+
+    async def starting(self, request: ToolRequest) -> None:
+        """Store that a call with side effects now runs; when this returns it survives a crash."""
+        ...
 
     async def finished(self, result: ToolResult) -> None:
         """Store the result; when this returns it survives a crash."""

@@ -1,25 +1,45 @@
-"""Which tools this program has. A new tool is a file of its own and one entry here."""
+"""Which tools this program has. A new tool is a file of its own and one line in `CATALOG`."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final
 
+from tools.base import Tool
 from tools.calculator.tool import open_calculator
+from tools.errors import ToolUnavailable
 from tools.registry import Registry
+from tools.settings import ToolSettings
 
+Opener = Callable[[ToolSettings], AbstractAsyncContextManager[Tool]]
+"""Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
 
-@dataclass(frozen=True, slots=True)
-class ToolSettings:
-    """Which tools are wanted, and what they need."""
-
-    calculator_enabled: bool = True
+CATALOG: Final[Mapping[str, Opener]] = {
+    "calculate": lambda _: open_calculator(),
+}
 
 
 @asynccontextmanager
 async def open_tools(settings: ToolSettings) -> AsyncIterator[Registry]:
     """Provide the wanted tools; what they hold (processes, connections) is closed at the end."""
+    registry = Registry()
     async with AsyncExitStack() as resources:
-        tools = []
-        if settings.calculator_enabled:
-            tools.append(await resources.enter_async_context(open_calculator()))
-        yield Registry(tools)
+        for name, opened in CATALOG.items():
+            if name in settings.disabled:
+                continue
+            try:
+                tool = await resources.enter_async_context(opened(settings))
+            except ToolUnavailable as error:
+                registry.withdraw(name, str(error))
+            else:
+                registry.offer(name, (tool,))
+        yield registry
+
+
+def offering(tool: Tool) -> Opener:
+    """Return the opener of a tool that needs no settings and holds nothing."""
+
+    @asynccontextmanager
+    async def opened(_: ToolSettings) -> AsyncIterator[Tool]:
+        yield tool
+
+    return opened

@@ -3,6 +3,8 @@
 ToolError             an expected failure: its text is a sentence that the model reads
 ├── UnknownTool       there is no tool of that name; the text names those there are
 ├── InvalidArguments  the arguments do not fit; the text says what to send instead
+├── RateLimited       too many calls; the text says when the next one may come
+├── ToolUnavailable   the tool cannot work until the operator mends something; the text says what
 └── ToolTimeout       the tool was stopped because it took too long
 
 Anything else that leaves a tool is a bug: logged, and told to the model without details.
@@ -19,6 +21,14 @@ class UnknownTool(ToolError):
 
 class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema."""
+
+
+class RateLimited(ToolError):
+    """There were too many calls."""
+
+
+class ToolUnavailable(ToolError):
+    """The tool cannot work as it is set up; it is withdrawn, and it alone."""
 
 
 class ToolTimeout(ToolError):

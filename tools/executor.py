@@ -7,19 +7,17 @@ audit leave the executor.
 import asyncio
 import json
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import structlog
-from pydantic import BaseModel, ValidationError
 
 from tools.audit import Audit
 from tools.base import Outcome, Tool, ToolRequest, ToolResult
 from tools.errors import InvalidArguments, ToolError, ToolTimeout, UnknownTool
 from tools.registry import Registry
+from tools.settings import RESULT_LIMIT_BYTES
 
 ARGUMENTS_LIMIT_BYTES: Final = 65_536
-RESULT_LIMIT_BYTES: Final = 16_384
-_MOST_PROBLEMS: Final = 5
 _MOST_NAME_CHARACTERS: Final = 64
 
 _EMPTY: Final = "The tool ran and returned nothing."
@@ -89,7 +87,7 @@ class ToolExecutor:
             )
         return tool
 
-    async def _run(self, tool: Tool, arguments: BaseModel) -> str:
+    async def _run(self, tool: Tool, arguments: Any) -> str:
         try:
             async with asyncio.timeout(self._timeout_seconds) as bound:
                 return await tool.run(arguments)
@@ -100,30 +98,17 @@ class ToolExecutor:
             raise ToolTimeout(f"{tool.name} took over {seconds} seconds and was stopped.") from None
 
 
-def _validate(tool: Tool, text: str) -> BaseModel:
-    """Parse the arguments; a model that needs none may send an empty text."""
+def _validate(tool: Tool, text: str) -> Any:
     if len(text) > ARGUMENTS_LIMIT_BYTES:
         raise InvalidArguments(f"The arguments of {tool.name} are too long.")
     try:
-        return tool.arguments.model_validate_json(text.strip() or "{}")
-    except ValidationError as error:
-        problems = "; ".join(_problems(error))
+        return tool.parse(text)
+    except InvalidArguments as problems:
         schema = json.dumps(tool.parameters, ensure_ascii=False, separators=(",", ":"))
         raise InvalidArguments(
             f"The arguments of {tool.name} are wrong: {problems}. "
             f"Send one JSON object that fits this schema: {schema}"
         ) from None
-
-
-def _problems(error: ValidationError) -> list[str]:
-    """Return the first few problems, each with the argument it is about."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    return [
-        ".".join(map(str, detail["loc"]))[:_MOST_NAME_CHARACTERS] + ": " + detail["msg"]
-        if detail["loc"]
-        else detail["msg"]
-        for detail in details[:_MOST_PROBLEMS]
-    ]
 
 
 def _trim(content: str, limit_bytes: int) -> str:

@@ -1,33 +1,98 @@
-"""The tools there are, in a fixed order, so that an endpoint can cache the prompt they are in."""
+"""The tools there are, in a fixed order, so that an endpoint can cache the prompt they are in.
 
-from collections.abc import Iterable, Iterator
+Tools come from sources: each built-in tool is one, each MCP server another. A source that cannot
+work takes away its own tools only, and the reason is kept for whoever asks.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+import structlog
 
 from tools.base import Tool
 
+_log = structlog.get_logger()
+
 
 class Registry:
-    """Tools by name, in the order of their names.
+    """Tools by name, in the order of their names; it may change while the bot runs.
 
     Args:
-        tools: what there is.
+        tools: offered from the start, each as a source of its own name.
 
     Raises:
         ValueError: two tools have one name.
     """
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._sources: dict[str, tuple[Tool, ...]] = {}
+        self._absent: dict[str, str] = {}
+        self._expected: set[str] = set()
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._tools: dict[str, Tool] = {}
-        for tool in sorted(tools, key=lambda tool: tool.name):
-            if tool.name in self._tools:
+        self._listed: tuple[Tool, ...] = ()
+        for tool in tools:
+            if tool.name in self._sources:
                 raise ValueError(f"two tools are named {tool.name}")
-            self._tools[tool.name] = tool
+            self.offer(tool.name, (tool,))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools; the same tuple until something changes."""
+        return self._listed
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Sources that cannot work, each with the reason in a sentence for the operator."""
+        return MappingProxyType(self._absent)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, None when there is none."""
         return self._tools.get(name)
 
+    def offer(self, source: str, tools: Iterable[Tool]) -> None:
+        """Offer a source's tools in place of those it had.
+
+        Raises:
+            ValueError: a name is taken; nothing is changed.
+        """
+        sources = {**self._sources, source: tuple(tools)}
+        by_name: dict[str, Tool] = {}
+        for tool in sorted(
+            (tool for offered in sources.values() for tool in offered), key=lambda tool: tool.name
+        ):
+            if tool.name in by_name:
+                raise ValueError(f"two tools are named {tool.name}")
+            by_name[tool.name] = tool
+        self._sources, self._tools, self._listed = sources, by_name, tuple(by_name.values())
+        self._absent.pop(source, None)
+        self._is_known(source)
+
+    def withdraw(self, source: str, reason: str) -> None:
+        """Take a source's tools away and log why; the reason is one sentence, with no secret."""
+        self.offer(source, ())
+        if self._absent.get(source) != reason:
+            _log.warning("tool.unavailable", tool=source, reason=reason)
+        self._absent[source] = reason
+
+    def expect(self, source: str) -> None:
+        """Say that a source will soon be offered or withdrawn; see `settled`."""
+        self._expected.add(source)
+        self._settled.clear()
+
+    async def settled(self) -> None:
+        """Wait until every expected source was offered or withdrawn once."""
+        await self._settled.wait()
+
+    def _is_known(self, source: str) -> None:
+        self._expected.discard(source)
+        if not self._expected:
+            self._settled.set()
+
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
+        return iter(self._listed)
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self._listed)

@@ -3,17 +3,29 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Final, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tools.base import Tool
+from tools.errors import InvalidArguments
 
 _ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
 _EMPTY: Final = inspect.Parameter.empty
+_MOST_PROBLEMS: Final = 5
+_MOST_NAME_CHARACTERS: Final = 64
 
 
-def tool_from(function: Callable[..., Awaitable[str]], *, side_effects: bool = False) -> Tool:
+def tool_from(
+    function: Callable[..., Awaitable[str]],
+    *,
+    side_effects: bool = False,
+    question: str | None = None,
+    untrusted: bool = False,
+    calls_per_minute: int = 120,
+    probe: Callable[[], Awaitable[None]] | None = None,
+) -> Tool:
     """Make a tool of an async function.
 
     The function's name is the tool's name, the first paragraph of its docstring the description,
@@ -21,7 +33,11 @@ def tool_from(function: Callable[..., Awaitable[str]], *, side_effects: bool = F
 
     Args:
         function: async, with a type and a description for every argument.
-        side_effects: it changes something outside, so it is never run twice by itself.
+        side_effects: it writes, runs or spends something, so a person is asked before each call.
+        question: what a call is going to do, with `{argument}` in place of an argument's value.
+        untrusted: its results hold what strangers wrote.
+        calls_per_minute: of all people together.
+        probe: finds out whether it can work at all; raises ToolUnavailable.
 
     Raises:
         TypeError: the function is not async, or a type or a description is missing.
@@ -38,11 +54,38 @@ def tool_from(function: Callable[..., Awaitable[str]], *, side_effects: bool = F
     return Tool(
         name=name,
         description=description,
-        arguments=arguments,
         parameters=_parameters(arguments),
+        parse=partial(_parse, arguments),
         run=run,
         side_effects=side_effects,
+        question=None if question is None else partial(_filled_in, question),
+        untrusted=untrusted,
+        calls_per_minute=calls_per_minute,
+        probe=probe,
     )
+
+
+def _filled_in(question: str, values: BaseModel) -> str:
+    return question.format(**dict(values))
+
+
+def _parse(model: type[BaseModel], text: str) -> BaseModel:
+    """Parse arguments; a model that needs none may send an empty text."""
+    try:
+        return model.model_validate_json(text.strip() or "{}")
+    except ValidationError as error:
+        raise InvalidArguments("; ".join(_problems(error))) from None
+
+
+def _problems(error: ValidationError) -> list[str]:
+    """Return the first few problems, each with the argument it is about."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return [
+        ".".join(map(str, detail["loc"]))[:_MOST_NAME_CHARACTERS] + ": " + detail["msg"]
+        if detail["loc"]
+        else detail["msg"]
+        for detail in details[:_MOST_PROBLEMS]
+    ]
 
 
 def _arguments_model(

@@ -6,7 +6,7 @@ import time
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, AuditEntry
 from conversation_store.store import ConversationStore
-from tools.base import Outcome, ToolResult
+from tools.base import Outcome, ToolRequest, ToolResult
 
 
 class TurnAudit:
@@ -16,6 +16,14 @@ class TurnAudit:
         self._store = store
         self._accepted = accepted
         self._turn_id = turn_id
+
+    @property
+    def caller(self) -> str:
+        """Whom the calls are made for."""
+        return self._accepted.message.author
+
+    async def starting(self, request: ToolRequest) -> None:
+        """Calls with side effects come with approvals."""
 
     async def finished(self, result: ToolResult) -> None:
         """Store the result and its audit entry in one transaction, and count it."""

@@ -277,7 +277,7 @@ class ChatHandler:
     async def _run_call(
         self, call: StoredToolCall, audit: TurnAudit, *, within: bool, resumed: bool
     ) -> ToolResult:
-        request = ToolRequest(call.id, call.name, call.arguments)
+        request = ToolRequest(call.id, call.name, call.arguments, audit.caller)
         tool = self._registry.get(call.name)
         if tool is not None and not within:
             result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)

@@ -11,11 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from tools.base import Outcome, ToolRequest, ToolResult
-from tools.catalog import ToolSettings, open_tools
+from tools.catalog import open_tools
 from tools.errors import ToolError, ToolTimeout
 from tools.executor import ToolExecutor
 from tools.sandbox.limits import MEMORY_BYTES
 from tools.sandbox.pool import CALL_SECONDS, Sandbox, SandboxBug
+from tools.settings import ToolSettings
 
 PROGRAM = "tests.fakes.sandbox_program"
 ATTACKS = [
@@ -44,13 +45,18 @@ ATTACKS = [
 
 
 class Ignore:
+    async def starting(self, request: ToolRequest) -> None:
+        pass
+
     async def finished(self, result: ToolResult) -> None:
         return
 
 
 async def calculate(executor: ToolExecutor, expression: str) -> ToolResult:
     arguments = json.dumps({"expression": expression})
-    return await executor.execute(ToolRequest("call_1", "calculate", arguments), Ignore())
+    return await executor.execute(
+        ToolRequest("call_1", "calculate", arguments, "someone"), Ignore()
+    )
 
 
 def is_running(pid: str) -> bool:

@@ -18,6 +18,9 @@ SECRET = "what a person wrote"
 class Results(list[ToolResult]):
     """An audit that remembers."""
 
+    async def starting(self, request: ToolRequest) -> None:
+        pass
+
     async def finished(self, result: ToolResult) -> None:
         self.append(result)
 
@@ -67,7 +70,7 @@ EXECUTOR = ToolExecutor(
 
 async def execute(tool: str, arguments: str = "{}") -> ToolResult:
     results = Results()
-    request = ToolRequest("call_1", tool, arguments)
+    request = ToolRequest("call_1", tool, arguments, "someone")
     result = await EXECUTOR.execute(request, results)
     assert results == [result]
     assert result.request is request
@@ -169,7 +172,7 @@ async def test_a_result_is_always_text_that_can_be_stored() -> None:
         return "a\ud800b"
 
     executor = ToolExecutor(Registry([tool_from(broken)]), timeout_seconds=1)
-    result = await executor.execute(ToolRequest("call_1", "broken", ""), Results())
+    result = await executor.execute(ToolRequest("call_1", "broken", "", "someone"), Results())
     assert result.content == "a?b"
 
 
@@ -185,7 +188,9 @@ async def test_cancelling_a_turn_cancels_its_call_and_leaves_no_result() -> None
     results = Results()
     executor = ToolExecutor(Registry([tool_from(wait)]), timeout_seconds=60)
     async with asyncio.TaskGroup() as turn:
-        call = turn.create_task(executor.execute(ToolRequest("call_1", "wait", ""), results))
+        call = turn.create_task(
+            executor.execute(ToolRequest("call_1", "wait", "", "someone"), results)
+        )
         await entered.wait()
         call.cancel()
     assert call.cancelled()
@@ -193,9 +198,9 @@ async def test_cancelling_a_turn_cancels_its_call_and_leaves_no_result() -> None
 
 
 async def test_a_failing_audit_is_not_hidden() -> None:
-    class Full:
+    class Full(Results):
         async def finished(self, result: ToolResult) -> None:
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        await EXECUTOR.execute(ToolRequest("call_1", "echo", '{"text": "Hi"}'), Full())
+        await EXECUTOR.execute(ToolRequest("call_1", "echo", '{"text": "Hi"}', "someone"), Full())

@@ -3,9 +3,10 @@
 import pytest
 
 from tools.base import Tool
-from tools.catalog import ToolSettings, open_tools
+from tools.catalog import CATALOG, open_tools
 from tools.registry import Registry
 from tools.schema import tool_from
+from tools.settings import ToolSettings
 
 
 def tool(name: str) -> Tool:
@@ -39,5 +40,5 @@ def test_two_tools_of_one_name_are_refused() -> None:
 async def test_the_catalog_offers_what_is_enabled() -> None:
     async with open_tools(ToolSettings()) as registry:
         assert [found.name for found in registry] == ["calculate"]
-    async with open_tools(ToolSettings(calculator_enabled=False)) as registry:
+    async with open_tools(ToolSettings(disabled=frozenset(CATALOG))) as registry:
         assert len(registry) == 0

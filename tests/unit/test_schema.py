@@ -98,7 +98,7 @@ def test_the_schema_is_plain() -> None:
 
 async def test_a_tool_runs_its_function_with_parsed_arguments() -> None:
     tool = tool_from(weather)
-    arguments = tool.arguments.model_validate_json('{"place": {"name": "Oslo"}, "days": "3"}')
+    arguments = tool.parse('{"place": {"name": "Oslo"}, "days": "3"}')
     assert await tool.run(arguments) == "Oslo 3 metric short None"
 
 
@@ -116,7 +116,7 @@ async def test_a_method_keeps_its_object() -> None:
 
     tool = tool_from(Greeter().greet)
     assert list(tool.parameters["properties"]) == ["name"]  # type: ignore[call-overload]
-    assert await tool.run(tool.arguments(name="you")) == "Hello, you"
+    assert await tool.run(tool.parse('{"name": "you"}')) == "Hello, you"
 
 
 def test_a_tool_without_arguments_has_an_empty_object() -> None:

@@ -1,0 +1,80 @@
+"""What the tools need to know from outside, as plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+RESULT_LIMIT_BYTES: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class WeatherSettings:
+    """Where Open-Meteo is; an address other than the default is the operator's own server."""
+
+    geocoding_url: str = "https://geocoding-api.open-meteo.com/v1/search"
+    forecast_url: str = "https://api.open-meteo.com/v1/forecast"
+
+
+class SearchProvider(StrEnum):
+    """Who answers `web_search`."""
+
+    BRAVE = "brave"
+    DUCKDUCKGO = "duckduckgo"
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearchSettings:
+    """How `web_search` searches.
+
+    Attributes:
+        provider: who answers.
+        api_key: for Brave; kept out of every text this program writes.
+        url: in place of the provider's own address.
+        max_results: 1 to 10.
+    """
+
+    provider: SearchProvider = SearchProvider.BRAVE
+    api_key: str | None = field(default=None, repr=False)
+    url: str | None = None
+    max_results: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """One MCP server: a command that speaks over its standard streams, or the URL of one.
+
+    Attributes:
+        name: the prefix of its tools' names, `[a-z0-9_]+`.
+        command: program and arguments; empty for a server with a URL.
+        environment: variables for the command, beyond the few that any program needs.
+        url: of a streamable HTTP endpoint; None for a command.
+        headers: sent with every request to the URL.
+        timeout_seconds: for one call of one of its tools, and for connecting.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """Which tools are wanted, and what they need.
+
+    Attributes:
+        disabled: names of built-in tools that are not wanted.
+        weather: for `get_weather`.
+        web_search: for `web_search`.
+        mcp_servers: each with a name of its own.
+        result_limit_bytes: what the model is shown of a result, as UTF-8.
+    """
+
+    disabled: frozenset[str] = frozenset()
+    weather: WeatherSettings = WeatherSettings()
+    web_search: WebSearchSettings = WebSearchSettings()
+    mcp_servers: tuple[McpServer, ...] = ()
+    result_limit_bytes: int = RESULT_LIMIT_BYTES
