@@ -4,11 +4,18 @@ from conversation_store.database import Execute
 from conversation_store.models import AuditEntry
 
 
-def append(execute: Execute, entry: AuditEntry) -> None:
-    """Add one entry; part of the transaction that stores the call's result."""
+def append(execute: Execute, entry: AuditEntry, open_call: int | None) -> None:
+    """Add one entry; part of the transaction that stores the call's result.
+
+    Args:
+        execute: runs a statement.
+        entry: what to add.
+        open_call: row of the call, by which is found who allowed it.
+    """
     execute(
         "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
-        " duration_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        " duration_ms, arguments, allowed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?,"
+        " (SELECT decided_by FROM approvals WHERE id = ? AND state = 'begun'))",
         (
             entry.at,
             entry.chat,
@@ -18,6 +25,8 @@ def append(execute: Execute, entry: AuditEntry) -> None:
             entry.arguments_sha256,
             entry.outcome,
             entry.duration_ms,
+            entry.arguments,
+            open_call,
         ),
     )
 

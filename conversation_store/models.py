@@ -27,6 +27,7 @@ class ReceivedMessage:
     author_number: str | None = None
     author_name: str | None = None
     attachments: int = 0
+    quote_timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,47 @@ class UnfinishedWork:
     accepted: tuple[AcceptedMessage, ...]
 
 
+class ApprovalState(StrEnum):
+    """How far a question about a call has come."""
+
+    OPEN = "open"
+    YES = "yes"
+    NO = "no"
+    SILENCE = "silence"
+    BEGUN = "begun"
+    """It was allowed, and the call was begun: it is never begun again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredApproval:
+    """A question to a person: may this call run?
+
+    Attributes:
+        id: row of the open call that it is about.
+        chat: where it is asked.
+        asker: ACI of the person that the call is made for.
+        fingerprint: of the call that was asked about; no other may run on its answer.
+        state: how far it has come.
+        signal_timestamp: Signal's timestamp of the question; None while it is not sent.
+        expires_at: until when an answer counts; None while it is not sent.
+    """
+
+    id: int
+    chat: str
+    asker: str
+    fingerprint: str
+    state: ApprovalState = ApprovalState.OPEN
+    signal_timestamp: int | None = None
+    expires_at: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who called which tool, and what came of it; the arguments only as a hash."""
+    """Who called which tool, and what came of it.
+
+    The arguments are there as a hash, and in full where the operator keeps them. Who allowed a
+    call is added by the store.
+    """
 
     at: int
     chat: str
@@ -122,3 +161,4 @@ class AuditEntry:
     arguments_sha256: str
     outcome: str
     duration_ms: int
+    arguments: str | None = None

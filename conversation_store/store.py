@@ -15,14 +15,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-from conversation_store import audit_log
+from conversation_store import approvals, audit_log
 from conversation_store.database import Database, Execute, Row, copy_database, open_database
 from conversation_store.migrations import migrate
 from conversation_store.models import (
     AcceptedMessage,
+    ApprovalState,
     AuditEntry,
     OutgoingMessage,
     ReceivedMessage,
+    StoredApproval,
     StoredMessage,
     StoredToolCall,
     Turn,
@@ -165,15 +167,80 @@ class ConversationStore:
         """Store what a call came to, before the model sees it."""
 
         def update(execute: Execute) -> None:
-            # A careless endpoint may use an id again in a later round: the open row is meant.
-            execute(
-                "UPDATE messages SET content = ? WHERE turn_id = ? AND tool_call_id = ?"
-                " AND role = 'tool' AND content IS NULL",
-                (content, turn_id, tool_call_id),
-            )
-            audit_log.append(execute, entry)
+            open_call = _open_call(execute, turn_id, tool_call_id)
+            execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
+            audit_log.append(execute, entry, open_call)
 
         await self._database.write(update)
+
+    async def approval(
+        self, turn_id: int, tool_call_id: str, *, chat: str, asker: str, fingerprint: str
+    ) -> StoredApproval | None:
+        """Return the question about an open call, made now if there is none yet.
+
+        Args:
+            turn_id: the turn.
+            tool_call_id: the call; None is returned when it is not open.
+            chat: where to ask.
+            asker: ACI of the person that the call is made for.
+            fingerprint: of the call; the one that is stored counts.
+        """
+
+        def find(execute: Execute) -> StoredApproval | None:
+            open_call = _open_call(execute, turn_id, tool_call_id)
+            if open_call is None:
+                return None
+            return approvals.open_or_find(
+                execute, open_call, chat=chat, asker=asker, fingerprint=fingerprint
+            )
+
+        return await self._database.write(find)
+
+    async def mark_asked(self, approval: int, signal_timestamp: int, expires_at: int) -> None:
+        """Remember the question's message, and until when (ms) its answer counts."""
+
+        def update(execute: Execute) -> None:
+            approvals.mark_asked(execute, approval, signal_timestamp, expires_at)
+
+        await self._database.write(update)
+
+    async def decide(
+        self,
+        approval: int,
+        state: ApprovalState,
+        *,
+        by: str | None = None,
+        answer: AcceptedMessage | None = None,
+    ) -> ApprovalState | None:
+        """Decide an open question and return how it is decided now; None if it is gone.
+
+        Args:
+            approval: the question.
+            state: YES, NO or SILENCE; ignored where it is decided already.
+            by: ACI of the person who answered.
+            answer: the message that answers, which owes no other answer then.
+        """
+
+        def update(execute: Execute) -> ApprovalState | None:
+            if answer is not None:
+                _close_inbox(execute, answer.id, "approval")
+            return approvals.decide(execute, approval, state, by=by, now_ms=_now_ms())
+
+        return await self._database.write(update)
+
+    async def begin_allowed(self, turn_id: int, tool_call_id: str) -> None:
+        """Store that a call that somebody has allowed runs now, so that it never does again."""
+
+        def update(execute: Execute) -> None:
+            open_call = _open_call(execute, turn_id, tool_call_id)
+            if open_call is not None:
+                approvals.begin(execute, open_call)
+
+        await self._database.write(update)
+
+    async def waiting_approvals(self) -> tuple[StoredApproval, ...]:
+        """Return the questions that were sent and have no answer."""
+        return await self._database.read(approvals.waiting)
 
     async def record_progress(self, turn_id: int, signal_timestamp: int) -> None:
         """Remember the turn's progress message, so that a restart edits it, not a second one."""
@@ -352,6 +419,7 @@ def _insert_message(execute: Execute, message: ReceivedMessage) -> AcceptedMessa
         "author_number": message.author_number,
         "author_name": message.author_name,
         "attachments": message.attachments,
+        "quote_timestamp": message.quote_timestamp,
     }
     rows = execute(
         "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state)"
@@ -402,6 +470,16 @@ def _insert_turn_message(execute: Execute, turn_id: int, message: StoredMessage)
             _now_ms(),
         ),
     )
+
+
+def _open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
+    """Return the row of an open call: a careless endpoint may use an id again in a later round."""
+    rows = execute(
+        "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
+        " AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
+        (turn_id, tool_call_id),
+    )
+    return next((row_id for (row_id,) in rows), None)
 
 
 def _stored_message(row: Row) -> StoredMessage:

@@ -8,9 +8,12 @@ from typing import Final
 
 from conversation_store.database import Execute
 from conversation_store.errors import StoreUnreadable
-from conversation_store.migrations import m0001_initial
+from conversation_store.migrations import m0001_initial, m0002_approvals
 
-MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (m0001_initial.apply,)
+MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
+    m0001_initial.apply,
+    m0002_approvals.apply,
+)
 
 
 def migrate(execute: Execute) -> int:

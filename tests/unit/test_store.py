@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import stat
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,14 @@ import pytest
 
 from conversation_store.database import Execute, open_database
 from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
+from conversation_store.migrations import m0001_initial
 from conversation_store.models import (
     AcceptedMessage,
+    ApprovalState,
     AuditEntry,
     OutgoingMessage,
     ReceivedMessage,
+    StoredApproval,
     StoredMessage,
     StoredToolCall,
     Turn,
@@ -406,3 +409,100 @@ async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
         assert await store.history("direct:ada", max_bytes=10_000) == ()
         assert await store.purge(4_000_000_000_000) == 1
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
+
+
+async def ask_about(
+    store: ConversationStore, turn: Turn, *, fingerprint: str = "f1"
+) -> StoredApproval:
+    approval = await store.approval(
+        turn.id, CALL.id, chat="direct:ada", asker="ada", fingerprint=fingerprint
+    )
+    assert approval is not None
+    return approval
+
+
+async def turn_with_open_call(store: ConversationStore, timestamp: int = 1) -> Turn:
+    accepted = await accept_one(store, timestamp)
+    turn = store.begin_turn(accepted, "q")
+    await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+    return turn
+
+
+async def test_a_question_about_a_call_is_found_again_as_it_was_asked(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "store.db") as store:
+        turn = await turn_with_open_call(store)
+        approval = await ask_about(store, turn)
+        assert approval.state is ApprovalState.OPEN
+        assert await store.waiting_approvals() == ()
+        await store.mark_asked(approval.id, 42, 99)
+    async with open_store(tmp_path / "store.db") as store:
+        found = await ask_about(store, turn, fingerprint="another")
+        assert found == replace(approval, signal_timestamp=42, expires_at=99)
+        assert await store.waiting_approvals() == (found,)
+
+
+async def test_the_first_decision_counts(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "store.db") as store:
+        turn = await turn_with_open_call(store)
+        approval = await ask_about(store, turn)
+        assert await store.decide(approval.id, ApprovalState.NO, by="ada") is ApprovalState.NO
+        assert await store.decide(approval.id, ApprovalState.YES, by="bob") is ApprovalState.NO
+        await store.begin_allowed(turn.id, CALL.id)
+        assert (await ask_about(store, turn)).state is ApprovalState.NO
+
+
+async def test_an_allowed_call_is_begun_once_and_the_audit_says_who_allowed_it(
+    tmp_path: Path,
+) -> None:
+    async with open_store(tmp_path / "store.db") as store:
+        turn = await turn_with_open_call(store)
+        approval = await ask_about(store, turn)
+        answer = await accept_one(store, 2, "yes")
+        decided = await store.decide(approval.id, ApprovalState.YES, by="ada", answer=answer)
+        assert decided is ApprovalState.YES
+        assert [waiting.id for waiting in (await store.unfinished()).accepted] == [turn.id]
+        await store.begin_allowed(turn.id, CALL.id)
+        assert (await ask_about(store, turn)).state is ApprovalState.BEGUN
+        entry = replace(audit_entry(turn), arguments="{}")
+        await store.record_result(turn.id, CALL.id, "done", entry)
+        assert await store.approval(turn.id, CALL.id, chat="", asker="", fingerprint="") is None
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database:
+        rows = database.execute("SELECT tool, arguments, allowed_by FROM audit").fetchall()
+    assert rows == [("calculate", "{}", "ada")]
+
+
+async def test_a_question_goes_with_its_turn(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "store.db") as store:
+        turn = await turn_with_open_call(store)
+        approval = await ask_about(store, turn)
+        await store.mark_asked(approval.id, 42, 99)
+        await store.stop((turn.id,))
+        assert await store.waiting_approvals() == ()
+        assert await store.decide(approval.id, ApprovalState.YES, by="ada") is None
+
+
+async def test_a_store_of_the_first_schema_is_brought_up_to_date_with_what_it_holds(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path)) as database:
+        for statement in m0001_initial.STATEMENTS:
+            database.execute(statement)
+        database.execute(
+            "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state)"
+            """ VALUES ('+1', 'ada', 1, 'message', 'direct:ada', '{"text": "hi"}', 1, 'waiting')"""
+        )
+        database.execute(
+            "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
+            " duration_ms) VALUES (1, 'direct:ada', 'ada', 1, 'calculate', '00', 'ok', 3)"
+        )
+        database.execute("PRAGMA user_version = 1")
+        database.commit()
+    async with open_store(path) as store:
+        (waiting,) = (await store.unfinished()).accepted
+        assert waiting.message.text == "hi"
+        assert waiting.message.quote_timestamp is None
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT tool, arguments FROM audit").fetchall() == [
+            ("calculate", None)
+        ]
