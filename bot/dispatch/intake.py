@@ -13,7 +13,7 @@ import structlog
 from bot.dispatch.access import Access, Allowance
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.router import Router
-from bot.messaging.events import IncomingMessage
+from bot.messaging.events import Incoming, IncomingMessage
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, ReceivedMessage
 from conversation_store.store import ConversationStore
@@ -53,8 +53,10 @@ class Intake:
         self._urgent = urgent
         self._router = router
 
-    async def deliver(self, messages: Sequence[IncomingMessage]) -> None:
+    async def deliver(self, delivery: Sequence[Incoming]) -> None:
         """Take messages, oldest first; returns when they are stored and have their lane."""
+        messages = [one for one in delivery if isinstance(one, IncomingMessage)]
+        metrics.INTAKE.labels("reaction").inc(len(delivery) - len(messages))
         admitted = [message for message in messages if self._access.admits(message)]
         metrics.INTAKE.labels("not_admitted").inc(len(messages) - len(admitted))
         if not admitted:

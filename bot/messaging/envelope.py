@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     OnErrorOmit,
+    StrictBool,
     StrictInt,
     StrictStr,
     StringConstraints,
@@ -32,6 +33,7 @@ from bot.messaging.events import (
     Ignored,
     IncomingMessage,
     Person,
+    Reaction,
     Receipt,
 )
 
@@ -40,6 +42,9 @@ TEXT_LIMIT_BYTES: Final = 64 * 1024
 
 RECEIPT_LIMIT: Final = 500
 """Timestamps in one receipt; one with more is not read."""
+
+EMOJI_LIMIT: Final = 64
+"""Characters of a reaction; the longest emoji have 10."""
 
 _LONG_TEXT: Final = "text/x-signal-plain"
 _PLACEHOLDER: Final = "\ufffc"
@@ -68,6 +73,7 @@ _Aci = Annotated[
 _Number = Annotated[str, StringConstraints(strict=True, pattern=r"^\+?[0-9]{1,32}$")]
 _Name = Annotated[str, StringConstraints(strict=True, max_length=512)]
 _Timestamp = Annotated[StrictInt, Field(gt=0, lt=2**63)]
+_Emoji = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=EMOJI_LIMIT)]
 _GroupId = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9+/=_-]{1,128}$")]
 
 
@@ -89,6 +95,7 @@ class _Mention(_Part):
 
 
 class _Quote(_Part):
+    id: _Lenient[_Timestamp] = None
     author: _Lenient[_Number] = None
     author_number: _Lenient[_Number] = None
     author_uuid: _Lenient[_Aci] = None
@@ -117,6 +124,15 @@ class _DataMessage(_Part):
     pin_message: object = None
     unpin_message: object = None
     group_call_update: object = None
+
+
+class _ReactionPart(_Part):
+    emoji: _Emoji
+    target_author: _Lenient[_Number] = None
+    target_author_number: _Lenient[_Number] = None
+    target_author_uuid: _Lenient[_Aci] = None
+    target_sent_timestamp: _Timestamp
+    is_remove: StrictBool
 
 
 class _ReceiptMessage(_Part):
@@ -178,11 +194,12 @@ _WORDLESS: Final = (
 
 
 def parse_frame(frame: object, account: Account) -> Frame:
-    """Return the message or the receipt in a received frame, or why there is none.
+    """Return the message, the reaction or the receipt in a received frame, or why there is none.
 
     Args:
         frame: decoded JSON, whatever it is.
-        account: the bot's own account, to know its copies, its mentions and its quotes.
+        account: the bot's own account, to know its copies, its mentions, and what quotes or
+            reacts to its messages.
     """
     try:
         received = _Received.model_validate(frame)
@@ -241,22 +258,57 @@ def _parse_data_message(envelope: _Envelope, data: _DataMessage, account: Accoun
     addresses_bot = _addresses(data, account)
     attachments = _count_files(data)
     if not (text or attachments or (data.message and addresses_bot)):
-        return Ignored(_kind_without_words(data))
-    timestamp = data.timestamp or envelope.timestamp
-    if envelope.source_uuid is None or timestamp is None:
+        return _parse_wordless(envelope, data, account)
+    author, timestamp = _author_of(envelope), data.timestamp or envelope.timestamp
+    if author is None or timestamp is None:
         return Ignored(FrameKind.BROKEN)
     return IncomingMessage(
         account=account.number,
-        chat=_chat_of(data, envelope.source_uuid),
-        author=Person(
-            aci=envelope.source_uuid,
-            number=envelope.source_number,
-            name=_presentable(envelope.source_name),
-        ),
+        chat=_chat_of(data, author),
+        author=author,
         timestamp=timestamp,
         text=text,
         addresses_bot=addresses_bot,
         attachments=attachments,
+        quote_timestamp=_quoted_timestamp(data, account),
+    )
+
+
+def _parse_wordless(envelope: _Envelope, data: _DataMessage, account: Account) -> Frame:
+    kind = _kind_without_words(data)
+    if kind is FrameKind.REACTION:
+        return _parse_reaction(envelope, data, account)
+    return Ignored(kind)
+
+
+def _parse_reaction(envelope: _Envelope, data: _DataMessage, account: Account) -> Frame:
+    try:
+        reaction = _ReactionPart.model_validate(data.reaction)
+    except ValidationError:
+        return Ignored(FrameKind.BROKEN)
+    if not _targets_bot(reaction, account):
+        return Ignored(FrameKind.REACTION)
+    author, timestamp = _author_of(envelope), data.timestamp or envelope.timestamp
+    if author is None or timestamp is None:
+        return Ignored(FrameKind.BROKEN)
+    return Reaction(
+        account=account.number,
+        chat=_chat_of(data, author),
+        author=author,
+        timestamp=timestamp,
+        emoji=reaction.emoji,
+        target_timestamp=reaction.target_sent_timestamp,
+        removed=reaction.is_remove,
+    )
+
+
+def _author_of(envelope: _Envelope) -> Person | None:
+    if envelope.source_uuid is None:
+        return None
+    return Person(
+        aci=envelope.source_uuid,
+        number=envelope.source_number,
+        name=_presentable(envelope.source_name),
     )
 
 
@@ -282,19 +334,31 @@ def _first_present(part: _Part, kinds: tuple[tuple[str, FrameKind], ...]) -> Fra
     return FrameKind.EMPTY
 
 
-def _chat_of(data: _DataMessage, author_aci: str) -> ChatId:
+def _chat_of(data: _DataMessage, author: Person) -> ChatId:
     if data.group_info is not None:
         return ChatId(ChatKind.GROUP, data.group_info.group_id)
-    return ChatId(ChatKind.DIRECT, author_aci)
+    return ChatId(ChatKind.DIRECT, author.aci)
 
 
 def _addresses(data: _DataMessage, account: Account) -> bool:
     if any(_mentions_bot(mention, account) for mention in data.mentions or ()):
         return True
-    quote = data.quote
-    return quote is not None and account.is_me(
-        aci=quote.author_uuid, number=quote.author_number or quote.author
-    )
+    return data.quote is not None and _quotes_bot(data.quote, account)
+
+
+def _quoted_timestamp(data: _DataMessage, account: Account) -> int | None:
+    if data.quote is None or not _quotes_bot(data.quote, account):
+        return None
+    return data.quote.id
+
+
+def _quotes_bot(quote: _Quote, account: Account) -> bool:
+    return account.is_me(aci=quote.author_uuid, number=quote.author_number or quote.author)
+
+
+def _targets_bot(reaction: _ReactionPart, account: Account) -> bool:
+    number = reaction.target_author_number or reaction.target_author
+    return account.is_me(aci=reaction.target_author_uuid, number=number)
 
 
 def _mentions_bot(mention: _Mention, account: Account) -> bool:

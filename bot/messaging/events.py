@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import ClassVar, Self
 
 
 class ChatKind(StrEnum):
@@ -57,45 +57,8 @@ class Account:
         return number is not None and number == self.number
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingMessage:
-    """A message that somebody wrote.
-
-    Attributes:
-        account: number of the account that received it.
-        chat: where it was written.
-        author: who wrote it.
-        timestamp: the author's clock in ms; with the author it identifies the message.
-        text: what was written; placeholders of mentions are replaced by names, the bot's own
-            mention is removed. Empty when only attachments came.
-        addresses_bot: the bot is mentioned, or one of its messages is quoted.
-        attachments: how many files came along (a long text's own file does not count).
-    """
-
-    account: str
-    chat: ChatId
-    author: Person
-    timestamp: int
-    text: str
-    addresses_bot: bool
-    attachments: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A phone's word that messages of the bot arrived there.
-
-    Attributes:
-        person: ACI of whose phone it is.
-        timestamps: which messages, by Signal's timestamps in ms.
-    """
-
-    person: str
-    timestamps: tuple[int, ...]
-
-
 class FrameKind(StrEnum):
-    """Every frame has a kind; only messages are answered, the others are counted."""
+    """What a frame is; frames are counted by it."""
 
     MESSAGE = "message"
     EDIT = "edit"
@@ -121,10 +84,84 @@ class FrameKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class IncomingMessage:
+    """A message that somebody wrote.
+
+    Attributes:
+        account: number of the account that received it.
+        chat: where it was written.
+        author: who wrote it.
+        timestamp: the author's clock in ms; with the author it identifies the message.
+        text: what was written; placeholders of mentions are replaced by names, the bot's own
+            mention is removed. Empty when only attachments came.
+        addresses_bot: the bot is mentioned, or one of its messages is quoted.
+        attachments: how many files came along (a long text's own file does not count).
+        quote_timestamp: timestamp in ms of the message that it replies to, when that is one of
+            the bot's own.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.MESSAGE
+
+    account: str
+    chat: ChatId
+    author: Person
+    timestamp: int
+    text: str
+    addresses_bot: bool
+    attachments: int = 0
+    quote_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Somebody's emoji on one of the bot's own messages, or its removal.
+
+    A person has one reaction to a message: a new one replaces the one before.
+
+    Attributes:
+        account: number of the account that received it.
+        chat: where the message stands.
+        author: who reacted.
+        timestamp: of the reaction itself, by the author's clock in ms.
+        emoji: as it was sent, with its skin tone; when it is removed, which one it was.
+        target_timestamp: of the bot's message, in ms.
+        removed: the author took the reaction back.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.REACTION
+
+    account: str
+    chat: ChatId
+    author: Person
+    timestamp: int
+    emoji: str
+    target_timestamp: int
+    removed: bool
+
+
+Incoming = IncomingMessage | Reaction
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A phone's word that messages of the bot arrived there.
+
+    Attributes:
+        person: ACI of whose phone it is.
+        timestamps: which messages, by Signal's timestamps in ms.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.RECEIPT
+
+    person: str
+    timestamps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """A frame that tells the bot nothing, and why."""
 
     kind: FrameKind
 
 
-Frame = IncomingMessage | Receipt | Ignored
+Frame = Incoming | Receipt | Ignored

@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from bot.messaging.events import ChatId, IncomingMessage
+from bot.messaging.events import ChatId, Incoming
 
-Deliver = Callable[[Sequence[IncomingMessage]], Awaitable[None]]
-"""Takes messages, oldest first. While it waits, the transport queues, and then reads nothing more:
-back-pressure. It must not wait for a send, whose answer may be behind what is not read."""
+Deliver = Callable[[Sequence[Incoming]], Awaitable[None]]
+"""Takes messages and reactions, oldest first. While it waits, the transport queues, and then reads
+nothing more: back-pressure. It must not wait for a send, whose answer may be behind what is not
+read."""
 
 MAX_DELIVERY: Final = 256
-"""Messages that are handed over together at the most: what one commit of the store takes."""
+"""What is handed over together at the most: what one commit of the store takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Messenger(Protocol):
         ...
 
     async def run(self, deliver: Deliver) -> None:
-        """Keep the connection and hand over every message, until cancelled.
+        """Keep the connection and hand over every message and reaction, until cancelled.
 
         Reconnects by itself with jittered backoff. A frame that cannot be read is counted and
         skipped. Errors that `deliver` raises are not caught.
@@ -88,9 +89,9 @@ class Messenger(Protocol):
         ...
 
 
-async def take_delivery(queue: asyncio.Queue[IncomingMessage]) -> list[IncomingMessage]:
-    """Wait for a message and return it with those that are queued behind it."""
-    messages = [await queue.get()]
-    while len(messages) < MAX_DELIVERY and not queue.empty():
-        messages.append(queue.get_nowait())
-    return messages
+async def take_delivery(queue: asyncio.Queue[Incoming]) -> list[Incoming]:
+    """Wait for what comes in and return it with what is queued behind it."""
+    delivery = [await queue.get()]
+    while len(delivery) < MAX_DELIVERY and not queue.empty():
+        delivery.append(queue.get_nowait())
+    return delivery

@@ -25,7 +25,7 @@ from bot.errors import (
 )
 from bot.messaging.backoff import Backoff
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage, Receipt
+from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
@@ -85,7 +85,7 @@ class SignalDaemon:
         self._address = parse_address(url)
         self._account = Account(number)
         self._bounds = bounds or Bounds()
-        self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue()
+        self._queue: asyncio.Queue[Incoming] = asyncio.Queue()
         self._receipts = DeliveryReceipts()
         self._connection: JsonRpcConnection | None = None
         self._subscription: int | None = None
@@ -99,7 +99,7 @@ class SignalDaemon:
         return self._connection is not None and subscribed
 
     async def run(self, deliver: Deliver) -> None:
-        """Keep the connection and hand over every message, until cancelled."""
+        """Keep the connection and hand over every message and reaction, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deliver_all(deliver))
             tasks.create_task(self._stay_connected())
@@ -156,29 +156,27 @@ class SignalDaemon:
 
     async def _deliver_all(self, deliver: Deliver) -> None:
         while True:
-            messages = await take_delivery(self._queue)
+            delivery = await take_delivery(self._queue)
             if self._connection is not None and self._queue.qsize() < QUEUE_LIMIT:
                 self._connection.resume_reading()
-            await deliver(messages)
-            for _ in messages:
+            await deliver(delivery)
+            for _ in delivery:
                 self._queue.task_done()
 
     def _take_notification(self, method: object, params: object) -> None:
-        """Queue a message; past the limit, reading stops after what was read at once.
+        """Queue a message or a reaction; past the limit, reading stops after what was read at once.
 
         A receipt is taken here and now: it must not wait behind messages.
         """
         if method != "receive":
             return
         frame = parse_frame(_unwrap(params), self._account)
+        FRAMES.labels(frame.kind).inc()
         if isinstance(frame, Ignored):
-            FRAMES.labels(frame.kind).inc()
             return
         if isinstance(frame, Receipt):
-            FRAMES.labels(FrameKind.RECEIPT).inc()
             self._receipts.take(frame)
             return
-        FRAMES.labels(FrameKind.MESSAGE).inc()
         self._queue.put_nowait(frame)
         if self._connection is not None and self._queue.qsize() >= QUEUE_LIMIT:
             self._connection.pause_reading()

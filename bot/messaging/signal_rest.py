@@ -36,7 +36,7 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, FrameKind, Ignored, IncomingMessage, Receipt
+from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
 from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.rest_errors import error_from_reasons
@@ -71,7 +71,7 @@ class SignalRest:
         self._gate = Gate(self._bounds)
         self._sessions = _Sessions(self._gate, self._bounds)
         self._messages = MessagesClient(MessagesURIs(self._uris), None, self._sessions)
-        self._queue: asyncio.Queue[IncomingMessage] = asyncio.Queue(QUEUE_LIMIT)
+        self._queue: asyncio.Queue[Incoming] = asyncio.Queue(QUEUE_LIMIT)
         self._receipts = DeliveryReceipts()
         self._websocket: ClientConnection | None = None
         self._disconnected = asyncio.Event()
@@ -87,7 +87,7 @@ class SignalRest:
         return self._alive and (self._websocket is not None or not self._receiving)
 
     async def run(self, deliver: Deliver) -> None:
-        """Keep the connection and hand over every message, until cancelled."""
+        """Keep the connection and hand over every message and reaction, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._deliver_all(deliver))
@@ -153,9 +153,9 @@ class SignalRest:
 
     async def _deliver_all(self, deliver: Deliver) -> None:
         while True:
-            messages = await take_delivery(self._queue)
-            await deliver(messages)
-            for _ in messages:
+            delivery = await take_delivery(self._queue)
+            await deliver(delivery)
+            for _ in delivery:
                 self._queue.task_done()
 
     async def _read(self, websocket: ClientConnection) -> None:
@@ -175,14 +175,12 @@ class SignalRest:
             FRAMES.labels(FrameKind.BROKEN).inc()
             return
         frame = parse_frame(decoded, self._account)
+        FRAMES.labels(frame.kind).inc()
         if isinstance(frame, Ignored):
-            FRAMES.labels(frame.kind).inc()
             return
         if isinstance(frame, Receipt):
-            FRAMES.labels(FrameKind.RECEIPT).inc()
             self._receipts.take(frame)
             return
-        FRAMES.labels(FrameKind.MESSAGE).inc()
         try:
             self._queue.put_nowait(frame)
         except asyncio.QueueFull:

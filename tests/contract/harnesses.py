@@ -17,7 +17,7 @@ from bot.demo.json_rpc_server import HangUp, Refusal
 from bot.demo.signal_frames import receipt_frame, text_frame
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.backoff import Backoff
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
+from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingMessage, Person
 from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
@@ -44,7 +44,7 @@ class Harness(Protocol):
     """A running Messenger and the Signal side that it talks to."""
 
     messenger: Messenger
-    received: list[IncomingMessage]
+    received: list[Incoming]
     retry_after_seconds: float | None
     """What a rate limit of this Signal side says about waiting."""
 
@@ -64,8 +64,17 @@ class Harness(Protocol):
         """Deliver bytes that need not be a frame."""
         ...
 
+    @property
+    def texts(self) -> list[str]:
+        """What was written in the messages that the messenger delivered."""
+        ...
+
+    async def next_incoming(self) -> Incoming:
+        """Wait for what the messenger delivers next."""
+        ...
+
     async def next_message(self) -> IncomingMessage:
-        """Wait for the next message that the messenger delivers."""
+        """Wait for what the messenger delivers next, which is a message."""
         ...
 
     async def next_sent(self) -> Sent:
@@ -122,17 +131,26 @@ class Receiver:
     """What a messenger delivers, for the test to wait for; part of every harness."""
 
     def __init__(self) -> None:
-        self.received: list[IncomingMessage] = []
-        self._unread: asyncio.Queue[IncomingMessage] = asyncio.Queue()
+        self.received: list[Incoming] = []
+        self._unread: asyncio.Queue[Incoming] = asyncio.Queue()
 
-    async def deliver(self, messages: Sequence[IncomingMessage]) -> None:
-        self.received.extend(messages)
-        for message in messages:
-            self._unread.put_nowait(message)
+    @property
+    def texts(self) -> list[str]:
+        return [one.text for one in self.received if isinstance(one, IncomingMessage)]
 
-    async def next_message(self) -> IncomingMessage:
+    async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        self.received.extend(delivery)
+        for one in delivery:
+            self._unread.put_nowait(one)
+
+    async def next_incoming(self) -> Incoming:
         async with asyncio.timeout(WAIT_SECONDS):
             return await self._unread.get()
+
+    async def next_message(self) -> IncomingMessage:
+        message = await self.next_incoming()
+        assert isinstance(message, IncomingMessage)
+        return message
 
     async def until(self, happened: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -56,7 +56,7 @@ async def test_a_message_arrives_once_and_parsed(open_harness: Open) -> None:
         assert message.author.aci == ADA.value
         await harness.say("the end")
         await harness.next_message()
-        assert [one.text for one in harness.received] == ["hello", "the end"]
+        assert harness.texts == ["hello", "the end"]
 
 
 async def test_messages_arrive_in_the_order_they_were_written(open_harness: Open) -> None:
@@ -139,9 +139,8 @@ async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -
             await harness.push(frame)
             await harness.say(f"after {name}")
         await harness.say("the end")
-        while (await harness.next_message()).text != "the end":
-            pass
-        after = [one.text for one in harness.received if one.text.startswith("after ")]
+        await harness.until(lambda: "the end" in harness.texts)
+        after = [text for text in harness.texts if text.startswith("after ")]
         assert after == [f"after {name}" for name in json.loads(FRAMES.read_text())]
 
 
@@ -252,7 +251,7 @@ async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
         await harness.messenger.stop_receiving()
         await harness.say("too late")
         assert await harness.messenger.send(ADA, "good night") > 0
-        assert [one.text for one in harness.received] == ["in time"]
+        assert harness.texts == ["in time"]
 
 
 async def test_the_account_status_is_told_while_running(open_harness: Open) -> None:

@@ -21,7 +21,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.events import ChatId, ChatKind, Incoming
 from bot.messaging.messenger import MAX_DELIVERY
 from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, Bounds
 from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
@@ -122,7 +122,7 @@ async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> No
             assert [sent.timestamp for sent in api.sent] == [timestamp]
 
 
-async def ignore(_: Sequence[IncomingMessage]) -> None:
+async def ignore(_: Sequence[Incoming]) -> None:
     """Take a message and do nothing."""
 
 
@@ -294,14 +294,14 @@ async def test_an_account_that_is_not_registered_is_not_connected() -> None:
 
 
 async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> None:
-    received: list[str] = []
+    receiver = Receiver()
     proceed = asyncio.Event()
     all_there = asyncio.Event()
 
-    async def deliver(messages: Sequence[IncomingMessage]) -> None:
+    async def deliver(delivery: Sequence[Incoming]) -> None:
         await proceed.wait()
-        received.extend(message.text for message in messages)
-        if len(received) == 2_000:
+        await receiver.deliver(delivery)
+        if len(receiver.received) == 2_000:
             all_there.set()
 
     async with SignalRestApi.listen() as api:
@@ -312,14 +312,14 @@ async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> 
                 await api.push_raw(frame)
             proceed.set()
             await all_there.wait()
-            assert received == [f"{number}" for number in range(2_000)]
+            assert receiver.texts == [f"{number}" for number in range(2_000)]
 
 
 async def test_what_no_queue_can_hold_is_counted() -> None:
     blocked = asyncio.Event()
     before = counted("overflow")
 
-    async def deliver(_: Sequence[IncomingMessage]) -> None:
+    async def deliver(_: Sequence[Incoming]) -> None:
         await blocked.wait()
 
     async with SignalRestApi.listen() as api:
@@ -341,14 +341,14 @@ def counted(kind: str) -> float:
 
 
 async def test_stopping_still_delivers_what_was_read() -> None:
-    received: list[str] = []
+    receiver = Receiver()
     reading = asyncio.Event()
     proceed = asyncio.Event()
 
-    async def deliver(messages: Sequence[IncomingMessage]) -> None:
+    async def deliver(delivery: Sequence[Incoming]) -> None:
         reading.set()
         await proceed.wait()
-        received.extend(message.text for message in messages)
+        await receiver.deliver(delivery)
 
     async with SignalRestApi.listen() as api:
         messenger = SignalRest(api.url, NUMBER)
@@ -361,7 +361,7 @@ async def test_stopping_still_delivers_what_was_read() -> None:
                 tasks.create_task(messenger.stop_receiving())
                 await api.wait_until(lambda: api.receivers == 0)
                 proceed.set()
-            assert len(received) == 10
+            assert len(receiver.received) == 10
             assert await messenger.send(PERSON, "good night") > 0
 
 
@@ -370,7 +370,7 @@ async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
         messenger = SignalRest(api.url, NUMBER, bounds=Bounds(stop=0.05))
         reading = asyncio.Event()
 
-        async def deliver(_: Sequence[IncomingMessage]) -> None:
+        async def deliver(_: Sequence[Incoming]) -> None:
             reading.set()
             await asyncio.Event().wait()
 
@@ -383,7 +383,7 @@ async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
 
 
 async def test_a_bug_in_deliver_ends_the_run() -> None:
-    async def deliver(_: Sequence[IncomingMessage]) -> None:
+    async def deliver(_: Sequence[Incoming]) -> None:
         raise ZeroDivisionError
 
     async def receive_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.envelope import RECEIPT_LIMIT, TEXT_LIMIT_BYTES, parse_frame
+from bot.messaging.envelope import EMOJI_LIMIT, RECEIPT_LIMIT, TEXT_LIMIT_BYTES, parse_frame
 from bot.messaging.events import (
     Account,
     ChatId,
@@ -18,6 +18,7 @@ from bot.messaging.events import (
     Ignored,
     IncomingMessage,
     Person,
+    Reaction,
     Receipt,
 )
 
@@ -25,6 +26,7 @@ FRAMES: Final[dict[str, dict[str, Any]]] = json.loads(
     (Path(__file__).parents[1] / "fixtures" / "signal_frames.json").read_text()
 )
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+PHONE: Final = "+4915200000001"
 BOT: Final = Account("+4915100000000", "9d578c56-e167-564c-8fb4-cdda901237d9")
 GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 DIRECT: Final = ChatId(ChatKind.DIRECT, ADA)
@@ -35,9 +37,10 @@ def message(
     text: str,
     *,
     chat: ChatId = DIRECT,
-    number: str | None = "+4915200000001",
+    number: str | None = PHONE,
     addresses_bot: bool = False,
     attachments: int = 0,
+    quote_timestamp: int | None = None,
 ) -> IncomingMessage:
     return IncomingMessage(
         account=BOT.number,
@@ -47,6 +50,21 @@ def message(
         text=text,
         addresses_bot=addresses_bot,
         attachments=attachments,
+        quote_timestamp=quote_timestamp,
+    )
+
+
+def reaction(
+    emoji: str = "👍", *, chat: ChatId = DIRECT, number: str | None = PHONE, removed: bool = False
+) -> Reaction:
+    return Reaction(
+        account=BOT.number,
+        chat=chat,
+        author=Person(ADA, number, "Ada"),
+        timestamp=1795291728387,
+        emoji=emoji,
+        target_timestamp=1795291723387,
+        removed=removed,
     )
 
 
@@ -55,7 +73,7 @@ EXPECTED: Final[dict[str, Frame | FrameKind]] = {
     "dm_text_hidden_number": message("hello", number=None),
     "group_text": message("hi all", chat=GROUP, number=None),
     "group_mention": message("what is this?", chat=GROUP, number=None, addresses_bot=True),
-    "quote_reply": message("no, the other one", addresses_bot=True),
+    "quote_reply": message("no, the other one", addresses_bot=True, quote_timestamp=1795291668387),
     "quote_of_image": message("what is on it?"),
     "attachment_image": message("look", attachments=1),
     "attachment_voice": message("", attachments=1),
@@ -63,8 +81,8 @@ EXPECTED: Final[dict[str, Frame | FrameKind]] = {
     "styled_text": message("bold word"),
     "link_preview": message("see https://example.org/x"),
     "sticker": FrameKind.STICKER,
-    "reaction_add": FrameKind.REACTION,
-    "reaction_remove": FrameKind.REACTION,
+    "reaction_add": reaction(),
+    "reaction_remove": reaction(removed=True),
     "edit": FrameKind.EDIT,
     "edit_in_group": FrameKind.EDIT,
     "remote_delete": FrameKind.DELETE,
@@ -269,6 +287,139 @@ def test_a_receipt_from_nobody_or_from_the_bot_itself_proves_nothing() -> None:
     assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
 
 
+def reacted(base: str = "reaction_add", /, **changes: object) -> dict[str, Any]:
+    """A copy of a recorded reaction that has some keys changed."""
+    changed = copy.deepcopy(FRAMES[base])
+    changed["envelope"]["dataMessage"]["reaction"].update(changes)
+    return changed
+
+
+@pytest.mark.parametrize(
+    "emoji", ["👍🏽", "👍\ufe0f", "👩🏽\u200d❤️\u200d💋\u200d👩🏿", "+", "x" * EMOJI_LIMIT]
+)
+def test_an_emoji_is_kept_as_it_was_sent(emoji: str) -> None:
+    assert parse_frame(reacted(emoji=emoji), BOT) == reaction(emoji)
+
+
+def test_a_reaction_in_a_group_belongs_to_the_group() -> None:
+    raw = reacted()
+    data = FRAMES["group_text"]["envelope"]["dataMessage"]
+    raw["envelope"]["dataMessage"]["groupInfo"] = data["groupInfo"]
+    raw["envelope"]["sourceNumber"] = None
+    assert parse_frame(raw, BOT) == reaction(chat=GROUP, number=None)
+
+
+OTHERS: Final = {"targetAuthor": PHONE, "targetAuthorNumber": PHONE, "targetAuthorUuid": ADA}
+NOBODYS: Final = dict.fromkeys(OTHERS)
+
+
+@pytest.mark.parametrize("target", [OTHERS, NOBODYS, {"targetAuthorUuid": ADA}])
+def test_a_reaction_to_somebody_elses_message_tells_the_bot_nothing(
+    target: dict[str, object],
+) -> None:
+    assert parse_frame(reacted(**target), BOT) == Ignored(FrameKind.REACTION)
+
+
+@pytest.mark.parametrize(
+    ("account", "target"),
+    [
+        (BOT, {**NOBODYS, "targetAuthorUuid": str(BOT.aci).upper()}),
+        (BOT, {**NOBODYS, "targetAuthor": BOT.number}),
+        (Account(BOT.number), {"targetAuthorUuid": BOT.aci}),
+        (BOT, {"targetAuthorUuid": 5, "targetAuthor": []}),
+    ],
+)
+def test_the_bot_is_the_target_by_its_aci_or_failing_that_by_its_number(
+    account: Account, target: dict[str, object]
+) -> None:
+    assert parse_frame(reacted(**target), account) == reaction()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"emoji": None},
+        {"emoji": ""},
+        {"emoji": 128077},
+        {"emoji": "x" * (EMOJI_LIMIT + 1)},
+        {"emoji": "\ud83d"},
+        {"targetSentTimestamp": None},
+        {"targetSentTimestamp": "1795291723387"},
+        {"targetSentTimestamp": 0},
+        {"targetSentTimestamp": 2**63},
+        {"isRemove": None},
+        {"isRemove": "false"},
+        {"isRemove": 0},
+    ],
+)
+def test_a_reaction_that_is_not_clear_is_broken(changes: dict[str, object]) -> None:
+    assert parse_frame(reacted(**changes), BOT) == Ignored(FrameKind.BROKEN)
+
+
+@pytest.mark.parametrize("part", ["emoji", "targetSentTimestamp", "isRemove"])
+def test_a_reaction_with_a_part_missing_is_broken(part: str) -> None:
+    raw = reacted()
+    del raw["envelope"]["dataMessage"]["reaction"][part]
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+
+
+@pytest.mark.parametrize("value", [{}, [], "👍", True])
+def test_what_is_no_reaction_is_broken(value: object) -> None:
+    assert parse_frame(frame("reaction_add", reaction=value), BOT) == Ignored(FrameKind.BROKEN)
+
+
+def test_a_reaction_needs_an_author_a_time_and_a_chat_that_can_be_named() -> None:
+    raw = reacted()
+    raw["envelope"]["sourceUuid"] = None
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(frame("reaction_add", groupInfo={}), BOT) == Ignored(FrameKind.BROKEN)
+    raw = frame("reaction_add", timestamp=None)
+    assert parse_frame(raw, BOT) == reaction()
+    raw["envelope"]["timestamp"] = None
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+
+
+def test_the_bots_own_reaction_and_one_to_a_story_are_no_answers() -> None:
+    raw = reacted()
+    raw["envelope"]["sourceUuid"] = BOT.aci
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
+    assert parse_frame(frame("reaction_add", storyContext={}), BOT) == Ignored(FrameKind.STORY)
+
+
+def quoting(**changes: object) -> dict[str, Any]:
+    """A copy of a recorded reply to the bot whose quote has some keys changed."""
+    changed = copy.deepcopy(FRAMES["quote_reply"])
+    changed["envelope"]["dataMessage"]["quote"].update(changes)
+    return changed
+
+
+def test_a_reply_in_a_group_names_the_message_of_the_bot_that_it_quotes() -> None:
+    quote = FRAMES["quote_reply"]["envelope"]["dataMessage"]["quote"]
+    raw = frame("group_text", quote=quote)
+    assert parsed(raw).quote_timestamp == 1795291668387
+    assert parsed(raw).chat == GROUP
+
+
+def test_a_quote_of_somebody_else_has_no_timestamp() -> None:
+    reply = parsed(quoting(authorUuid=ADA))
+    assert (reply.addresses_bot, reply.quote_timestamp) == (False, None)
+
+
+def test_a_mention_does_not_make_a_quote_of_somebody_else_the_bots() -> None:
+    raw = quoting(authorUuid=ADA)
+    raw["envelope"]["dataMessage"].update(
+        message="\ufffc yes", mentions=[mention(0, "Bot", bot=True)]
+    )
+    reply = parsed(raw)
+    assert (reply.addresses_bot, reply.quote_timestamp) == (True, None)
+
+
+@pytest.mark.parametrize("quoted", [None, 0, -1, 2**63, True, "1795291668387", 1.5, {}])
+def test_a_quote_without_a_usable_timestamp_still_addresses_the_bot(quoted: object) -> None:
+    reply = parsed(quoting(id=quoted))
+    assert (reply.addresses_bot, reply.quote_timestamp) == (True, None)
+
+
 def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1) -> dict[str, Any]:
     aci = BOT.aci if bot else "11111111-2222-3333-4444-555555555555"
     return {"start": start, "length": length, "name": name, "number": None, "uuid": aci}
@@ -309,7 +460,8 @@ def test_a_mere_mention_of_the_bot_is_a_message_without_words() -> None:
 
 def test_the_bot_is_recognised_by_its_number_while_its_aci_is_unknown() -> None:
     assert parsed(FRAMES["group_mention"], Account(BOT.number)).addresses_bot
-    assert parsed(FRAMES["quote_reply"], Account(BOT.number)).addresses_bot
+    reply = parsed(FRAMES["quote_reply"], Account(BOT.number))
+    assert (reply.addresses_bot, reply.quote_timestamp) == (True, 1795291668387)
 
 
 def test_an_authors_name_is_one_line_and_no_number() -> None:
@@ -360,8 +512,8 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
 
 
 @st.composite
-def mutated_frames(draw: st.DrawFn) -> object:
-    raw: Any = copy.deepcopy(FRAMES[draw(st.sampled_from(sorted(FRAMES)))])
+def mutated_frames(draw: st.DrawFn, names: list[str]) -> object:
+    raw: Any = copy.deepcopy(FRAMES[draw(st.sampled_from(names))])
     for _ in range(draw(st.integers(1, 4))):
         found = list(places(raw))
         if not found:
@@ -384,16 +536,28 @@ def test_any_json_is_a_frame_of_some_kind(raw: object) -> None:
 
 
 @FUZZ
-@given(mutated_frames())
+@given(mutated_frames(sorted(FRAMES)))
 def test_a_damaged_frame_is_a_frame_of_some_kind(raw: object) -> None:
+    assert_harmless(raw)
+
+
+@FUZZ
+@given(mutated_frames(["quote_reply", "reaction_add", "reaction_remove"]))
+def test_a_damaged_answer_to_a_question_is_a_frame_of_some_kind(raw: object) -> None:
     assert_harmless(raw)
 
 
 def assert_harmless(raw: object) -> None:
     result = parse_frame(raw, BOT)
-    assert isinstance(result, IncomingMessage | Receipt | Ignored)
+    assert isinstance(result, IncomingMessage | Reaction | Receipt | Ignored)
     if isinstance(result, IncomingMessage):
         repr(result).encode()
         assert 0 < result.timestamp < 2**63
         assert len(result.text.encode()) <= TEXT_LIMIT_BYTES
+        assert result.quote_timestamp is None or 0 < result.quote_timestamp < 2**63
+    if isinstance(result, Reaction):
+        assert 0 < result.timestamp < 2**63
+        assert 0 < result.target_timestamp < 2**63
+        assert 0 < len(result.emoji.encode()) <= 4 * EMOJI_LIMIT
+        assert isinstance(result.removed, bool)
     assert parse_frame(FRAMES["dm_text"], BOT) == message("hello")

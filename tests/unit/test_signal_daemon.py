@@ -20,7 +20,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.events import ChatId, ChatKind, Incoming
 from bot.messaging.json_rpc import LINE_LIMIT_BYTES, LineBuffer
 from bot.messaging.signal_daemon import QUEUE_LIMIT, Bounds, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
@@ -63,8 +63,8 @@ class SlowReceiver(Receiver):
         super().__init__()
         self.open = asyncio.Event()
 
-    async def deliver(self, messages: Sequence[IncomingMessage]) -> None:
-        await super().deliver(messages)
+    async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        await super().deliver(delivery)
         await self.open.wait()
 
 
@@ -74,7 +74,7 @@ async def test_a_burst_arrives_completely_and_in_order(tmp_path: Path) -> None:
         for number in range(1_000):
             await side.say(f"{number}")
         await receiver.until(lambda: len(receiver.received) == 1_000)
-    assert [one.text for one in receiver.received] == [f"{number}" for number in range(1_000)]
+    assert receiver.texts == [f"{number}" for number in range(1_000)]
 
 
 async def test_messages_written_while_nobody_listened_arrive_after_the_reconnect(
@@ -88,7 +88,7 @@ async def test_messages_written_while_nobody_listened_arrive_after_the_reconnect
             await side.say(f"{number}")
         await side.come_back()
         await receiver.until(lambda: len(receiver.received) == 1_000)
-    assert [one.text for one in receiver.received] == [f"{number}" for number in range(1_000)]
+    assert receiver.texts == [f"{number}" for number in range(1_000)]
 
 
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) 
             assert not send.done()
             receiver.open.set()
         await receiver.until(lambda: len(receiver.received) == many)
-    assert [one.text.split()[0] for one in receiver.received] == [f"{n}" for n in range(many)]
+    assert [text.split()[0] for text in receiver.texts] == [f"{n}" for n in range(many)]
 
 
 async def test_an_endless_line_is_dropped_and_the_next_one_read(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ async def test_stop_receiving_waits_until_what_was_read_is_delivered(tmp_path: P
             await side.until(lambda: not side.subscribed)
             assert not stopping.done()
             receiver.open.set()
-        assert [one.text for one in receiver.received] == ["one", "two"]
+        assert receiver.texts == ["one", "two"]
 
 
 async def test_stop_receiving_ends_within_its_bound_when_nobody_answers(tmp_path: Path) -> None:
@@ -459,7 +459,7 @@ async def test_a_reconnect_after_stop_receiving_serves_sends_only(tmp_path: Path
 
 
 async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
-    async def fail(_: Sequence[IncomingMessage]) -> None:
+    async def fail(_: Sequence[Incoming]) -> None:
         raise OSError("disk full")
 
     async with signal_cli(tmp_path) as side:
