@@ -6,15 +6,29 @@ from typing import Final
 
 from tools.base import Tool
 from tools.calculator.tool import open_calculator
+from tools.clock import current_time
 from tools.errors import ToolUnavailable
 from tools.registry import Registry
+from tools.schema import tool_from
 from tools.settings import ToolSettings
 
 Opener = Callable[[ToolSettings], AbstractAsyncContextManager[Tool]]
 """Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
 
+
+def offering(tool: Tool) -> Opener:
+    """Return the opener of a tool that needs no settings and holds nothing."""
+
+    @asynccontextmanager
+    async def opened(_: ToolSettings) -> AsyncIterator[Tool]:
+        yield tool
+
+    return opened
+
+
 CATALOG: Final[Mapping[str, Opener]] = {
     "calculate": lambda _: open_calculator(),
+    "current_time": offering(tool_from(current_time)),
 }
 
 
@@ -33,13 +47,3 @@ async def open_tools(settings: ToolSettings) -> AsyncIterator[Registry]:
             else:
                 registry.offer(name, (tool,))
         yield registry
-
-
-def offering(tool: Tool) -> Opener:
-    """Return the opener of a tool that needs no settings and holds nothing."""
-
-    @asynccontextmanager
-    async def opened(_: ToolSettings) -> AsyncIterator[Tool]:
-        yield tool
-
-    return opened

@@ -1,0 +1,128 @@
+"""`current_time`: what the clocks of a zone show, and which zone is meant."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tools.clock import current_time, time_in
+from tools.errors import InvalidArguments
+from tools.schema import tool_from
+
+WINTER = datetime(2026, 11, 22, 13, 5, 33, tzinfo=UTC)
+SUMMER = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def test_the_time_is_told_with_weekday_offset_next_change_and_iso_form() -> None:
+    assert time_in("Europe/Berlin", WINTER) == (
+        "Sunday, 22 November 2026, 14:05:33 in Europe/Berlin (CET, UTC+01:00; "
+        "next change on Sunday, 28 March 2027, 02:00 to CEST, UTC+02:00). "
+        "ISO 8601: 2026-11-22T14:05:33+01:00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "words"),
+    [
+        ("Europe/Berlin", SUMMER, "daylight saving time until Sunday, 25 October 2026, 03:00"),
+        ("America/New_York", SUMMER, "(EDT, UTC-04:00; daylight saving time until"),
+        ("Asia/Tokyo", SUMMER, "(JST, UTC+09:00; no clock change within a year)"),
+        ("Asia/Kathmandu", SUMMER, "(UTC+05:45; no clock change within a year)"),
+        ("Australia/Lord_Howe", SUMMER, "next change on Sunday, 4 October 2026, 02:00 to UTC+11"),
+        # Ireland's winter time is a negative daylight saving time in the database.
+        ("Europe/Dublin", SUMMER, "(IST, UTC+01:00; next change on Sunday, 25 October 2026"),
+        ("Europe/Dublin", WINTER, "(GMT, UTC; next change on Sunday, 28 March 2027"),
+        ("Pacific/Apia", WINTER, "Monday, 23 November 2026, 02:05:33"),
+    ],
+)
+def test_clock_changes_and_odd_offsets_are_those_of_the_zone(
+    zone: str, now: datetime, words: str
+) -> None:
+    assert words in time_in(zone, now)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [datetime(2026, 3, 29, 0, 59, 59, tzinfo=UTC), datetime(2026, 3, 29, 1, 0, 0, tzinfo=UTC)],
+)
+def test_the_second_before_a_change_and_the_second_of_it_are_told_apart(moment: datetime) -> None:
+    before = moment.minute == 59
+    text = time_in("Europe/Berlin", moment)
+    assert ("01:59:59" if before else "03:00:00") in text
+    assert ("next change on Sunday, 29 March 2026, 02:00" in text) is before
+
+
+@pytest.mark.parametrize(
+    ("said", "zone"),
+    [
+        ("utc", "UTC"),
+        ("", "UTC"),
+        ("  europe/berlin ", "Europe/Berlin"),
+        ("America/New York", "America/New_York"),
+        ("new york", "America/New_York"),
+        ("tokyo", "Asia/Tokyo"),
+        ("São Paulo", "America/Sao_Paulo"),
+        ("port-au-prince", "America/Port-au-Prince"),
+        ("Buenos Aires", "America/Argentina/Buenos_Aires"),
+        ("est5edt", "EST5EDT"),
+        ("Etc/GMT+2", "Etc/GMT+2"),
+    ],
+)
+def test_zones_are_found_as_people_write_them(said: str, zone: str) -> None:
+    assert f" in {zone}" in time_in(said, WINTER)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("UTC+2", "15:05:33 in UTC+02:00. ISO"),
+        ("gmt-5", "08:05:33 in UTC-05:00. ISO"),
+        ("+05:30", "18:35:33 in UTC+05:30. ISO"),
+        ("UTC +0530", "18:35:33 in UTC+05:30. ISO"),
+        ("UTC\N{MINUS SIGN}3", "10:05:33 in UTC-03:00. ISO"),
+        ("UTC+0", "13:05:33 in UTC. ISO"),
+    ],
+)
+def test_offsets_need_no_zone(said: str, told: str) -> None:
+    assert told in time_in(said, WINTER)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Berln", "The nearest names are Europe/Berlin"),
+        ("Europe/Munich", "send the iana name"),
+        ("Beijing", "asia/shanghai"),
+        ("West", "Australia/West or Brazil/West"),
+        ("UTC+15", "UTC-12 to UTC+14"),
+        ("UTC+2:75", "There is no time zone"),
+        ("../../etc/passwd", "There is no time zone"),
+        ("localtime", "There is no time zone"),
+        ("\0", "There is no time zone"),
+    ],
+)
+def test_what_is_no_zone_is_answered_with_what_to_send_instead(said: str, advice: str) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        time_in(said, WINTER)
+    assert advice.casefold() in str(refused.value).casefold()
+    assert str(refused.value).endswith(".")
+
+
+async def test_the_tool_tells_the_time_that_it_is() -> None:
+    tool = tool_from(current_time)
+    before = datetime.now(UTC).replace(microsecond=0)
+    told = await tool.run(tool.parse(json.dumps({"zone": "Tokyo"})))
+    after = datetime.now(UTC)
+    moment = datetime.fromisoformat(told.rpartition(" ")[2])
+    assert before <= moment <= after
+    assert moment.utcoffset() == timedelta(hours=9)
+
+
+async def test_without_a_zone_the_tool_tells_the_time_in_utc() -> None:
+    tool = tool_from(current_time)
+    assert " in UTC" in await tool.run(tool.parse(""))
+
+
+def test_a_zone_of_any_length_is_refused_before_it_is_looked_up() -> None:
+    with pytest.raises(InvalidArguments):
+        tool_from(current_time).parse(json.dumps({"zone": "x" * 65}))
