@@ -1,4 +1,4 @@
-"""Frames as signal-cli delivers them, for what the people of the demo write."""
+"""Frames as signal-cli delivers them, for what the people of the demo write and do."""
 
 from typing import Final
 
@@ -29,21 +29,45 @@ def text_frame(
         mention: the text begins with a mention of the bot.
         quote: the message that it replies to.
     """
-    data: Json = {
-        "timestamp": timestamp,
-        "message": f"{MENTION} {text}" if mention else text,
-        "expiresInSeconds": 0,
-        "isExpirationUpdate": False,
-        "viewOnce": False,
-    }
+    data: Json = {"message": f"{MENTION} {text}" if mention else text}
     if mention:
         data["mentions"] = [_mention_of(account)]
     if quote is not None:
         data["quote"] = quote
-    if group is not None:
-        data["groupInfo"] = group
-    envelope = _envelope(author, timestamp) | {"dataMessage": data}
-    return {"envelope": envelope, "account": account.number}
+    return _data_frame(account, author, timestamp, data, group)
+
+
+def reaction_frame(
+    account: Account,
+    author: Person,
+    timestamp: int,
+    emoji: str,
+    target: int,
+    *,
+    group: Json | None = None,
+    removed: bool = False,
+) -> Json:
+    """Return the frame of a reaction to a message that the bot sent.
+
+    Args:
+        account: the bot that receives it.
+        author: who reacts.
+        timestamp: of the reaction, in ms.
+        emoji: what with.
+        target: timestamp of the bot's message.
+        group: the `groupInfo` where that message stands; None for a private chat.
+        removed: the reaction is taken back.
+    """
+    reaction: Json = {
+        "emoji": emoji,
+        "targetAuthor": account.number,
+        "targetAuthorNumber": account.number,
+        "targetAuthorUuid": account.aci,
+        "targetSentTimestamp": target,
+        "isRemove": removed,
+    }
+    data: Json = {"message": None, "reaction": reaction}
+    return _data_frame(account, author, timestamp, data, group)
 
 
 def receipt_frame(account: Account, person: Person, timestamp: int, confirmed: int) -> Json:
@@ -81,6 +105,20 @@ def quote_of(account: Account, timestamp: int, text: str) -> Json:
 def group_info(group_id: str, name: str) -> Json:
     """Return what a group message says about its group."""
     return {"groupId": group_id, "groupName": name, "revision": 1, "type": "DELIVER"}
+
+
+def _data_frame(
+    account: Account, author: Person, timestamp: int, data: Json, group: Json | None
+) -> Json:
+    common: Json = {
+        "timestamp": timestamp,
+        "expiresInSeconds": 0,
+        "isExpirationUpdate": False,
+        "viewOnce": False,
+    }
+    where: Json = {} if group is None else {"groupInfo": group}
+    envelope = _envelope(author, timestamp) | {"dataMessage": common | data | where}
+    return {"envelope": envelope, "account": account.number}
 
 
 def _envelope(author: Person, timestamp: int) -> Json:

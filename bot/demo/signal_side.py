@@ -4,7 +4,7 @@ It speaks signal-cli's JSON-RPC over a Unix socket: `version`, `listAccounts`, `
 `listGroups`, `subscribeReceive`, `unsubscribeReceive`, `send`, `sendTyping`, `sendReaction`,
 `sendReceipt`, with signal-cli's error codes. Like the original it takes several clients and keeps
 messages until somebody subscribes. Its owner plays the people on the other side: `say` writes to
-the bot, `sent` is what the bot wrote.
+the bot, `react` answers it with an emoji, `sent` is what the bot wrote.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from bot.demo.json_rpc_server import (
     LostReply,
     Refusal,
 )
-from bot.demo.signal_frames import group_info, quote_of, receipt_frame, text_frame
+from bot.demo.signal_frames import group_info, quote_of, reaction_frame, receipt_frame, text_frame
 from bot.messaging.events import Account, ChatId, ChatKind, Person
 
 WAIT_SECONDS: Final = 15.0
@@ -154,7 +154,7 @@ class SignalSide:
         group: str | None = None,
         timestamp: int | None = None,
         mention: bool = False,
-        quote_bot: bool = False,
+        quote: int | None = None,
     ) -> int:
         """Write to the bot, privately or in a group, and return the message's timestamp.
 
@@ -164,7 +164,7 @@ class SignalSide:
             group: id of the group to write in; a new one comes into being.
             timestamp: of the message, in ms; a repeated one makes a duplicate.
             mention: mention the bot before the text.
-            quote_bot: reply to the bot's last message.
+            quote: reply to this message of the bot, by its timestamp.
         """
         timestamp = timestamp or self._new_timestamp()
         frame = text_frame(
@@ -172,12 +172,43 @@ class SignalSide:
             author,
             timestamp,
             text,
-            group=None if group is None else self._enter(group, author),
+            group=self._enter(group, author),
             mention=mention,
-            quote=self._quote_of_the_last() if quote_bot else None,
+            quote=None if quote is None else self._quote_of(quote),
         )
         await self.push(frame)
         return timestamp
+
+    async def react(
+        self,
+        emoji: str,
+        timestamp: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        removed: bool = False,
+    ) -> int:
+        """React to a message of the bot and return the reaction's own timestamp.
+
+        Args:
+            emoji: what with.
+            timestamp: of the bot's message, in ms.
+            author: who reacts.
+            group: id of the group where the message stands; a new one comes into being.
+            removed: take the reaction back.
+        """
+        own = self._new_timestamp()
+        frame = reaction_frame(
+            self.account,
+            author,
+            own,
+            emoji,
+            timestamp,
+            group=self._enter(group, author),
+            removed=removed,
+        )
+        await self.push(frame)
+        return own
 
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
         """Confirm that a message of the bot arrived at a person's phone."""
@@ -320,15 +351,16 @@ class SignalSide:
             raise Refusal(-1, "No recipients given")
         return ChatId(ChatKind.DIRECT, people[0])
 
-    def _enter(self, group_id: str, author: Person) -> Json:
+    def _enter(self, group_id: str | None, author: Person) -> Json | None:
+        if group_id is None:
+            return None
         group = self.groups.setdefault(group_id, Group(name="Team"))
         group.members[author.aci] = author
         return group_info(group_id, group.name)
 
-    def _quote_of_the_last(self) -> Json:
-        if not self.sent:
-            return quote_of(self.account, self._new_timestamp(), "")
-        return quote_of(self.account, self.sent[-1].timestamp, self.sent[-1].text)
+    def _quote_of(self, timestamp: int) -> Json:
+        text = next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
+        return quote_of(self.account, timestamp, text)
 
     def _new_timestamp(self) -> int:
         """The time in ms, unique as signal-cli makes it."""

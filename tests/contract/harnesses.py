@@ -5,7 +5,6 @@ whose messenger is running and delivering.
 """
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum, auto
@@ -14,22 +13,20 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bot.demo.json_rpc_server import HangUp, Refusal
-from bot.demo.signal_frames import receipt_frame, text_frame
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.backoff import Backoff
-from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingMessage, Person
+from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingMessage, Person, Reaction
 from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from bot.messaging.signal_rest import SignalRest
-from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli, TcpSignalCli
+from tests.fakes.signal_cli import SignalCli, TcpSignalCli
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_rest_api import Answer as RestAnswer
 from tests.fakes.signal_rest_api import Fault as RestFault
 
 WAIT_SECONDS: Final = 10.0
 RECEIPT_SECONDS: Final = 0.05
-FIRST_TIMESTAMP: Final = 1795291728387
 
 
 class Fault(Enum):
@@ -48,8 +45,20 @@ class Harness(Protocol):
     retry_after_seconds: float | None
     """What a rate limit of this Signal side says about waiting."""
 
-    async def say(self, text: str) -> int:
-        """Write to the bot privately; return the timestamp."""
+    async def say(self, text: str, *, group: str | None = None, quote: int | None = None) -> int:
+        """Write to the bot, perhaps in reply to a message of its own; return the timestamp."""
+        ...
+
+    async def react(
+        self,
+        emoji: str,
+        timestamp: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        removed: bool = False,
+    ) -> int:
+        """React to a message of the bot; return the reaction's own timestamp."""
         ...
 
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
@@ -75,6 +84,10 @@ class Harness(Protocol):
 
     async def next_message(self) -> IncomingMessage:
         """Wait for what the messenger delivers next, which is a message."""
+        ...
+
+    async def next_reaction(self) -> Reaction:
+        """Wait for what the messenger delivers next, which is a reaction."""
         ...
 
     async def next_sent(self) -> Sent:
@@ -152,6 +165,11 @@ class Receiver:
         assert isinstance(message, IncomingMessage)
         return message
 
+    async def next_reaction(self) -> Reaction:
+        reaction = await self.next_incoming()
+        assert isinstance(reaction, Reaction)
+        return reaction
+
     async def until(self, happened: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not happened():  # noqa: ASYNC110  # a messenger has no event to wait for
@@ -176,6 +194,8 @@ class DaemonHarness(Receiver):
         super().__init__()
         self.side = side
         self.messenger = messenger
+        self.say = side.say
+        self.react = side.react
         self.deliver_receipt = side.deliver_receipt
         self.push = side.push
         self.push_raw = side.push_line
@@ -183,9 +203,6 @@ class DaemonHarness(Receiver):
         self.drop_connections = side.drop_connections
         self.go_away = side.go_away
         self.come_back = side.come_back
-
-    async def say(self, text: str) -> int:
-        return await self.side.say(text)
 
     def fail_next_send(self, fault: Fault) -> None:
         failures = {
@@ -257,21 +274,14 @@ class RestHarness(Receiver):
         super().__init__()
         self.api = api
         self.messenger = messenger
+        self.say = api.say
+        self.react = api.react
+        self.deliver_receipt = api.deliver_receipt
         self.push = api.push
         self.push_raw = api.push_raw
         self.go_away = api.stop
         self.come_back = api.start
-        self._timestamps = itertools.count(FIRST_TIMESTAMP)
         self._seen = 0
-
-    async def say(self, text: str) -> int:
-        timestamp = next(self._timestamps)
-        await self.api.push(text_frame(FIXTURE_ACCOUNT, ADA, timestamp, text))
-        return timestamp
-
-    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
-        when = next(self._timestamps)
-        await self.api.push(receipt_frame(FIXTURE_ACCOUNT, person, when, timestamp))
 
     async def next_sent(self) -> Sent:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -1,6 +1,7 @@
 """What every transport promises, see bot/messaging/messenger.py."""
 
 import asyncio
+import copy
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,13 +11,18 @@ from typing import Final
 
 import pytest
 
+from bot.demo.json_rpc_server import Json
 from bot.errors import SignalRateLimited, SignalRejected, SignalTimeout, SignalUnavailable
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import ChatId, ChatKind, FrameKind, Person
 from bot.messaging.messenger import Messenger
+from bot.observability import metrics
 from tests.contract.harnesses import HARNESSES, Fault, Harness
 
-FRAMES: Final = Path(__file__).parent.parent / "fixtures" / "signal_frames.json"
+FRAMES: Final[dict[str, Json]] = json.loads(
+    (Path(__file__).parent.parent / "fixtures" / "signal_frames.json").read_text()
+)
 ADA: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
+TEAM: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000002", number="+4915200000002")
 LONG_SECONDS: Final = 60.0
 """A wait that lasts longer than a test may."""
@@ -65,6 +71,98 @@ async def test_messages_arrive_in_the_order_they_were_written(open_harness: Open
         for number in range(50):
             await harness.say(f"{number}")
             assert (await harness.next_message()).text == f"{number}"
+
+
+@pytest.mark.parametrize(("group", "chat"), [(None, ADA), (TEAM.value, TEAM)])
+async def test_a_reaction_to_a_message_of_the_bot_arrives_until_it_is_taken_back(
+    open_harness: Open, group: str | None, chat: ChatId
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        question = await harness.messenger.send(ADA, "Shall I?")
+        given = await harness.react("👍🏽", question, group=group)
+        first = await harness.next_reaction()
+        assert (first.author.aci, first.chat, first.timestamp) == (ADA.value, chat, given)
+        assert (first.emoji, first.target_timestamp, first.removed) == ("👍🏽", question, False)
+        taken = await harness.react("👍🏽", question, group=group, removed=True)
+        second = await harness.next_reaction()
+        assert (second.timestamp, second.target_timestamp, second.removed) == (
+            taken,
+            question,
+            True,
+        )
+
+
+async def test_a_reply_names_the_message_of_the_bot_that_it_quotes(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        question = await harness.messenger.send(ADA, "Shall I?")
+        for group in (None, TEAM.value):
+            await harness.say("yes", quote=question, group=group)
+            answer = await harness.next_message()
+            assert (answer.text, answer.quote_timestamp) == ("yes", question)
+            assert answer.addresses_bot
+        await harness.say("by the way")
+        assert (await harness.next_message()).quote_timestamp is None
+
+
+async def test_a_message_and_its_edits_are_reacted_to_by_the_timestamp_of_each(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        first = await harness.messenger.send(ADA, "Shall I?")
+        edited = await harness.messenger.send(ADA, "Shall I now?", replaces=first)
+        for target in (first, edited):
+            await harness.react("👍", target)
+            assert (await harness.next_reaction()).target_timestamp == target
+
+
+async def test_reactions_and_messages_arrive_in_one_order(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        expected: list[int] = []
+        for number in range(100):
+            if number % 3:
+                expected.append(await harness.react("👍", 1 + number, author=BEN))
+            else:
+                expected.append(await harness.say(f"{number}"))
+        await harness.until(lambda: len(harness.received) == len(expected))
+        assert [one.timestamp for one in harness.received] == expected
+
+
+def reaction_to_the_bot(**changes: object) -> Json:
+    """The recorded reaction with some keys changed."""
+    frame = copy.deepcopy(FRAMES["reaction_add"])
+    frame["envelope"]["dataMessage"]["reaction"].update(changes)
+    return frame
+
+
+async def test_broken_and_foreign_reactions_stop_nothing_and_are_counted(
+    open_harness: Open,
+) -> None:
+    broken: list[Json] = [
+        {"emoji": None},
+        {"emoji": "👍" * 100_000},
+        {"targetSentTimestamp": "now"},
+        {"isRemove": "perhaps"},
+    ]
+    foreign: Json = {"targetAuthorUuid": ADA.value, "targetAuthorNumber": None}
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        before = {kind: counted(kind) for kind in (FrameKind.BROKEN, FrameKind.REACTION)}
+        for changes in (*broken, foreign):
+            await harness.push(reaction_to_the_bot(**changes))
+        await harness.push(FRAMES["reaction_add"])
+        reaction = await harness.next_reaction()
+        assert harness.received == [reaction]
+        assert counted(FrameKind.BROKEN) - before[FrameKind.BROKEN] == len(broken)
+        assert counted(FrameKind.REACTION) - before[FrameKind.REACTION] == 2
+
+
+def counted(kind: FrameKind) -> float:
+    value: float = metrics.FRAMES.labels(kind)._value.get()
+    return value
 
 
 async def test_a_send_reaches_the_chat_and_returns_its_timestamp(open_harness: Open) -> None:
@@ -135,13 +233,13 @@ async def test_a_silent_server_is_noticed_and_left(open_harness: Open) -> None:
 async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
-        for name, frame in json.loads(FRAMES.read_text()).items():
+        for name, frame in FRAMES.items():
             await harness.push(frame)
             await harness.say(f"after {name}")
         await harness.say("the end")
         await harness.until(lambda: "the end" in harness.texts)
         after = [text for text in harness.texts if text.startswith("after ")]
-        assert after == [f"after {name}" for name in json.loads(FRAMES.read_text())]
+        assert after == [f"after {name}" for name in FRAMES]
 
 
 async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
@@ -265,5 +363,4 @@ async def test_the_account_status_is_told_while_running(open_harness: Open) -> N
 async def test_the_admins_of_an_unknown_group_are_nobody(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
-        group = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-        assert await harness.messenger.group_admins(group) == frozenset()
+        assert await harness.messenger.group_admins(TEAM) == frozenset()

@@ -27,7 +27,6 @@ from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, Bounds
 from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
 from bot.observability.metrics import FRAMES
 from tests.contract.harnesses import (
-    FIRST_TIMESTAMP,
     Receiver,
     RestHarness,
     in_background,
@@ -40,6 +39,7 @@ PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 GROUP_AT_SERVER: Final = "group.QUFFQ0F3UUZCZ2NJQ1FvTERBME9EeEFSRWhNVUZSWVhHQmthR3h3ZEhoOD0="
 PRIVATE: Final = "+4915200000001"
+FIRST_TIMESTAMP: Final = 1795291728387
 
 Open = Callable[..., AbstractAsyncContextManager[RestHarness]]
 

@@ -37,7 +37,7 @@ async def test_in_a_group_only_what_addresses_the_bot_is_answered() -> None:
         await here.signal.say("not for the bot", group=GROUP)
         await here.signal.say("for the bot", group=GROUP, mention=True)
         first = await here.answer()
-        await here.signal.say("a reply to it", group=GROUP, quote_bot=True)
+        await here.signal.say("a reply to it", group=GROUP, quote=first.timestamp)
         second = await here.answer()
     assert first.text.endswith("for the bot")
     assert second.text.endswith("a reply to it")

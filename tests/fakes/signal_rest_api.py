@@ -12,8 +12,20 @@ from typing import Any, Final, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from bot.demo.json_rpc_server import Json
+from bot.demo.signal_frames import (
+    group_info,
+    quote_of,
+    reaction_frame,
+    receipt_frame,
+    text_frame,
+)
+from bot.demo.signal_side import ADA
+from bot.messaging.events import Account, Person
+
 NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
+ACCOUNT: Final = Account(NUMBER, ACI)
 CLIENT_FRAME_LIMIT_BYTES: Final = 512
 
 
@@ -78,6 +90,7 @@ class SignalRestApi:
         self.requests = 0
         self.connections = 0
         self._port = 0
+        self._last_timestamp = 0
         self._websockets: set[web.WebSocketResponse] = set()
         self._transports: dict[web.WebSocketResponse, asyncio.Transport] = {}
         self._changed = asyncio.Condition()
@@ -134,6 +147,49 @@ class SignalRestApi:
     async def wait_for_receiver(self) -> None:
         """Wait until somebody listens on the websocket."""
         await self.wait_until(lambda: self.receivers > 0)
+
+    async def say(
+        self,
+        text: str,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        quote: int | None = None,
+    ) -> int:
+        """Write to the bot and return the message's timestamp.
+
+        Args:
+            text: what to write.
+            author: who writes.
+            group: Signal's id of the group to write in.
+            quote: reply to this message of the bot, by its timestamp.
+        """
+        timestamp = self._new_timestamp()
+        quoted = None if quote is None else self._quote_of(quote)
+        where = _group(group)
+        await self.push(text_frame(ACCOUNT, author, timestamp, text, group=where, quote=quoted))
+        return timestamp
+
+    async def react(
+        self,
+        emoji: str,
+        timestamp: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        removed: bool = False,
+    ) -> int:
+        """React to a message of the bot, by its timestamp; return that of the reaction."""
+        own = self._new_timestamp()
+        frame = reaction_frame(
+            ACCOUNT, author, own, emoji, timestamp, group=_group(group), removed=removed
+        )
+        await self.push(frame)
+        return own
+
+    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
+        """Confirm that a message of the bot arrived at a person's phone."""
+        await self.push(receipt_frame(ACCOUNT, person, self._new_timestamp(), timestamp))
 
     async def push(self, frame: object) -> None:
         """Deliver a frame to whoever listens."""
@@ -244,8 +300,12 @@ class SignalRestApi:
 
     def _new_timestamp(self) -> int:
         """The time in ms, unique as signal-cli makes it."""
-        last = self.sent[-1].timestamp if self.sent else 0
-        return max(time.time_ns() // 1_000_000, last + 1)
+        self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
+        return self._last_timestamp
+
+    def _quote_of(self, timestamp: int) -> Json:
+        text = next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
+        return quote_of(ACCOUNT, timestamp, text)
 
     def _record(self, body: dict[str, Any]) -> None:
         [recipient] = body["recipients"]
@@ -260,3 +320,7 @@ class SignalRestApi:
                 notify_self=body.get("notify_self"),
             )
         )
+
+
+def _group(group_id: str | None) -> Json | None:
+    return None if group_id is None else group_info(group_id, "Team")

@@ -1,13 +1,25 @@
 """The look-alike of signal-cli against what the real one was seen to do."""
 
 import asyncio
+import copy
+import json
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from bot.demo.json_rpc_server import Json
 from bot.demo.signal_side import SignalSide
+from bot.messaging.events import Person
 from bot.messaging.json_rpc import JsonRpcConnection
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
+from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+
+FRAMES: Final[dict[str, Json]] = json.loads(
+    (Path(__file__).parents[1] / "fixtures" / "signal_frames.json").read_text()
+)
+ADA: Final = Person("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", "+4915200000001", "Ada")
+GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
 @pytest.mark.parametrize(("line", "expected"), EXCHANGES)
@@ -54,20 +66,45 @@ async def test_what_a_bot_may_do_besides_writing_is_accepted(tmp_path: Path, met
         assert answer["results"][0]["type"] == "SUCCESS"
 
 
-async def test_a_reply_to_the_bot_quotes_its_last_message(tmp_path: Path) -> None:
-    frames: asyncio.Queue[object] = asyncio.Queue()
+async def test_what_people_answer_looks_as_signal_cli_shows_it(tmp_path: Path) -> None:
+    frames: asyncio.Queue[Json] = asyncio.Queue()
+
+    def receive(_method: object, params: object) -> None:
+        assert isinstance(params, dict)
+        frames.put_nowait(params["result"])
+
     async with (
-        SignalSide.listen(tmp_path / "socket") as side,
-        JsonRpcConnection.connect(
-            str(side.path), lambda _, params: frames.put_nowait(params), lambda: None
-        ) as connection,
+        SignalSide.listen(tmp_path / "socket", account=FIXTURE_ACCOUNT) as side,
+        JsonRpcConnection.connect(str(side.path), receive, lambda: None) as connection,
     ):
         await connection.call("subscribeReceive", {}, seconds=5.0)
         params = {"recipient": ["x"], "message": "Did you mean A?"}
-        sent = await connection.call("send", params, seconds=5.0)
-        await side.say("no, B", quote_bot=True)
-        frame = await frames.get()
-        assert isinstance(frame, dict)
-        quote = frame["result"]["envelope"]["dataMessage"]["quote"]
-        assert (quote["id"], quote["text"]) == (sent["timestamp"], "Did you mean A?")
-        assert quote["authorUuid"] == side.account.aci
+        question = (await connection.call("send", params, seconds=5.0))["timestamp"]
+        replied = await side.say("no, the other one", quote=question, author=ADA)
+        added = await side.react("👍", question, author=ADA)
+        removed = await side.react("👍", question, author=ADA, removed=True)
+        in_group = await side.react("👍", question, author=ADA, group=GROUP)
+        received = [await frames.get() for _ in range(4)]
+    assert received == [
+        recorded("quote_reply", replied, quote={"id": question}),
+        recorded("reaction_add", added, reaction={"targetSentTimestamp": question}),
+        recorded("reaction_remove", removed, reaction={"targetSentTimestamp": question}),
+        recorded(
+            "reaction_add",
+            in_group,
+            reaction={"targetSentTimestamp": question},
+            groupInfo={"groupId": GROUP, "groupName": "Team", "revision": 1, "type": "DELIVER"},
+        ),
+    ]
+
+
+def recorded(name: str, timestamp: int, **changes: Json) -> Json:
+    """A recorded frame of another time, in which some parts of the message are changed."""
+    frame: Json = copy.deepcopy(FRAMES[name])
+    times = ("timestamp", "serverReceivedTimestamp", "serverDeliveredTimestamp")
+    frame["envelope"].update(dict.fromkeys(times, timestamp))
+    data = frame["envelope"]["dataMessage"]
+    data["timestamp"] = timestamp
+    for part, values in changes.items():
+        data[part] = data.get(part, {}) | values
+    return frame
