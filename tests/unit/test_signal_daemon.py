@@ -91,6 +91,20 @@ async def test_messages_written_while_nobody_listened_arrive_after_the_reconnect
     assert receiver.texts == [f"{number}" for number in range(1_000)]
 
 
+async def test_an_answer_given_while_nobody_listened_arrives_after_the_restart(
+    tmp_path: Path,
+) -> None:
+    receiver = Receiver()
+    async with signal_cli(tmp_path) as side:
+        async with running(side) as messenger:
+            question = await messenger.send(CHAT, "Shall I?")
+        await side.react("👍", question)
+        await side.say("yes", quote=question)
+        async with running(side, receiver):
+            assert (await receiver.next_reaction()).target_timestamp == question
+            assert (await receiver.next_message()).quote_timestamp == question
+
+
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
     receiver = SlowReceiver()
     many = 10 * QUEUE_LIMIT
