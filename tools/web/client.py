@@ -28,11 +28,13 @@ from tools.web.guard import (
     origin_of,
 )
 from tools.web.lookup import Lookup, Resolver
+from tools.web.stream import BoundedStream
 
 MOST_REDIRECTS: Final = 5
 _MOST_CONNECTIONS: Final = 20
 _KEEP_ALIVE_SECONDS: Final = 5.0
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_LEAST_PIECE_BYTES: Final = 256  # what a chunk counts for at least: each costs the event loop time
 _NAME: Final = "signal-tee-bot"
 
 
@@ -278,10 +280,13 @@ def _any_address(_: object) -> bool:
 async def _read(response: httpcore.Response, headers: Mapping[str, str], max_bytes: int) -> Decoder:
     """Read a body until its end, or until it is longer than it may be."""
     decoder = Decoder(headers.get("content-encoding", ""), max_bytes=max_bytes)
+    connection = response.extensions["network_stream"]
+    if isinstance(connection, BoundedStream):
+        connection.allow(2 * max_bytes)
     received = 0
     async for piece in response.aiter_stream():
         decoder.feed(piece)
-        received += len(piece)
+        received += max(len(piece), _LEAST_PIECE_BYTES)
         if decoder.full:
             break
         if received > max_bytes:

@@ -14,6 +14,7 @@ import httpx
 
 from tools.errors import ToolError
 from tools.web.lookup import Lookup
+from tools.web.stream import BoundedStream
 
 LONGEST_URL: Final = 2_048
 LONGEST_HOST: Final = 253  # RFC 1035, 2.3.4
@@ -180,7 +181,9 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             async with asyncio.timeout(timeout):
                 addresses = await self._permitted(host)
                 share = None if timeout is None else timeout / len(addresses)
-                return await self._first(addresses, port, share, local_address, socket_options)
+                return BoundedStream(
+                    await self._first(addresses, port, share, local_address, socket_options)
+                )
         except TimeoutError as error:
             raise httpcore.ConnectTimeout from error
 
