@@ -1,6 +1,7 @@
 """A few sandboxed processes, started when needed, kept warm, replaced when lost."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
@@ -9,13 +10,16 @@ from typing import Final, Self
 import structlog
 
 from tools.errors import ToolError, ToolTimeout
+from tools.sandbox.limits import CALL_SECONDS, Limits
 from tools.sandbox.protocol import ReplyKind
 from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied
 
-CALL_SECONDS: Final = 2.0
 QUEUE_SECONDS: Final = 6.0
 _WORKERS: Final = 2  # so that a call that hangs does not stop the others
-_ATTEMPTS: Final = 2  # a process may have been killed from outside since its last call
+_ATTEMPTS: Final = 2  # a process may have ended or been killed since its last call
+_SMALL: Final = Limits()
+
+__all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox", "SandboxBug"]
 
 _log = structlog.get_logger()
 
@@ -30,11 +34,16 @@ class Sandbox:
     What runs inside must have no effects: a call whose process is lost is made once more.
 
     Args:
-        module: calls `tools.sandbox.child.serve` when run.
+        module: loads all it needs, also what its libraries would read from disk later, and then
+            calls `tools.sandbox.child.serve`.
+        limits: what each process may take: memory, time for a call, length of a text (bytes are
+            sent as Base64), time without a call. The defaults are for small texts; what parses
+            documents needs more of everything.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, limits: Limits = _SMALL) -> None:
         self._module = module
+        self._limits = limits
         self._slots = asyncio.Semaphore(_WORKERS)
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
@@ -65,27 +74,29 @@ class Sandbox:
 
         Raises:
             ToolError: what the code inside says is wrong, or there is no process for it.
-            ToolTimeout: it took longer than CALL_SECONDS; its process is gone.
+            ToolTimeout: it took longer than the limit; its process is gone.
             SandboxBug: the code inside failed unexpectedly.
         """
+        request = json.dumps(text).encode() + b"\n"
+        if len(request) > self._limits.line_bytes:
+            raise ToolError("This is too long to be worked on.")
         for _ in range(_ATTEMPTS):
             try:
-                reply = await self._attempt(text)
+                reply = await self._attempt(request)
             except WorkerDied:
                 _log.warning("sandbox.worker_lost")
             else:
                 return _result(reply)
         raise ToolError("This could not be worked out: its process ended before it was done.")
 
-    async def _attempt(self, text: str) -> Reply:
+    async def _attempt(self, request: bytes) -> Reply:
+        seconds = self._limits.call_seconds
         async with self._worker() as worker:
             try:
-                return await worker.ask(text, timeout_seconds=CALL_SECONDS)
+                return await worker.ask(request, timeout_seconds=seconds)
             except TimeoutError:
-                _log.warning("sandbox.worker_stopped", reason="timeout", seconds=CALL_SECONDS)
-                raise ToolTimeout(
-                    f"This took over {CALL_SECONDS:g} seconds and was stopped."
-                ) from None
+                _log.warning("sandbox.worker_stopped", reason="timeout", seconds=seconds)
+                raise ToolTimeout(f"This took over {seconds:g} seconds and was stopped.") from None
 
     @asynccontextmanager
     async def _worker(self) -> AsyncIterator[Worker]:
@@ -120,7 +131,7 @@ class Sandbox:
                 return worker
             await self._discard(worker)
         try:
-            worker = await Worker.start(self._module)
+            worker = await Worker.start(self._module, self._limits)
         except TimeoutError:
             raise ToolError("No process for this could be started in time; try again.") from None
         self._workers.add(worker)

@@ -1,13 +1,11 @@
 """What the two ends of a sandbox's pipes agree on: JSON, one line each way.
 
 A request is a JSON string. A reply is an object with `kind`, `text` and, for a bug, `where`. The
-first reply says that the limits are in force and comes without a request.
+first reply says that the limits are in force and comes without a request. The program's only
+argument is `Limits.as_argument`.
 """
 
 from enum import StrEnum
-from typing import Final
-
-LINE_LIMIT_BYTES: Final = 65_536
 
 
 class ReplyKind(StrEnum):

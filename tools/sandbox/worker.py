@@ -1,7 +1,6 @@
 """One sandboxed process, seen from the bot: start, ask, stop."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -11,10 +10,12 @@ from typing import Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tools.sandbox.protocol import LINE_LIMIT_BYTES, ReplyKind
+from tools.sandbox.limits import Limits
+from tools.sandbox.protocol import ReplyKind
 
 START_SECONDS: Final = 8.0
 STOP_SECONDS: Final = 2.0
+_READ_BYTES: Final = 65_536
 
 _log = structlog.get_logger()
 
@@ -47,7 +48,7 @@ class Worker:
         self._replies = process.stdout
 
     @classmethod
-    async def start(cls, module: str) -> Self:
+    async def start(cls, module: str, limits: Limits) -> Self:
         """Start a module that calls `tools.sandbox.child.serve`; return when its limits hold.
 
         Raises:
@@ -55,14 +56,14 @@ class Worker:
             TimeoutError: it took longer than START_SECONDS.
         """
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-m", module,
+            sys.executable, "-I", "-m", module, limits.as_argument(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,  # a traceback could quote what a person wrote
             cwd="/",
             env={},
             start_new_session=True,
-            limit=LINE_LIMIT_BYTES,
+            limit=limits.line_bytes,
         )  # fmt: skip
         worker = cls(process)
         try:
@@ -83,15 +84,15 @@ class Worker:
         """Whether the process has not ended, as far as is known."""
         return self._process.returncode is None
 
-    async def ask(self, text: str, *, timeout_seconds: float) -> Reply:
-        """Send a request and return its reply.
+    async def ask(self, request: bytes, *, timeout_seconds: float) -> Reply:
+        """Send a request, which is one line, and return its reply.
 
         Raises:
             WorkerDied: the process ended.
             TimeoutError: no reply came in time.
         """
         async with asyncio.timeout(timeout_seconds):
-            self._requests.write(json.dumps(text).encode() + b"\n")
+            self._requests.write(request)
             with suppress(ConnectionError):  # there will be no reply, which says it all
                 await self._requests.drain()
             return await self._reply()
@@ -110,7 +111,7 @@ class Worker:
         self.kill()
         try:
             async with asyncio.timeout(STOP_SECONDS):
-                while await self._replies.read(LINE_LIMIT_BYTES):
+                while await self._replies.read(_READ_BYTES):
                     pass  # asyncio keeps a process until its pipes have been read to their ends
                 await self._process.wait()
         except TimeoutError:
