@@ -1,9 +1,18 @@
 """What a tool is: a name, a description, typed arguments and a coroutine."""
 
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+# Printable for Python, invisible to people. Source: Default_Ignorable_Code_Point in Unicode's
+# DerivedCoreProperties.txt, and the blank Braille pattern; U+FE0F makes emoji of symbols and stays.
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +23,7 @@ class Tool:
         name: what the model calls it, `[a-zA-Z0-9_-]{1,64}`.
         description: what it does, for the model.
         parameters: the JSON Schema of the arguments that the model is shown.
+        schema_text: the same as compact JSON, written once for each tool.
         parse: makes arguments of what the model sends; raises InvalidArguments.
         run: does the work with what `parse` returned; raises ToolError for an expected failure.
         side_effects: it writes, runs or spends something: a person is asked before each call, and
@@ -34,11 +44,38 @@ class Tool:
     untrusted: bool = False
     calls_per_minute: int = 120
     probe: Callable[[], Awaitable[None]] | None = None
+    schema_text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = json.dumps(self.parameters, ensure_ascii=False, separators=(",", ":"))
+        object.__setattr__(self, "schema_text", text)
 
 
 def first_sentence(description: str) -> str:
     """Return the part of a description that fits on one line."""
     return description.split(". ", maxsplit=1)[0].rstrip(".") + "."
+
+
+def shown(value: object, most_characters: int) -> str:
+    """Return a JSON value as a person is shown it: on one line, with nothing hidden in it.
+
+    Args:
+        value: what JSON can hold.
+        most_characters: of a longer value the beginning is shown, and how much more there is.
+    """
+    text = visible(json.dumps(value, ensure_ascii=False))
+    more = len(text) - most_characters
+    return text if more <= 0 else f"{text[:most_characters]}… ({more:,} more characters)"
+
+
+def visible(text: str) -> str:
+    """Return a text with its control, bidi and invisible characters spelt out as Python does."""
+    return "".join(
+        character
+        if character.isprintable() and not _INVISIBLE.match(character)
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 class Outcome(StrEnum):

@@ -4,6 +4,9 @@ ToolError             an expected failure: its text is a sentence that the model
 ├── UnknownTool       there is no tool of that name; the text names those there are
 ├── InvalidArguments  the arguments do not fit; the text says what to send instead
 ├── RateLimited       too many calls; the text says when the next one may come
+├── Declined          a person said no
+├── Unanswered        no person said yes: nobody answered in time, or nobody could be asked
+├── Interrupted       it was begun before a restart; whether it took effect is unknown
 ├── ToolUnavailable   the tool cannot work until the operator mends something; the text says what
 └── ToolTimeout       the tool was stopped because it took too long
 
@@ -25,6 +28,18 @@ class InvalidArguments(ToolError):
 
 class RateLimited(ToolError):
     """There were too many calls."""
+
+
+class Declined(ToolError):
+    """A person did not want the call."""
+
+
+class Unanswered(ToolError):
+    """No person allowed the call."""
+
+
+class Interrupted(ToolError):
+    """The call was begun before a restart, and is not begun again."""
 
 
 class ToolUnavailable(ToolError):

@@ -1,120 +1,227 @@
-"""One call of one tool, as one pipeline: find, validate, run under a time-out, trim, audit.
+"""One call of one tool, as one pipeline.
 
-Whatever happens to the call is a result that the model reads. Only cancellation and a failing
-audit leave the executor.
+Find, validate, limit the rate, approve, run under a time-out, mark and trim, audit. Whatever
+happens to the call is a result that the model reads. Only cancellation and a failing audit leave
+the executor.
 """
 
 import asyncio
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from time import monotonic
 from typing import Any, Final
 
 import structlog
 
+from tools import policy
+from tools.approval import Approval
 from tools.audit import Audit
 from tools.base import Outcome, Tool, ToolRequest, ToolResult
-from tools.errors import InvalidArguments, ToolError, ToolTimeout, UnknownTool
+from tools.errors import (
+    Declined,
+    Interrupted,
+    InvalidArguments,
+    RateLimited,
+    ToolError,
+    ToolTimeout,
+    ToolUnavailable,
+    Unanswered,
+    UnknownTool,
+)
+from tools.rate_limits import RateLimits
 from tools.registry import Registry
+from tools.results import LEAST_LIMIT_BYTES, mark, trim
 from tools.settings import RESULT_LIMIT_BYTES
 
 ARGUMENTS_LIMIT_BYTES: Final = 65_536
+SCHEMA_LIMIT_BYTES: Final = 2_000
+"""A longer schema is not repeated with each complaint: the model has it already."""
+
 _MOST_NAME_CHARACTERS: Final = 64
+_MOST_NAMES: Final = 40
 
 _EMPTY: Final = "The tool ran and returned nothing."
 _BUG: Final = "The tool failed because of a fault in the tool itself; trying again will not help."
+_PERHAPS_DONE: Final = " Whether it took effect is unknown; tell the person."
 
 _log = structlog.get_logger()
 
 
+class _Bug(ToolError):
+    """A fault in a tool, logged."""
+
+
+_OUTCOMES: Final[tuple[tuple[type[ToolError], Outcome], ...]] = (
+    (UnknownTool, Outcome.UNKNOWN),
+    (InvalidArguments, Outcome.INVALID),
+    (RateLimited, Outcome.RATE_LIMITED),
+    (Declined, Outcome.DECLINED),
+    (Unanswered, Outcome.UNANSWERED),
+    (Interrupted, Outcome.INTERRUPTED),
+    (ToolTimeout, Outcome.TIMEOUT),
+    (_Bug, Outcome.BUG),
+    (ToolError, Outcome.FAILED),
+)
+
+
 class ToolExecutor:
-    """Runs what a model asks for.
+    """Runs what a model asks for; any number of calls at the same time.
 
     Args:
         registry: the tools there are.
+        limits: how often they may be called.
         timeout_seconds: for one run of one tool.
         result_limit_bytes: a longer result is cut, as UTF-8.
+
+    Raises:
+        ValueError: the limit leaves a result no room.
     """
 
     def __init__(
         self,
         registry: Registry,
         *,
+        limits: RateLimits,
         timeout_seconds: float,
         result_limit_bytes: int = RESULT_LIMIT_BYTES,
     ) -> None:
+        if result_limit_bytes < LEAST_LIMIT_BYTES:
+            raise ValueError(f"a result needs at least {LEAST_LIMIT_BYTES} bytes")
         self._registry = registry
+        self._limits = limits
         self._timeout_seconds = timeout_seconds
         self._result_limit_bytes = result_limit_bytes
 
-    async def execute(self, request: ToolRequest, audit: Audit) -> ToolResult:
+    async def execute(self, request: ToolRequest, audit: Audit, approval: Approval) -> ToolResult:
         """Run one call to its end and return what the model reads of it, audited.
 
         Args:
             request: as the model sent it; nothing about it needs to be right.
-            audit: is told before this returns; its errors are not caught.
+            audit: is told before the run of a tool with side effects, and before this returns; its
+                errors are not caught.
+            approval: asks a person before the run of a tool with side effects.
         """
-        started = monotonic()
-        outcome, content = await self._attempt(request)
-        trimmed = _trim(content, self._result_limit_bytes)
-        result = ToolResult(request, outcome, trimmed, monotonic() - started)
-        await audit.finished(result)
-        return result
-
-    async def _attempt(self, request: ToolRequest) -> tuple[Outcome, str]:
+        stopwatch = _Stopwatch()
         try:
             tool = self._find(request.tool)
             arguments = _validate(tool, request.arguments)
-            content = await self._run(tool, arguments)
-        except UnknownTool as error:
-            return Outcome.UNKNOWN, str(error)
-        except InvalidArguments as error:
-            return Outcome.INVALID, str(error)
-        except ToolTimeout as error:
-            return Outcome.TIMEOUT, str(error)
+            self._limits.take(tool, request.caller)
+            if tool.side_effects:
+                await _approve(tool, arguments, request, approval)
+                tool = self._find_again(tool)
+                await audit.starting(request)
+            with stopwatch:
+                content = await self._run(tool, arguments)
+            outcome, text = Outcome.OK, self._readable(tool, content)
         except ToolError as error:
-            return Outcome.FAILED, str(error)
-        except Exception:  # the boundary around every tool: a bug in one must not end the turn
-            _log.exception("tool.bug", tool=request.tool)
-            return Outcome.BUG, _BUG
-        return Outcome.OK, content if content.strip() else _EMPTY
+            outcome, text = _outcome(error), trim(str(error), self._result_limit_bytes)
+        result = ToolResult(request, outcome, text, stopwatch.seconds)
+        await audit.finished(result)
+        return result
 
     def _find(self, name: str) -> Tool:
         tool = self._registry.get(name)
         if tool is None:
-            names = ", ".join(tool.name for tool in self._registry) or "none"
-            raise UnknownTool(
-                f"There is no tool named {name[:_MOST_NAME_CHARACTERS]!r}. Tools: {names}."
+            raise UnknownTool(_unknown(name, [tool.name for tool in self._registry]))
+        return tool
+
+    def _find_again(self, asked_about: Tool) -> Tool:
+        """Find a tool as it is now: whole minutes may have passed since a person was asked."""
+        tool = self._registry.get(asked_about.name)
+        if tool is None or not tool.side_effects:
+            raise ToolError(
+                f"Not run: {asked_about.name} was allowed, but is gone meanwhile. "
+                "Tell the person that it was not done."
             )
         return tool
 
     async def _run(self, tool: Tool, arguments: Any) -> str:
-        try:
-            async with asyncio.timeout(self._timeout_seconds) as bound:
-                return await tool.run(arguments)
-        except TimeoutError:
-            if not bound.expired():
+        with _bugs_told(tool.name):
+            try:
+                async with asyncio.timeout(self._timeout_seconds) as bound:
+                    return await tool.run(arguments)
+            except ToolUnavailable as error:
+                self._registry.withdraw(tool.name, str(error))
                 raise
-            seconds = f"{self._timeout_seconds:g}"
-            raise ToolTimeout(f"{tool.name} took over {seconds} seconds and was stopped.") from None
+            except TimeoutError:
+                if not bound.expired():
+                    raise
+                raise ToolTimeout(
+                    f"{tool.name} took over {self._timeout_seconds:g} seconds and was stopped."
+                    + (_PERHAPS_DONE if tool.side_effects else "")
+                ) from None
+
+    def _readable(self, tool: Tool, content: str) -> str:
+        with _bugs_told(tool.name):  # content that is no text is a tool's bug, too
+            if not content.strip():
+                return _EMPTY
+            if tool.untrusted:
+                return mark(content, tool.name, self._result_limit_bytes)
+            return trim(content, self._result_limit_bytes)
+
+
+class _Stopwatch:
+    """The seconds spent inside; 0.0 when it was never entered."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._started = monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = monotonic() - self._started
+
+
+@contextmanager
+def _bugs_told(tool: str) -> Iterator[None]:
+    """Be the boundary around a tool's own code: a bug in it must not end the turn."""
+    try:
+        yield
+    except ToolError:
+        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled this call: the tool awaited something that was cancelled elsewhere.
+        _log.exception("tool.bug", tool=tool)
+        raise _Bug(_BUG) from None
+    except Exception:
+        _log.exception("tool.bug", tool=tool)
+        raise _Bug(_BUG) from None
 
 
 def _validate(tool: Tool, text: str) -> Any:
     if len(text) > ARGUMENTS_LIMIT_BYTES:
         raise InvalidArguments(f"The arguments of {tool.name} are too long.")
     try:
-        return tool.parse(text)
+        with _bugs_told(tool.name):
+            return tool.parse(text)
     except InvalidArguments as problems:
-        schema = json.dumps(tool.parameters, ensure_ascii=False, separators=(",", ":"))
+        schema = f"this schema: {tool.schema_text}"
+        if len(tool.schema_text.encode()) > SCHEMA_LIMIT_BYTES:
+            schema = "the tool's schema."
         raise InvalidArguments(
             f"The arguments of {tool.name} are wrong: {problems}. "
-            f"Send one JSON object that fits this schema: {schema}"
+            f"Send one JSON object that fits {schema}"
         ) from None
 
 
-def _trim(content: str, limit_bytes: int) -> str:
-    """Cut a text to a size; what UTF-8 cannot say (lone surrogates) becomes a question mark."""
-    encoded = content.encode(errors="replace")
-    if len(encoded) <= limit_bytes:
-        return encoded.decode()
-    kept = encoded[:limit_bytes].decode(errors="ignore")
-    return f"{kept}\n[cut: the first {limit_bytes} of {len(encoded)} bytes]"
+async def _approve(tool: Tool, arguments: Any, request: ToolRequest, approval: Approval) -> None:
+    with _bugs_told(tool.name):
+        await policy.approve(tool, arguments, request, approval)
+
+
+def _outcome(error: ToolError) -> Outcome:
+    return next(outcome for kind, outcome in _OUTCOMES if isinstance(error, kind))
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    name = name[:_MOST_NAME_CHARACTERS]
+    nearest = get_close_matches(name, names, n=1)
+    suggestion = f" Did you mean {nearest[0]}?" if nearest else ""
+    listed = ", ".join(names[:_MOST_NAMES]) or "none"
+    more = len(names) - _MOST_NAMES
+    rest = f" and {more} more" if more > 0 else ""
+    return f"There is no tool named {name!r}.{suggestion} Tools: {listed}{rest}."

@@ -72,9 +72,9 @@ class Registry:
 
     def withdraw(self, source: str, reason: str) -> None:
         """Take a source's tools away and log why; the reason is one sentence, with no secret."""
-        self.offer(source, ())
         if self._absent.get(source) != reason:
             _log.warning("tool.unavailable", tool=source, reason=reason)
+        self.offer(source, ())
         self._absent[source] = reason
 
     def expect(self, source: str) -> None:

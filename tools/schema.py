@@ -1,20 +1,26 @@
 """Tools from functions: typed, documented arguments become a model and a small JSON Schema."""
 
 import inspect
+import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Tool
+from tools.base import Tool, shown, visible
 from tools.errors import InvalidArguments
 
 _ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
 _EMPTY: Final = inspect.Parameter.empty
 _MOST_PROBLEMS: Final = 5
 _MOST_NAME_CHARACTERS: Final = 64
+_MOST_EXPECTATION_CHARACTERS: Final = 200
+_MOST_QUESTION_CHARACTERS: Final = 400
+"""Of each value in a question."""
 
 
 def tool_from(
@@ -34,7 +40,8 @@ def tool_from(
     Args:
         function: async, with a type and a description for every argument.
         side_effects: it writes, runs or spends something, so a person is asked before each call.
-        question: what a call is going to do, with `{argument}` in place of an argument's value.
+        question: what a call is going to do, with `{argument}` in place of an argument's value;
+            a text is put in quotes, and what is invisible in it is spelt out.
         untrusted: its results hold what strangers wrote.
         calls_per_minute: of all people together.
         probe: finds out whether it can work at all; raises ToolUnavailable.
@@ -47,6 +54,7 @@ def tool_from(
         raise TypeError(f"{name} is not async")
     description, argument_texts = _documentation(function)
     arguments = _arguments_model(function, argument_texts)
+    parameters = _parameters(arguments)
 
     async def run(values: BaseModel) -> str:
         return await function(**dict(values))
@@ -54,8 +62,8 @@ def tool_from(
     return Tool(
         name=name,
         description=description,
-        parameters=_parameters(arguments),
-        parse=partial(_parse, arguments),
+        parameters=parameters,
+        parse=partial(_parse, arguments, parameters),
         run=run,
         side_effects=side_effects,
         question=None if question is None else partial(_filled_in, question),
@@ -65,27 +73,96 @@ def tool_from(
     )
 
 
-def _filled_in(question: str, values: BaseModel) -> str:
-    return question.format(**dict(values))
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse what a model sends as arguments; a tool that needs none may be sent an empty text.
 
-
-def _parse(model: type[BaseModel], text: str) -> BaseModel:
-    """Parse arguments; a model that needs none may send an empty text."""
+    Raises:
+        InvalidArguments: it is not one JSON object; the text says what it is instead.
+    """
+    text = text.strip()
+    if not text:
+        return {}
+    if text.startswith("```"):
+        raise InvalidArguments("the JSON object is inside a code fence (```); send it alone")
     try:
-        return model.model_validate_json(text.strip() or "{}")
+        value = from_json(text.encode(), allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidArguments(f"this is not valid JSON: {error}") from None
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        raise InvalidArguments(
+            "the JSON object is inside a JSON string (encoded twice); send the object itself"
+        )
+    raise InvalidArguments("this is JSON, but not an object")
+
+
+def _filled_in(question: str, values: BaseModel) -> str:
+    return question.format_map(
+        {
+            name: shown(value, _MOST_QUESTION_CHARACTERS)
+            for name, value in values.model_dump(mode="json").items()
+        }
+    )
+
+
+def _parse(model: type[BaseModel], parameters: Mapping[str, Any], text: str) -> BaseModel:
+    try:
+        return model.model_validate(parse_object(text))
     except ValidationError as error:
-        raise InvalidArguments("; ".join(_problems(error))) from None
+        raise InvalidArguments("; ".join(_problems(error, parameters))) from None
 
 
-def _problems(error: ValidationError) -> list[str]:
-    """Return the first few problems, each with the argument it is about."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    return [
-        ".".join(map(str, detail["loc"]))[:_MOST_NAME_CHARACTERS] + ": " + detail["msg"]
-        if detail["loc"]
-        else detail["msg"]
-        for detail in details[:_MOST_PROBLEMS]
-    ]
+def _problems(error: ValidationError, parameters: Mapping[str, Any]) -> list[str]:
+    """Return the first few problems, each with the argument it is about, none with its value."""
+    details = error.errors(include_url=False, include_input=False)
+    problems = [_problem(detail, parameters) for detail in details[:_MOST_PROBLEMS]]
+    more = len(details) - len(problems)
+    return [*problems, f"and {more} more problems"] if more else problems
+
+
+def _problem(detail: ErrorDetails, parameters: Mapping[str, Any]) -> str:
+    *inside, last = detail["loc"] or ("",)
+    path = visible(".".join(map(str, detail["loc"]))[:_MOST_NAME_CHARACTERS])
+    if detail["type"] == "missing":
+        expected = _expectation(_schema_at(parameters, (*inside, last)))
+        return f"'{path}' is missing{expected}"
+    if detail["type"] == "extra_forbidden":
+        known = list(_schema_at(parameters, inside).get("properties", {}))
+        return f"there is no argument '{path}'{_suggestion(str(last), known)}"
+    if detail["type"] == "union_tag_invalid":  # its message would quote the value
+        expected = detail["ctx"]["expected_tags"]
+        return _cut(f"'{path}' should be of one of the kinds {expected}")
+    message = detail["msg"].removeprefix("Value error, ")
+    if message.startswith("Input "):
+        return _cut(f"'{path}' {message.removeprefix('Input ')}")
+    return _cut(f"'{path}': {message}" if path else message)
+
+
+def _schema_at(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:
+    """Return the schema of one argument; an empty one where the path leads through a choice."""
+    for step in path:
+        if isinstance(step, int):
+            schema = schema.get("items", {})
+        else:
+            schema = schema.get("properties", {}).get(step, {})
+    return schema
+
+
+def _expectation(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return _cut(f" (one of {json.dumps(schema['enum'], ensure_ascii=False)})")
+    return f" ({schema['type']})" if "type" in schema else ""
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    nearest = get_close_matches(name[:_MOST_NAME_CHARACTERS], known, n=1)
+    return f" (did you mean '{nearest[0]}'?)" if nearest else ""
+
+
+def _cut(text: str) -> str:
+    longest = _MOST_EXPECTATION_CHARACTERS
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 def _arguments_model(

@@ -5,15 +5,20 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from time import monotonic
 
 import pytest
 from structlog.testing import capture_logs
 
-from tools.base import Outcome, ToolRequest, ToolResult
+from tools.approval import Decision
+from tools.base import Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.errors import ToolError, ToolTimeout
 from tools.executor import ToolExecutor
+from tools.rate_limits import RateLimits
+from tools.registry import Registry
 from tools.sandbox.limits import MEMORY_BYTES
 from tools.sandbox.pool import CALL_SECONDS, Sandbox, SandboxBug
 from tools.settings import ToolSettings
@@ -52,10 +57,24 @@ class Ignore:
         return
 
 
+class AskNobody:
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        return Decision.NOT_ASKED
+
+
+def an_executor(tools: Iterable[Tool]) -> ToolExecutor:
+    plenty = 100_000
+    return ToolExecutor(
+        Registry(replace(tool, calls_per_minute=plenty) for tool in tools),
+        limits=RateLimits(per_person=plenty, per_bot=plenty),
+        timeout_seconds=10,
+    )
+
+
 async def calculate(executor: ToolExecutor, expression: str) -> ToolResult:
     arguments = json.dumps({"expression": expression})
     return await executor.execute(
-        ToolRequest("call_1", "calculate", arguments, "someone"), Ignore()
+        ToolRequest("call_1", "calculate", arguments, "someone"), Ignore(), AskNobody()
     )
 
 
@@ -69,7 +88,7 @@ def is_running(pid: str) -> bool:
 
 async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -> None:
     async with open_tools(ToolSettings()) as registry:
-        executor = ToolExecutor(registry, timeout_seconds=10)
+        executor = an_executor(registry)
         for attack in ATTACKS:
             started = monotonic()
             async with asyncio.TaskGroup() as chats:
@@ -91,13 +110,13 @@ async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -
 )
 async def test_long_honest_calculations_are_done(expression: str, answer: str) -> None:
     async with open_tools(ToolSettings()) as registry:
-        result = await calculate(ToolExecutor(registry, timeout_seconds=10), expression)
+        result = await calculate(an_executor(registry), expression)
     assert result.content == answer
 
 
 async def test_a_thousand_calculations_at_once_are_all_done() -> None:
     async with open_tools(ToolSettings()) as registry:
-        executor = ToolExecutor(registry, timeout_seconds=10)
+        executor = an_executor(registry)
         async with asyncio.TaskGroup() as chats:
             calls = [chats.create_task(calculate(executor, f"{n} * 2")) for n in range(1_000)]
     assert [call.result().content for call in calls] == [str(n * 2) for n in range(1_000)]

@@ -1,28 +1,63 @@
-"""What becomes of a call, whatever the model sent and whatever the tool does."""
+"""What becomes of a call, whatever the model sent, whatever the tool does, whatever people say."""
 
 import asyncio
 import json
+import re
+from collections.abc import Iterable
+from datetime import date
+from time import monotonic
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
-from tools.base import Outcome, ToolRequest, ToolResult
-from tools.errors import InvalidArguments, ToolError
+from tools.approval import Decision
+from tools.base import Outcome, Tool, ToolRequest, ToolResult
+from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.executor import ToolExecutor
+from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.schema import tool_from
+from tools.schema import parse_object, tool_from
 
 SECRET = "what a person wrote"
 
 
 class Results(list[ToolResult]):
-    """An audit that remembers."""
+    """An audit that remembers; what was started comes before its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[ToolRequest] = []
 
     async def starting(self, request: ToolRequest) -> None:
-        pass
+        self.started.append(request)
 
     async def finished(self, result: ToolResult) -> None:
         self.append(result)
+
+
+class Person:
+    """Somebody who is asked; says no unless told otherwise."""
+
+    def __init__(self, decision: Decision = Decision.NO) -> None:
+        self.decision = decision
+        self.questions: list[str] = []
+
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        self.questions.append(question)
+        return self.decision
+
+
+def an_executor(
+    tools: Iterable[Tool], *, timeout_seconds: float = 5, result_limit_bytes: int = 1_000
+) -> ToolExecutor:
+    return ToolExecutor(
+        tools if isinstance(tools, Registry) else Registry(tools),
+        limits=RateLimits(per_person=10_000, per_bot=10_000),
+        timeout_seconds=timeout_seconds,
+        result_limit_bytes=result_limit_bytes,
+    )
 
 
 async def echo(text: str, times: int = 1) -> str:
@@ -51,6 +86,18 @@ async def reject() -> str:
     raise InvalidArguments("The date lies in the past.")
 
 
+async def end_without_text() -> str:
+    """Return something else than a text."""
+    return None  # type: ignore[return-value]
+
+
+async def await_what_is_cancelled_elsewhere() -> str:
+    """Fail as a library does whose own task was cancelled."""
+    lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    lost.cancel()
+    return await lost
+
+
 async def crash() -> str:
     """Fail."""
     raise KeyError(SECRET)
@@ -61,17 +108,22 @@ async def time_out_inside() -> str:
     raise TimeoutError(SECRET)
 
 
-EXECUTOR = ToolExecutor(
-    Registry([tool_from(f) for f in (echo, hang, refuse, reject, crash, time_out_inside)]),
-    timeout_seconds=0.05,
-    result_limit_bytes=1_000,
+BUGS = (crash, time_out_inside, end_without_text, await_what_is_cancelled_elsewhere)
+EXECUTOR = an_executor(
+    [tool_from(f) for f in (echo, hang, refuse, reject, *BUGS)], timeout_seconds=0.05
 )
 
 
-async def execute(tool: str, arguments: str = "{}") -> ToolResult:
+async def execute(
+    tool: str,
+    arguments: str = "{}",
+    *,
+    executor: ToolExecutor = EXECUTOR,
+    person: Person | None = None,
+) -> ToolResult:
     results = Results()
     request = ToolRequest("call_1", tool, arguments, "someone")
-    result = await EXECUTOR.execute(request, results)
+    result = await executor.execute(request, results, person or Person())
     assert results == [result]
     assert result.request is request
     return result
@@ -87,34 +139,158 @@ async def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
     result = await execute("ecko")
     assert result.outcome is Outcome.UNKNOWN
     assert result.content == (
-        "There is no tool named 'ecko'. Tools: crash, echo, hang, refuse, reject, time_out_inside."
+        "There is no tool named 'ecko'. Did you mean echo? Tools: "
+        "await_what_is_cancelled_elsewhere, crash, echo, end_without_text, hang, refuse, reject, "
+        "time_out_inside."
     )
+
+
+async def test_of_hundreds_of_tools_some_are_named_and_the_nearest_one() -> None:
+    async def run(_: Any) -> str:
+        return ""
+
+    executor = an_executor(Tool(f"tool_{n:03}", "Do.", {}, parse_object, run) for n in range(500))
+    content = (await execute("tool_49", executor=executor)).content
+    assert "Did you mean tool_49" in content
+    assert content.endswith("tool_039 and 460 more.")
+    assert len((await execute("x" * 1_000_000, executor=executor)).content) < 1_000
+
+
+async def test_without_tools_it_says_so() -> None:
+    content = (await execute("echo", executor=an_executor([]))).content
+    assert content == "There is no tool named 'echo'. Tools: none."
+
+
+class Place(BaseModel):
+    name: str = Field(description="as people call it")
+
+
+class Circle(BaseModel):
+    kind: Literal["circle"]
+    radius: float
+
+
+class Square(BaseModel):
+    kind: Literal["square"]
+    side: float
+
+
+async def forecast(
+    *,
+    location: str,
+    days: Annotated[int, Field(ge=1, le=7)] = 1,
+    units: Literal["metric", "imperial"] = "metric",
+    begin: date | None = None,
+    stops: tuple[Place, ...] = (),
+    area: Annotated[Circle | Square, Field(discriminator="kind")] | None = None,
+) -> str:
+    """Tell the weather.
+
+    Args:
+        location: where.
+        days: how many.
+        units: of temperatures.
+        begin: the first day.
+        stops: on the way.
+        area: around.
+    """
+    return f"{location} {days} {units} {begin} {stops} {area}"
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("", "text: Field required"),
-        ("not JSON", "Invalid JSON"),
-        ("[]", "should be an object"),
-        ('{"text": 5}', "text: Input should be a valid string"),
-        ('{"text": "a", "times": "often"}', "times: Input should be a valid integer"),
-        ('{"text": "a", "volume": 11}', "volume: Extra inputs are not permitted"),
-        ('{"text": "\\ud800"}', "Invalid JSON"),
-        ("[" * 60_000, "Invalid JSON"),
+        ("", "'location' is missing (string)"),
+        ('{"locaton": "Oslo"}', "there is no argument 'locaton' (did you mean 'location'?)"),
+        ('{"location": "Oslo", "volume": 11}', "there is no argument 'volume'. "),
+        ('{"location": 5}', "'location' should be a valid string"),
+        ('{"location": "Oslo", "days": "many"}', "'days' should be a valid integer"),
+        ('{"location": "Oslo", "days": 99}', "'days' should be less than or equal to 7"),
+        ('{"location": "Oslo", "units": "si"}', "'units' should be 'metric' or 'imperial'"),
+        ('{"location": "Oslo", "begin": "soon"}', "'begin' should be a valid date"),
+        ('{"location": "Oslo", "stops": [{}]}', "'stops.0.name' is missing (string)"),
+        (
+            '{"location": "Oslo", "area": {"kind": "star"}}',
+            "'area' should be of one of the kinds 'circle', 'square'",
+        ),
+        ("not JSON", "this is not valid JSON: expected ident at line 1 column 2"),
+        ("{'location': 'Oslo'}", "this is not valid JSON: key must be a string"),
+        ('{"location": "Os', "this is not valid JSON: EOF while parsing a string"),
+        ('{"location": NaN}', "this is not valid JSON: expected value"),
+        ('{"location": "\\ud800"}', "this is not valid JSON"),
+        ('{"location": "\ud800"}', "this is not valid JSON"),
+        ("[" * 60_000, "this is not valid JSON: recursion limit exceeded"),
+        ("[]", "this is JSON, but not an object"),
+        ("null", "this is JSON, but not an object"),
+        ('```json\n{"location": "Oslo"}\n```', "inside a code fence (```); send it alone"),
+        (json.dumps('{"location": "Oslo"}'), "(encoded twice); send the object itself"),
     ],
 )
 async def test_wrong_arguments_are_answered_with_what_to_send(arguments: str, problem: str) -> None:
-    result = await execute("echo", arguments)
+    executor = an_executor([tool_from(forecast)], result_limit_bytes=3_000)
+    result = await execute("forecast", arguments, executor=executor)
     assert result.outcome is Outcome.INVALID
+    assert result.content.startswith("The arguments of forecast are wrong: ")
     assert problem in result.content
-    assert '"required":["text"]' in result.content
+    assert "Send one JSON object that fits this schema: {" in result.content
+    assert '"required":["location"]' in result.content
+
+
+@pytest.mark.parametrize("argument", ["location", "days", "units", "begin", "stops", "area"])
+async def test_a_wrong_value_is_never_repeated(argument: str) -> None:
+    value: object = {"kind": SECRET} if argument == "area" else [SECRET]
+    arguments = json.dumps({"location": "Oslo"} | {argument: value})
+    result = await execute("forecast", arguments, executor=an_executor([tool_from(forecast)]))
+    assert result.outcome is Outcome.INVALID
+    assert SECRET not in result.content
+
+
+async def test_a_huge_schema_is_not_repeated_and_huge_choices_are_cut() -> None:
+    async def choose(choice: str) -> str:
+        """Choose.
+
+        Args:
+            choice: one of many.
+        """
+        return choice
+
+    choices = [f"number {number}" for number in range(1_000)]
+    choose.__annotations__["choice"] = Literal.__getitem__(tuple(choices))
+    executor = an_executor([tool_from(choose)])
+    for arguments in ("{}", '{"choice": "none"}'):
+        result = await execute("choose", arguments, executor=executor)
+        assert result.outcome is Outcome.INVALID
+        assert "number 7" in result.content
+        assert result.content.endswith("Send one JSON object that fits the tool's schema.")
+        assert len(result.content) < 400
+
+
+async def test_a_schema_is_written_out_once_however_often_a_call_is_wrong() -> None:
+    class Counted(dict[str, object]):
+        written = 0
+
+        def items(self) -> Any:
+            self.written += 1
+            return super().items()
+
+    async def run(_: Any) -> str:
+        return ""
+
+    schema = Counted(type="object")
+    executor = an_executor([Tool("do", "Do.", schema, parse_object, run)])
+    for _ in range(3):
+        assert (
+            'fits this schema: {"type":"object"}'
+            in (await execute("do", "[]", executor=executor)).content
+        )
+    assert schema.written == 1
 
 
 async def test_the_complaint_about_arguments_is_bounded_and_does_not_repeat_them() -> None:
     many = json.dumps({"text": SECRET} | {f"argument_{number}" * 50: 1 for number in range(50)})
     result = await execute("echo", many)
     assert result.outcome is Outcome.INVALID
+    assert "and 45 more problems" in result.content
     assert len(result.content) < 1_000
     assert SECRET not in result.content
 
@@ -147,7 +323,7 @@ async def test_a_slow_tool_is_stopped() -> None:
     assert result.content == "hang took over 0.05 seconds and was stopped."
 
 
-@pytest.mark.parametrize("tool", ["crash", "time_out_inside"])
+@pytest.mark.parametrize("tool", [bug.__name__ for bug in BUGS])
 async def test_a_bug_is_logged_and_told_without_details(tool: str) -> None:
     with capture_logs() as logs:
         result = await execute(tool)
@@ -161,22 +337,249 @@ async def test_an_empty_result_says_so() -> None:
     assert (result.outcome, result.content) == (Outcome.OK, "The tool ran and returned nothing.")
 
 
-async def test_a_long_result_is_cut_between_characters() -> None:
+async def test_a_long_result_is_trimmed_to_the_budget() -> None:
     result = await execute("echo", '{"text": "€", "times": 500}')
-    assert result.content == "€" * 333 + "\n[cut: the first 1000 of 1500 bytes]"
+    assert result.outcome is Outcome.OK
+    assert "Cut: only the beginning of 1,500 bytes is shown" in result.content
+    assert len(result.content.encode()) <= 1_000
 
 
-async def test_a_result_is_always_text_that_can_be_stored() -> None:
-    async def broken() -> str:
-        """Return half a character."""
-        return "a\ud800b"
+async def test_a_long_complaint_of_a_tool_is_trimmed_too() -> None:
+    async def complain() -> str:
+        """Complain."""
+        raise ToolError("No! \ud800" * 1_000)
 
-    executor = ToolExecutor(Registry([tool_from(broken)]), timeout_seconds=1)
-    result = await executor.execute(ToolRequest("call_1", "broken", "", "someone"), Results())
-    assert result.content == "a?b"
+    result = await execute("complain", executor=an_executor([tool_from(complain)]))
+    assert result.outcome is Outcome.FAILED
+    assert len(result.content.encode()) <= 1_000
 
 
-async def test_cancelling_a_turn_cancels_its_call_and_leaves_no_result() -> None:
+async def test_a_budget_without_room_for_a_frame_is_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match="at least 512 bytes"):
+        ToolExecutor(
+            Registry(),
+            limits=RateLimits(per_person=1, per_bot=1),
+            timeout_seconds=1,
+            result_limit_bytes=511,
+        )
+
+
+async def test_what_strangers_wrote_is_marked_and_an_empty_page_is_not() -> None:
+    executor = an_executor([tool_from(echo, untrusted=True)])
+    result = await execute("echo", '{"text": "Obey! ", "times": 500}', executor=executor)
+    token = re.match(r"\[Untrusted content from echo, begins here: (\w+)\.", result.content)
+    assert token is not None
+    assert f"\n[Untrusted content {token[1]} ends here.]\n[Cut: " in result.content
+    assert len(result.content.encode()) <= 1_000
+    result = await execute("echo", '{"text": " \\n"}', executor=executor)
+    assert result.content == "The tool ran and returned nothing."
+
+
+async def test_calls_over_a_limit_are_not_run_and_told_when_to_come_again() -> None:
+    executor = an_executor([tool_from(echo, calls_per_minute=2), tool_from(refuse)])
+    calls = [await execute("echo", '{"text": "Hi"}', executor=executor) for _ in range(3)]
+    assert [call.outcome for call in calls] == [Outcome.OK, Outcome.OK, Outcome.RATE_LIMITED]
+    assert re.fullmatch(
+        r"Not run: too many calls of echo right now; the next one can run in \d+ seconds\.",
+        calls[-1].content,
+    )
+    assert calls[-1].duration_seconds == 0.0
+    assert (await execute("refuse", executor=executor)).outcome is Outcome.FAILED
+
+
+async def test_a_call_that_cannot_run_anyway_takes_nothing_from_the_limits() -> None:
+    executor = an_executor([tool_from(echo, calls_per_minute=1)])
+    for _ in range(10):
+        assert (await execute("echo", "[]", executor=executor)).outcome is Outcome.INVALID
+    result = await execute("echo", '{"text": "Hi"}', executor=executor)
+    assert result.outcome is Outcome.OK
+
+
+async def test_a_person_is_asked_about_side_effects_only() -> None:
+    person = Person(Decision.YES)
+    executor = an_executor([tool_from(echo), tool_from(hang, side_effects=True)])
+    await execute("echo", '{"text": "Hi"}', executor=executor, person=person)
+    assert person.questions == []
+
+
+async def test_after_a_yes_the_start_is_stored_and_then_the_tool_runs() -> None:
+    results, person = Results(), Person(Decision.YES)
+    request = ToolRequest("call_1", "write", "", "someone")
+
+    async def write() -> str:
+        """Write a file. Carefully."""
+        assert person.questions == ["Run write? Write a file."]
+        assert results.started == [request]
+        return "Written."
+
+    executor = an_executor([tool_from(write, side_effects=True)])
+    result = await executor.execute(request, results, person)
+    assert (result.outcome, result.content) == (Outcome.OK, "Written.")
+    assert results == [result]
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome"),
+    [
+        (Decision.NO, Outcome.DECLINED),
+        (Decision.SILENCE, Outcome.UNANSWERED),
+        (Decision.NOT_ASKED, Outcome.UNANSWERED),
+        (Decision.INTERRUPTED, Outcome.INTERRUPTED),
+    ],
+)
+async def test_without_a_yes_nothing_starts(decision: Decision, outcome: Outcome) -> None:
+    results = Results()
+    executor = an_executor([tool_from(crash, side_effects=True)])
+    result = await executor.execute(
+        ToolRequest("call_1", "crash", "", "someone"), results, Person(decision)
+    )
+    assert (result.outcome, result.duration_seconds) == (outcome, 0.0)
+    assert "tell the person" in result.content
+    assert results.started == []
+
+
+async def test_a_call_that_cannot_be_shown_to_the_person_is_not_asked_about() -> None:
+    async def run(_: Any) -> str:
+        return "impossible"
+
+    person = Person(Decision.YES)
+    tool = Tool("write", "Write.", {}, parse_object, run, side_effects=True)
+    arguments = json.dumps({f"argument_{number}": number for number in range(500)})
+    result = await execute("write", arguments, executor=an_executor([tool]), person=person)
+    assert result.outcome is Outcome.INVALID
+    assert person.questions == []
+
+
+async def test_a_bug_in_a_tools_question_is_told_and_nothing_runs() -> None:
+    person = Person(Decision.YES)
+    tool = tool_from(crash, side_effects=True, question="Delete {no_such_argument}?")
+    with capture_logs() as logs:
+        result = await execute("crash", executor=an_executor([tool]), person=person)
+    assert (result.outcome, result.duration_seconds) == (Outcome.BUG, 0.0)
+    assert person.questions == []
+    assert [log["event"] for log in logs] == ["tool.bug"]
+
+
+async def test_a_bug_in_parsing_is_told_like_any_other() -> None:
+    async def run(_: Any) -> str:
+        return "impossible"
+
+    def parse(_: str) -> object:
+        raise KeyError(SECRET)
+
+    with capture_logs() as logs:
+        result = await execute("do", executor=an_executor([Tool("do", "Do.", {}, parse, run)]))
+    assert result.outcome is Outcome.BUG
+    assert [log["event"] for log in logs] == ["tool.bug"]
+
+
+async def test_a_tool_that_is_gone_when_the_answer_comes_is_not_run() -> None:
+    tool = tool_from(crash, side_effects=True)
+    registry = Registry([tool])
+
+    class Slow(Person):
+        async def ask(self, request: ToolRequest, question: str) -> Decision:
+            registry.offer("crash", ())
+            return Decision.YES
+
+    results = Results()
+    result = await an_executor(registry).execute(
+        ToolRequest("call_1", "crash", "", "someone"), results, Slow()
+    )
+    assert result.outcome is Outcome.FAILED
+    assert "was allowed, but is gone meanwhile" in result.content
+    assert results.started == []
+
+
+async def test_a_tool_that_was_offered_anew_meanwhile_runs_as_it_is_now() -> None:
+    async def run_of_the_dead(_: Any) -> str:
+        raise KeyError
+
+    async def run(_: Any) -> str:
+        return "Written."
+
+    registry = Registry([Tool("write", "", {}, parse_object, run_of_the_dead, side_effects=True)])
+
+    class Slow(Person):
+        async def ask(self, request: ToolRequest, question: str) -> Decision:
+            registry.offer("write", [Tool("write", "", {}, parse_object, run, side_effects=True)])
+            return Decision.YES
+
+    result = await execute("write", executor=an_executor(registry), person=Slow())
+    assert (result.outcome, result.content) == (Outcome.OK, "Written.")
+
+
+async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
+    class Slow(Person):
+        seconds = 0.0
+
+        async def ask(self, request: ToolRequest, question: str) -> Decision:
+            asked = monotonic()
+            answered = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.02, answered.set)
+            await answered.wait()
+            self.seconds = monotonic() - asked
+            return Decision.YES
+
+    person = Slow()
+    executor = an_executor([tool_from(echo, side_effects=True)])
+    started = monotonic()
+    result = await execute("echo", '{"text": "Hi"}', executor=executor, person=person)
+    assert result.outcome is Outcome.OK
+    assert 0 < result.duration_seconds < monotonic() - started - person.seconds
+
+
+async def test_a_call_with_side_effects_that_was_stopped_is_perhaps_done() -> None:
+    executor = an_executor([tool_from(hang, side_effects=True)], timeout_seconds=0.01)
+    result = await execute("hang", executor=executor, person=Person(Decision.YES))
+    assert result.outcome is Outcome.TIMEOUT
+    assert result.content.endswith("Whether it took effect is unknown; tell the person.")
+    assert result.duration_seconds >= 0.01
+
+
+async def test_a_tool_that_finds_itself_unusable_is_withdrawn_alone() -> None:
+    together = asyncio.Barrier(3)
+
+    async def search() -> str:
+        """Search."""
+        await together.wait()
+        raise ToolUnavailable("The key is refused.")
+
+    registry = Registry([tool_from(search), tool_from(echo)])
+    executor = an_executor(registry)
+    with capture_logs() as logs:
+        async with asyncio.TaskGroup() as turn:
+            calls = [turn.create_task(execute("search", executor=executor)) for _ in range(3)]
+    for call in calls:
+        assert call.result().outcome is Outcome.FAILED
+        assert call.result().content == "The key is refused."
+    assert [tool.name for tool in registry] == ["echo"]
+    assert registry.absent == {"search": "The key is refused."}
+    assert [log["event"] for log in logs] == ["tool.unavailable"]
+    assert (await execute("search", executor=executor)).outcome is Outcome.UNKNOWN
+
+
+async def test_calls_run_at_the_same_time() -> None:
+    together = asyncio.Barrier(3)
+
+    async def meet() -> str:
+        """Wait for the others."""
+        await together.wait()
+        return "met"
+
+    executor = an_executor([tool_from(meet, side_effects=True)])
+    async with asyncio.TaskGroup() as turn:
+        calls = [
+            turn.create_task(execute("meet", executor=executor, person=Person(Decision.YES)))
+            for _ in range(3)
+        ]
+    assert [call.result().content for call in calls] == ["met"] * 3
+
+
+@pytest.mark.parametrize("side_effects", [False, True])
+async def test_cancelling_a_turn_cancels_its_call_and_leaves_no_result(
+    *, side_effects: bool
+) -> None:
     entered = asyncio.Event()
 
     async def wait() -> str:
@@ -185,11 +588,17 @@ async def test_cancelling_a_turn_cancels_its_call_and_leaves_no_result() -> None
         await asyncio.Event().wait()
         return ""
 
+    class Undecided(Person):
+        async def ask(self, request: ToolRequest, question: str) -> Decision:
+            entered.set()
+            await asyncio.Event().wait()
+            return Decision.YES
+
     results = Results()
-    executor = ToolExecutor(Registry([tool_from(wait)]), timeout_seconds=60)
+    executor = an_executor([tool_from(wait, side_effects=side_effects)])
     async with asyncio.TaskGroup() as turn:
         call = turn.create_task(
-            executor.execute(ToolRequest("call_1", "wait", "", "someone"), results)
+            executor.execute(ToolRequest("call_1", "wait", "", "someone"), results, Undecided())
         )
         await entered.wait()
         call.cancel()
@@ -203,4 +612,21 @@ async def test_a_failing_audit_is_not_hidden() -> None:
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        await EXECUTOR.execute(ToolRequest("call_1", "echo", '{"text": "Hi"}', "someone"), Full())
+        await EXECUTOR.execute(
+            ToolRequest("call_1", "echo", '{"text": "Hi"}', "someone"), Full(), Person()
+        )
+
+
+async def test_what_cannot_be_stored_as_started_is_not_run() -> None:
+    class Full(Results):
+        async def starting(self, request: ToolRequest) -> None:
+            raise OSError("disk full")
+
+    results = Full()
+    executor = an_executor([tool_from(crash, side_effects=True)])
+    with pytest.raises(OSError, match="disk full"), capture_logs() as logs:
+        await executor.execute(
+            ToolRequest("call_1", "crash", "", "someone"), results, Person(Decision.YES)
+        )
+    assert results == []
+    assert logs == []

@@ -1,0 +1,112 @@
+"""Which calls a person is asked about, what the question says, and what comes of the answer.
+
+Only an explicit yes lets a call with side effects run. The question shows what will happen in
+words that the arguments cannot disguise: each on a line of its own, nothing invisible in it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Never
+
+from pydantic import BaseModel
+
+from tools.approval import Approval, Decision
+from tools.base import Tool, ToolRequest, first_sentence, shown, visible
+from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
+
+QUESTION_LIMIT_BYTES: Final = 1_500
+"""Signal shows 2,000 bytes as text; how to answer must fit below the question."""
+
+_VALUE_CHARACTERS: Final = (1_000, 500, 250, 120, 60, 20)
+"""What is shown of each value, the most first; the first that fits the limit is taken."""
+
+_MOST_DESCRIPTION_CHARACTERS: Final = 200
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MOST_NAME_CHARACTERS: Final = 64
+
+_DECLINED: Final = (
+    "Not run: the person said no. Do not call it again unless the person asks for it; "
+    "tell the person that it was not done."
+)
+_SILENCE: Final = (
+    "Not run: the person was asked and did not answer in time. Do not call it again by yourself; "
+    "tell the person that it was not done and may be asked for again."
+)
+_NOT_ASKED: Final = (
+    "Not run: it needs a person's yes, and nobody could be asked. Do not call it again by "
+    "yourself; tell the person that it was not done."
+)
+_INTERRUPTED: Final = (
+    "It was begun before a restart; whether it took effect is unknown. Do not call it again by "
+    "yourself; tell the person."
+)
+
+
+async def approve(tool: Tool, arguments: Any, request: ToolRequest, approval: Approval) -> None:
+    """Return when a person has allowed the call.
+
+    Raises:
+        Declined: a person said no.
+        Unanswered: nobody answered in time, or nobody could be asked.
+        Interrupted: it was allowed and begun before a restart.
+        InvalidArguments: the call is too large to be shown.
+    """
+    decision = await approval.ask(request, question(tool, arguments))
+    if decision is not Decision.YES:
+        _refuse(decision)
+
+
+def question(tool: Tool, arguments: Any) -> str:
+    """Return what a call is going to do, for a person, within `QUESTION_LIMIT_BYTES`.
+
+    A tool's own words are used where they fit; otherwise the arguments are listed, each by its
+    name and at least the beginning of its value.
+
+    Raises:
+        InvalidArguments: not even that fits.
+        TypeError: the arguments have no names.
+    """
+    if tool.question is not None:
+        own_words = "\n".join(map(visible, tool.question(arguments).split("\n")))
+        if _fits(own_words):
+            return own_words
+    named = _named(arguments)
+    description = visible(first_sentence(tool.description))[:_MOST_DESCRIPTION_CHARACTERS]
+    for most_characters in _VALUE_CHARACTERS:
+        values = (f"{_name(key)}: {shown(named[key], most_characters)}" for key in named)
+        listed = "\n".join((f"Run {tool.name}? {description}", *values))
+        if _fits(listed):
+            return listed
+    raise InvalidArguments(
+        f"Not run: the arguments of {tool.name} are too many to be shown to the person who has to "
+        "allow the call. Send fewer."
+    )
+
+
+def _fits(text: str) -> bool:
+    return len(text.encode()) <= QUESTION_LIMIT_BYTES
+
+
+def _named(arguments: Any) -> Mapping[str, object]:
+    if isinstance(arguments, BaseModel):
+        return arguments.model_dump(mode="json")
+    if isinstance(arguments, Mapping):
+        return arguments
+    raise TypeError("arguments without names cannot be shown to a person")
+
+
+def _name(name: str) -> str:
+    """Return an argument's name, quoted where it could be taken for something else."""
+    return name if _PLAIN_NAME.fullmatch(name) else shown(name, _MOST_NAME_CHARACTERS)
+
+
+def _refuse(decision: Decision) -> Never:
+    match decision:
+        case Decision.NO:
+            raise Declined(_DECLINED)
+        case Decision.INTERRUPTED:
+            raise Interrupted(_INTERRUPTED)
+        case Decision.SILENCE:
+            raise Unanswered(_SILENCE)
+        case _:
+            raise Unanswered(_NOT_ASKED)
