@@ -1,6 +1,6 @@
 """Which tools this program has. A new tool is a file of its own and one line in `CATALOG`."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -10,7 +10,9 @@ from tools.clock import current_time
 from tools.errors import ToolUnavailable
 from tools.registry import Registry
 from tools.schema import tool_from
-from tools.settings import ToolSettings
+from tools.settings import McpServer, ToolSettings
+
+_NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
 Opener = Callable[[ToolSettings], AbstractAsyncContextManager[Tool]]
 """Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
@@ -46,4 +48,19 @@ async def open_tools(settings: ToolSettings) -> AsyncIterator[Registry]:
                 registry.withdraw(name, str(error))
             else:
                 registry.offer(name, (tool,))
+        if settings.mcp_servers:
+            await _open_mcp_servers(settings.mcp_servers, registry, resources)
         yield registry
+
+
+async def _open_mcp_servers(
+    servers: Sequence[McpServer], registry: Registry, resources: AsyncExitStack
+) -> None:
+    try:
+        # Half a second and 55 MB, which only those pay who have a server.
+        from tools.mcp.servers import open_mcp_servers  # noqa: PLC0415
+    except ImportError:
+        for server in servers:
+            registry.withdraw(server.name, _NO_MCP)
+    else:
+        await resources.enter_async_context(open_mcp_servers(servers, registry))

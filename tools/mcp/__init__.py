@@ -1,0 +1,1 @@
+"""Tools of MCP servers (https://modelcontextprotocol.io), through the official SDK."""

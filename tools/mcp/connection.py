@@ -1,0 +1,242 @@
+"""The connection to one MCP server, kept by one task: opened, served, lost, opened again.
+
+The SDK's cancel scopes have to be left in the task that entered them, so everything of a
+connection happens inside `keep`; calls come from other tasks and only send a request over the
+session that there is. Whatever ends a connection ends in `keep`: the server's tools are withdrawn
+with the reason, and after a wait there is another attempt.
+
+Nothing that a server may ask of a client (sampling, elicitation, roots) is offered to it. The
+list is read again when the server says that it changed, and from time to time: notifications get
+lost, and an HTTP server that is gone says nothing.
+"""
+
+import asyncio
+import random
+from contextlib import AbstractAsyncContextManager, suppress
+from time import monotonic
+from typing import Any, Final, NoReturn
+
+import structlog
+from mcp import Client, MCPError
+from mcp.client import ClientSession, IncomingMessage
+from mcp.client._transport import TransportStreams
+from mcp.types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+    PaginatedRequestParams,
+    Tool,
+    ToolListChangedNotification,
+)
+from pydantic import TypeAdapter, ValidationError
+
+from tools.errors import ToolError, ToolTimeout
+from tools.mcp.errors import ServerEnded, first_cause, reason
+from tools.mcp.listing import MOST_TOOLS, usable_tools
+from tools.mcp.results import text_of
+from tools.mcp.stdio import stdio_streams
+from tools.mcp.streamable_http import http_streams
+from tools.mcp.transport import bounded
+from tools.registry import Registry
+from tools.results import mark
+from tools.settings import McpServer
+
+CALLS_AT_ONCE: Final = 8
+REFRESH_SECONDS: Final = 60.0
+SETTLE_SECONDS: Final = 0.5
+"""Between a change of the list and reading it, so that a burst of changes is read once."""
+FIRST_RETRY_SECONDS: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 60.0
+STABLE_SECONDS: Final = 60.0
+"""A connection that lasted this long starts the waits between attempts anew."""
+_MOST_PAGES: Final = 32
+_ERROR_LIMIT_BYTES: Final = 2048
+
+# A server of before 2026 may not bear a question that it does not know, and one of after may know
+# no handshake; an attempt that failed is followed by one of the other kind.
+_MODES: Final = ("legacy", "auto")
+_CLIENT: Final = Implementation(name="signal-tee-bot", version="1")
+_CALL_RESULT: Final[TypeAdapter[CallToolResult | InputRequiredResult]] = TypeAdapter(
+    CallToolResult | InputRequiredResult
+)
+
+_log = structlog.get_logger()
+
+
+class McpConnection:
+    """Offers one server's tools in a registry for as long as the server is there.
+
+    Args:
+        server: a command or a URL.
+        registry: where its tools are offered, under its name as the source.
+    """
+
+    def __init__(self, server: McpServer, registry: Registry) -> None:
+        self._server = server
+        self._registry = registry
+        self._session: ClientSession | None = None
+        self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._wake = asyncio.Event()
+        self._ended = False
+        self._listed: list[Tool] | None = None
+        self._own: frozenset[str] = frozenset()
+        self._closing = False
+
+    def close(self) -> None:
+        """Say that `keep` is about to be cancelled for good, whatever the SDK makes of it."""
+        self._closing = True
+
+    async def keep(self) -> None:
+        """Connect and connect again; ends by being cancelled."""
+        failures = 0
+        while not self._closing:
+            began = monotonic()
+            try:
+                await self._connect(_MODES[failures % len(_MODES)])
+            except Exception as error:  # the boundary around the SDK and whatever a server does
+                self._lost(first_cause(error))
+            stable = monotonic() - began > STABLE_SECONDS
+            failures = 1 if stable else failures + 1
+            await self._pause(failures)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        """Call a tool by the server's own name for it, and return what it says as text.
+
+        The SDK's own method would also hold the answer against the server's output schema, whose
+        regular expressions may take for ever.
+
+        Raises:
+            ToolError: the server is not there, refuses, or says that the call failed.
+            ToolTimeout: it took longer than the server's time-out; the server was told.
+        """
+        name, session = self._server.name, self._session
+        if session is None:
+            raise ToolError(f"The MCP server {name} is not connected right now.")
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        try:
+            async with asyncio.timeout(self._server.timeout_seconds), self._slots:
+                result = await session.send_request(request, _CALL_RESULT)
+        except TimeoutError:
+            raise ToolTimeout(
+                f"The MCP server {name} did not answer within "
+                f"{self._server.timeout_seconds:g} seconds."
+            ) from None
+        except MCPError as error:
+            raise ToolError(_refusal(name, error, lost=session is not self._session)) from None
+        except ValidationError:
+            raise ToolError(f"The MCP server {name} sent what is no result.") from None
+        return _content(name, result)
+
+    async def _connect(self, mode: str) -> NoReturn:
+        """Connect once and serve until the connection is lost."""
+        self._ended, self._listed, self._own = False, None, frozenset()
+        client = Client(
+            bounded(_streams(self._server), self._at_end),
+            mode=mode,
+            client_info=_CLIENT,
+            message_handler=self._notified,
+            cache=None,
+            read_timeout_seconds=self._server.timeout_seconds,
+        )
+        async with asyncio.timeout(self._server.timeout_seconds) as starting, client:
+            self._session = client.session
+            try:
+                await self._list(client)
+                starting.reschedule(None)
+                await self._follow(client)
+            finally:
+                self._session = None
+
+    async def _follow(self, client: Client) -> NoReturn:
+        """Follow what the server offers, until it ends."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await self._wake.wait()
+            if self._ended:
+                raise ServerEnded("The MCP server ended the connection.")
+            await asyncio.sleep(SETTLE_SECONDS)
+            await self._list(client)
+
+    async def _list(self, client: Client) -> None:
+        """Read the server's list and offer it, where it is another than before."""
+        self._wake.clear()
+        listed = await _all_tools(client)
+        if listed == self._listed:
+            return
+        name, registry = self._server.name, self._registry
+        taken = {tool.name for tool in registry} - self._own
+        tools = usable_tools(name, listed, call=self.call, taken=taken)
+        registry.offer(name, tools)
+        self._own = frozenset(tool.name for tool in tools)
+        if self._listed is None:
+            _log.info("mcp.connected", tool=name, count=len(tools))
+        if left_out := len(listed) - len(tools):
+            _log.warning("mcp.tools_left_out", tool=name, count=left_out)
+        self._listed = listed
+
+    async def _notified(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._wake.set()
+
+    def _at_end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+    def _lost(self, error: BaseException) -> None:
+        name = self._server.name
+        _log.warning("mcp.lost", tool=name, reason=type(error).__name__)
+        self._registry.withdraw(name, reason(error, timeout_seconds=self._server.timeout_seconds))
+
+    async def _pause(self, failures: int) -> None:
+        """Wait before an attempt; chance keeps many clients from coming back together."""
+        longest = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16))
+        delay = random.uniform(longest / 2, longest)  # noqa: S311  # a wait is no secret
+        _log.info("mcp.retrying", tool=self._server.name, delay_seconds=round(delay, 1))
+        await asyncio.sleep(delay)
+
+
+def _streams(server: McpServer) -> AbstractAsyncContextManager[TransportStreams]:
+    if server.url is None:
+        return stdio_streams(server)
+    return http_streams(server.url, headers=server.headers, timeout_seconds=server.timeout_seconds)
+
+
+async def _all_tools(client: Client) -> list[Tool]:
+    """Read a list page by page, as far as it can be of use."""
+    tools: list[Tool] = []
+    if client.server_capabilities.tools is None:
+        return tools
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None or len(tools) > MOST_TOOLS:
+            break
+    return tools
+
+
+def _content(name: str, result: CallToolResult | InputRequiredResult) -> str:
+    if isinstance(result, InputRequiredResult):
+        raise ToolError(f"The MCP server {name} asks back, which is not possible here.")
+    text = text_of(result)
+    if result.is_error:
+        raise ToolError(f"The MCP server {name} says that the call failed." + _framed(text))
+    return text
+
+
+def _refusal(name: str, error: MCPError, *, lost: bool) -> str:
+    if lost:
+        return (
+            f"The connection to the MCP server {name} was lost before it answered; "
+            "whether the call had an effect is not known."
+        )
+    return f"The MCP server {name} refused the call (code {error.code})." + _framed(error.message)
+
+
+def _framed(text: str) -> str:
+    """Mark what a server says of a failure; the executor marks results only."""
+    return "\n" + mark(text, "an MCP server", _ERROR_LIMIT_BYTES) if text.strip() else ""

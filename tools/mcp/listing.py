@@ -1,0 +1,127 @@
+"""A server's list of tools as tools of ours: names, descriptions, schemas made harmless."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+from mcp import types
+
+from tools.base import Tool
+from tools.mcp.arguments import parser
+
+MOST_TOOLS: Final = 64
+"""Of one server; the model reads all of them with every question."""
+SCHEMA_LIMIT_BYTES: Final = 16_384
+_MOST_NAME_CHARACTERS: Final = 64
+_MOST_DESCRIPTION_CHARACTERS: Final = 1024
+_MOST_SCHEMA_DEPTH: Final = 24
+_HASH_CHARACTERS: Final = 8
+_NAMES_INSIDE: Final = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+_LEFT_OUT: Final = frozenset(
+    {"$anchor", "$comment", "$dynamicAnchor", "$dynamicRef", "$id", "$schema", "title"}
+)
+_ONLY_INSIDE: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "if"})
+"""What endpoints refuse at the top of a tool's parameters, legal as it is."""
+
+Call = Callable[[str, dict[str, Any]], Awaitable[str]]
+"""Calls a tool by the name that its server gave it."""
+
+
+class _TooDeep(Exception):
+    """The schema is nested deeper than anybody needs."""
+
+
+def usable_tools(
+    server: str, listed: Sequence[types.Tool], *, call: Call, taken: Container[str]
+) -> list[Tool]:
+    """Return those tools of a list that can be offered.
+
+    Args:
+        server: the name before theirs.
+        listed: as the server sent it.
+        call: runs one of them.
+        taken: names that others have.
+    """
+    tools: dict[str, Tool] = {}
+    for name, tool in zip(_names(server, listed), listed, strict=True):
+        if len(tools) == MOST_TOOLS:
+            break
+        schema = _harmless_parameters(tool.input_schema)
+        if schema is not None and name not in tools and name not in taken:
+            tools[name] = _tool(name, tool, schema, call)
+    return list(tools.values())
+
+
+def _tool(name: str, tool: types.Tool, parameters: Mapping[str, Any], call: Call) -> Tool:
+    annotations = tool.annotations or types.ToolAnnotations()
+    return Tool(
+        name=name,
+        description=_description(tool),
+        parameters=parameters,
+        parse=parser(tool.input_schema),
+        run=partial(call, tool.name),
+        side_effects=annotations.read_only_hint is not True,
+        untrusted=True,
+    )
+
+
+def _names(server: str, listed: Sequence[types.Tool]) -> list[str]:
+    """Return a name for each tool that depends on nothing but the names of the list.
+
+    A name that had to be changed and is then like another, or too long, ends in a hash of what
+    it was.
+    """
+    plain = [re.sub(r"[^a-zA-Z0-9_-]+", "_", f"{server}_{tool.name}") for tool in listed]
+    uses = Counter(plain)
+    return [
+        name
+        if len(name) <= _MOST_NAME_CHARACTERS
+        and (uses[name] == 1 or name == f"{server}_{tool.name}")
+        else _hashed(name, tool.name)
+        for name, tool in zip(plain, listed, strict=True)
+    ]
+
+
+def _hashed(name: str, original: str) -> str:
+    digest = sha256(original.encode(errors="surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
+    return f"{name[: _MOST_NAME_CHARACTERS - _HASH_CHARACTERS - 1]}_{digest}"
+
+
+def _description(tool: types.Tool) -> str:
+    text = " ".join((tool.description or tool.title or tool.name).split())
+    return "".join(filter(str.isprintable, text))[:_MOST_DESCRIPTION_CHARACTERS]
+
+
+def _harmless_parameters(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a schema as it may be shown to a model, None where it is too large for that."""
+    try:
+        harmless = _harmless(schema, 0)
+    except _TooDeep:
+        return None
+    shown = {key: value for key, value in harmless.items() if key not in _ONLY_INSIDE}
+    shown["type"] = "object"
+    if not isinstance(shown.get("properties"), dict):
+        shown["properties"] = {}
+    size = len(json.dumps(shown, ensure_ascii=False).encode(errors="replace"))
+    return shown if size <= SCHEMA_LIMIT_BYTES else None
+
+
+def _harmless(node: Any, depth: int) -> Any:
+    """Return a schema without titles, identities and references to somewhere else."""
+    if depth > _MOST_SCHEMA_DEPTH:
+        raise _TooDeep
+    if isinstance(node, list):
+        return [_harmless(item, depth + 1) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: {name: _harmless(inner, depth + 2) for name, inner in value.items()}
+        if key in _NAMES_INSIDE and isinstance(value, dict)
+        else _harmless(value, depth + 1)
+        for key, value in node.items()
+        if key not in _LEFT_OUT and not (key == "$ref" and not str(value).startswith("#"))
+    }

@@ -1,0 +1,140 @@
+"""A server that is a command of ours and speaks over its standard streams.
+
+One message is one line (https://modelcontextprotocol.io/specification, Transports, stdio). The
+command gets the few variables that any program needs and those that the operator wrote for it,
+never this program's own environment, which holds secrets. What it writes to standard error is
+discarded: it may hold anything. At the end its standard input is closed, then its whole process
+group is asked to end, then killed.
+"""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, SubprocessStreamProtocol
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Self, cast
+
+from anyio import BrokenResourceError
+from mcp.client._transport import TransportStreams
+from mcp.shared.message import SessionMessage
+from mcp.types.jsonrpc import jsonrpc_message_adapter
+
+from tools.mcp.errors import MessageTooLong
+from tools.mcp.transport import MESSAGE_LIMIT_BYTES, Closing
+from tools.settings import McpServer
+
+EXIT_SECONDS: Final = 1.0
+"""For each step of ending a process: its input is closed, it is asked, it is killed."""
+WRITE_SECONDS: Final = 5.0
+_INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
+
+
+@asynccontextmanager
+async def stdio_streams(server: McpServer) -> AsyncIterator[TransportStreams]:
+    """Run a server's command and speak with it; at the end nothing of it is left.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    loop = asyncio.get_running_loop()
+    transport, streams = await loop.subprocess_exec(
+        lambda: _Streams(loop),
+        *server.command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env=_environment(server.environment),
+        start_new_session=True,
+    )
+    group = transport.get_pid()
+    stdin = cast("asyncio.StreamWriter", streams.stdin)
+    try:
+        yield _Lines(cast("asyncio.StreamReader", streams.stdout)), _Input(stdin)
+    finally:
+        try:
+            await _end(group, stdin, streams.exited)
+        finally:
+            _signal(group, signal.SIGKILL)
+            transport.close()
+
+
+class _Streams(SubprocessStreamProtocol):
+    """The command's streams, and word of its end that waits for nobody else who has its pipes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=MESSAGE_LIMIT_BYTES, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+def _environment(wanted: Mapping[str, str]) -> dict[str, str]:
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {**inherited, **wanted}
+
+
+async def _end(group: int, stdin: asyncio.StreamWriter, exited: asyncio.Event) -> None:
+    """Close the command's input, then ask its process group to end, then kill what is left."""
+    if not stdin.transport.is_closing():
+        stdin.transport.abort()  # what it has not read yet is of no use any more
+    if not await _within_bound(exited):
+        _signal(group, signal.SIGTERM)
+        await _within_bound(exited)
+    _signal(group, signal.SIGKILL)
+    await _within_bound(exited)
+
+
+async def _within_bound(exited: asyncio.Event) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(EXIT_SECONDS):
+            await exited.wait()
+    return exited.is_set()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+class _Lines(Closing):
+    """What the command writes, a message a line; a line that is no message is an exception."""
+
+    def __init__(self, stdout: asyncio.StreamReader) -> None:
+        self._stdout = stdout
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await anext(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            line = await self._stdout.readline()
+        except ValueError:
+            raise MessageTooLong("The MCP server sent more at once than is taken in.") from None
+        if not line:
+            raise StopAsyncIteration
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:
+            return error
+
+
+class _Input(Closing):
+    """What the command reads, a message a line."""
+
+    def __init__(self, stdin: asyncio.StreamWriter) -> None:
+        self._stdin = stdin
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        self._stdin.write(message.encode() + b"\n")
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._stdin.drain()
+        except (OSError, TimeoutError):
+            raise BrokenResourceError from None

@@ -1,0 +1,165 @@
+"""What lies between a server's streams and the SDK's session: bounds on what the server may send.
+
+The SDK reads as fast as a server writes, starts a task for each message, and refuses a whole list
+for one tool that breaks the protocol. So messages are read at a bounded rate, which holds a
+flooding server up at its own pipe; its unanswered questions are bounded; and what it lists is
+mended before the session sees it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp.types.jsonrpc import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp.types.methods import validate_server_result
+from mcp.types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import ValidationError
+
+from tools.mcp.errors import TooManyRequests
+
+MESSAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
+MESSAGES_PER_SECOND: Final = 500
+_MOST_OPEN_REQUESTS: Final = 32
+
+
+class Closing:
+    """A stream end that is left with nothing to do: who opened the transport closes it."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def bounded(
+    transport: AbstractAsyncContextManager[TransportStreams], at_end: Callable[[], None]
+) -> AsyncIterator[TransportStreams]:
+    """Open a transport with bounds on what the server may send.
+
+    Args:
+        transport: of the SDK's kind.
+        at_end: called when the server sends no more.
+    """
+    async with transport as (messages, answers):
+        open_requests = _OpenRequests()
+        yield _Incoming(messages, open_requests, at_end), _Outgoing(answers, open_requests)
+
+
+class _OpenRequests:
+    """How many of the server's requests wait for an answer."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def one_more(self) -> None:
+        """Count a request.
+
+        Raises:
+            TooManyRequests: more are open than any use explains.
+        """
+        self._count += 1
+        if self._count > _MOST_OPEN_REQUESTS:
+            raise TooManyRequests("The MCP server asks and does not read the answers.")
+
+    def one_less(self) -> None:
+        """Count an answer."""
+        self._count -= 1
+
+
+class _Incoming(Closing):
+    def __init__(
+        self,
+        messages: ReadStream[SessionMessage | Exception],
+        open_requests: _OpenRequests,
+        at_end: Callable[[], None],
+    ) -> None:
+        self._messages = messages
+        self._open_requests = open_requests
+        self._at_end = at_end
+        self._pace = _Pace()
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await anext(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        await self._pace.wait()
+        try:
+            item = await self._messages.__anext__()
+        except StopAsyncIteration:
+            self._at_end()
+            raise
+        if isinstance(item, SessionMessage):
+            if isinstance(item.message, JSONRPCRequest):
+                self._open_requests.one_more()
+            elif isinstance(item.message, JSONRPCResponse):
+                _mend(item.message.result)
+        return item
+
+    async def aclose(self) -> None:
+        await self._messages.aclose()
+
+
+class _Outgoing(Closing):
+    def __init__(self, answers: WriteStream[SessionMessage], open_requests: _OpenRequests) -> None:
+        self._answers = answers
+        self._open_requests = open_requests
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._answers.send(item)
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._open_requests.one_less()
+
+    async def aclose(self) -> None:
+        await self._answers.aclose()
+
+
+class _Pace:
+    """Lets MESSAGES_PER_SECOND through, then waits for the next second."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+        self._count = 0
+
+    async def wait(self) -> None:
+        if self._count >= MESSAGES_PER_SECOND:
+            await asyncio.sleep(self._began + 1 - monotonic())
+        if monotonic() >= self._began + 1:
+            self._began, self._count = monotonic(), 0
+        self._count += 1
+
+
+def _mend(result: dict[str, Any]) -> None:
+    """Give a listed tool the `type` that its schema lacks; take those out that are still wrong."""
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return
+    for tool in tools:
+        if isinstance(tool, dict) and isinstance(schema := tool.get("inputSchema"), dict):
+            schema["type"] = "object"
+    result["tools"] = [tool for tool in tools if _is_tool(tool)]
+
+
+def _is_tool(tool: object) -> bool:
+    try:
+        validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
+    except ValidationError:
+        return False
+    return True
