@@ -61,11 +61,13 @@ def shown(value: object, most_characters: int) -> str:
 
     Args:
         value: what JSON can hold.
-        most_characters: of a longer value the beginning is shown, and how much more there is.
+        most_characters: of a longer value the beginning is shown, and how much more there is;
+            what was hidden takes more room than it had.
     """
-    text = visible(json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    beginning = visible(text[:most_characters])
     more = len(text) - most_characters
-    return text if more <= 0 else f"{text[:most_characters]}… ({more:,} more characters)"
+    return beginning if more <= 0 else f"{beginning}… ({more:,} more characters)"
 
 
 def visible(text: str) -> str:

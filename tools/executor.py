@@ -35,7 +35,7 @@ from tools.results import LEAST_LIMIT_BYTES, mark, trim
 from tools.settings import RESULT_LIMIT_BYTES
 
 ARGUMENTS_LIMIT_BYTES: Final = 65_536
-SCHEMA_LIMIT_BYTES: Final = 2_000
+SCHEMA_LIMIT_CHARACTERS: Final = 2_000
 """A longer schema is not repeated with each complaint: the model has it already."""
 
 _MOST_NAME_CHARACTERS: Final = 64
@@ -200,7 +200,7 @@ def _validate(tool: Tool, text: str) -> Any:
             return tool.parse(text)
     except InvalidArguments as problems:
         schema = f"this schema: {tool.schema_text}"
-        if len(tool.schema_text.encode()) > SCHEMA_LIMIT_BYTES:
+        if len(tool.schema_text) > SCHEMA_LIMIT_CHARACTERS:
             schema = "the tool's schema."
         raise InvalidArguments(
             f"The arguments of {tool.name} are wrong: {problems}. "

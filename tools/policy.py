@@ -20,6 +20,7 @@ QUESTION_LIMIT_BYTES: Final = 1_500
 _VALUE_CHARACTERS: Final = (1_000, 500, 250, 120, 60, 20)
 """What is shown of each value, the most first; the first that fits the limit is taken."""
 
+_MOST_ARGUMENTS: Final = 100
 _MOST_DESCRIPTION_CHARACTERS: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_NAME_CHARACTERS: Final = 64
@@ -71,16 +72,20 @@ def question(tool: Tool, arguments: Any) -> str:
         if _fits(own_words):
             return own_words
     named = _named(arguments)
-    description = visible(first_sentence(tool.description))[:_MOST_DESCRIPTION_CHARACTERS]
-    for most_characters in _VALUE_CHARACTERS:
-        values = (f"{_name(key)}: {shown(named[key], most_characters)}" for key in named)
-        listed = "\n".join((f"Run {tool.name}? {description}", *values))
+    for most_characters in _VALUE_CHARACTERS if len(named) <= _MOST_ARGUMENTS else ():
+        listed = _listed(tool, named, most_characters)
         if _fits(listed):
             return listed
     raise InvalidArguments(
         f"Not run: the arguments of {tool.name} are too many to be shown to the person who has to "
         "allow the call. Send fewer."
     )
+
+
+def _listed(tool: Tool, named: Mapping[str, object], most_characters: int) -> str:
+    description = visible(first_sentence(tool.description))[:_MOST_DESCRIPTION_CHARACTERS]
+    values = (f"{_name(name)}: {shown(value, most_characters)}" for name, value in named.items())
+    return "\n".join((f"Run {tool.name}? {description}", *values))
 
 
 def _fits(text: str) -> bool:

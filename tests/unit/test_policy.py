@@ -146,9 +146,15 @@ def test_words_of_a_tool_that_grow_too_long_give_way_to_the_list() -> None:
     assert text.startswith("Run send_letter?")
 
 
-def test_a_call_that_cannot_be_shown_is_refused() -> None:
+@pytest.mark.parametrize("count", [90, 5_000])
+def test_a_call_that_cannot_be_shown_is_refused(count: int) -> None:
     with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
-        asked(of_a_server(), {f"argument_{number}": 1 for number in range(200)})
+        asked(of_a_server(), {f"a_long_argument_{number}": 1 for number in range(count)})
+
+
+def test_a_call_whose_hidden_characters_would_fill_the_question_is_refused() -> None:
+    with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
+        asked(of_a_server(), {f"argument_{number}": "\u3164" * 99 for number in range(20)})
 
 
 def test_arguments_without_names_are_not_asked_about() -> None:
