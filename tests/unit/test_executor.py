@@ -177,7 +177,7 @@ class Square(BaseModel):
 
 async def forecast(
     *,
-    location: str,
+    location: Annotated[str, Field(max_length=99)],
     days: Annotated[int, Field(ge=1, le=7)] = 1,
     units: Literal["metric", "imperial"] = "metric",
     begin: date | None = None,
@@ -204,6 +204,10 @@ async def forecast(
         ('{"locaton": "Oslo"}', "there is no argument 'locaton' (did you mean 'location'?)"),
         ('{"location": "Oslo", "volume": 11}', "there is no argument 'volume'. "),
         ('{"location": 5}', "'location' should be a valid string"),
+        (
+            json.dumps({"location": "x" * 100}),
+            "'location': String should have at most 99 characters",
+        ),
         ('{"location": "Oslo", "days": "many"}', "'days' should be a valid integer"),
         ('{"location": "Oslo", "days": 99}', "'days' should be less than or equal to 7"),
         ('{"location": "Oslo", "units": "si"}', "'units' should be 'metric' or 'imperial'"),
