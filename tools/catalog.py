@@ -11,6 +11,7 @@ from tools.errors import ToolUnavailable
 from tools.registry import Registry
 from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
+from tools.weather.tool import open_weather
 
 _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
@@ -31,6 +32,7 @@ def offering(tool: Tool) -> Opener:
 CATALOG: Final[Mapping[str, Opener]] = {
     "calculate": lambda _: open_calculator(),
     "current_time": offering(tool_from(current_time)),
+    "get_weather": lambda settings: open_weather(settings.weather),
 }
 
 
