@@ -12,6 +12,7 @@ from tools.registry import Registry
 from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
 from tools.weather.tool import open_weather
+from tools.web.fetch import open_web_fetch
 
 _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
@@ -32,6 +33,7 @@ def offering(tool: Tool) -> Opener:
 CATALOG: Final[Mapping[str, Opener]] = {
     "calculate": lambda _: open_calculator(),
     "current_time": offering(tool_from(current_time)),
+    "web_fetch": open_web_fetch,
     "get_weather": lambda settings: open_weather(settings.weather),
 }
 

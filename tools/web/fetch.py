@@ -1,0 +1,190 @@
+"""`web_fetch` as a tool: download, read in a sandbox, hand over in parts."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from tools.base import Tool
+from tools.errors import ToolError
+from tools.schema import tool_from
+from tools.settings import ToolSettings
+from tools.web.client import Bounds, WebAnswer, WebClient, open_web_client
+from tools.web.guard import LONGEST_URL, Permits, is_public
+from tools.web.lookup import Lookup
+from tools.web.parts import part_of
+from tools.web.reader.client import Read, open_reader
+from tools.web.reader.document import Document, Source
+from tools.web.reader.kinds import Kind, kind_of
+
+MOST_DOWNLOADED_BYTES: Final = 5 * 2**20
+MOST_PAGES_KEPT: Final = 8
+PAGE_KEPT_SECONDS: Final = 300.0
+_FRAME_BYTES: Final = 400  # what the executor puts around untrusted text
+_LEAST_PART_BYTES: Final = 200
+_ACCEPT: Final = "text/html,application/xhtml+xml,application/pdf,text/*;q=0.9,*/*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as it was read.
+
+    Attributes:
+        url: where it came from, after redirects.
+        document: what it says.
+        read_at: by `time.monotonic`.
+    """
+
+    url: str
+    document: Document
+    read_at: float
+
+
+class Pages:
+    """Reads pages, and keeps the latest for a while: their next parts need no download.
+
+    Args:
+        client: downloads them.
+        read: turns them into text.
+    """
+
+    def __init__(self, client: WebClient, read: Read) -> None:
+        self._client = client
+        self._read = read
+        self._kept: OrderedDict[str, Page] = OrderedDict()
+
+    async def fresh(self, url: str) -> Page:
+        """Download and read a page.
+
+        Raises:
+            ToolError: it cannot be had or read; the text says why.
+        """
+        answer = await self._client.request(
+            url, headers={"accept": _ACCEPT}, max_bytes=MOST_DOWNLOADED_BYTES, cut_long=True
+        )
+        page = Page(answer.url, await self._read(_source(answer)), monotonic())
+        self._kept[url] = page
+        self._kept.move_to_end(url)
+        if len(self._kept) > MOST_PAGES_KEPT:
+            self._kept.popitem(last=False)
+        return page
+
+    async def kept(self, url: str) -> Page:
+        """Return a page that was read a short while ago, else a fresh one; errors as `fresh`."""
+        page = self._kept.get(url)
+        if page is None or monotonic() - page.read_at > PAGE_KEPT_SECONDS:
+            return await self.fresh(url)
+        return page
+
+
+@asynccontextmanager
+async def open_web_fetch(
+    settings: ToolSettings,
+    *,
+    permits: Permits = is_public,
+    lookup: Lookup | None = None,
+    bounds: Bounds | None = None,
+) -> AsyncIterator[Tool]:
+    """Provide the tool; its connections and processes end with this.
+
+    Args:
+        settings: for the size of a part.
+        permits: as `open_web_client` has it.
+        lookup: as `open_web_client` has it.
+        bounds: as `open_web_client` has it.
+    """
+    async with (
+        open_web_client(permits=permits, lookup=lookup, bounds=bounds) as client,
+        open_reader() as read,
+    ):
+        pages = Pages(client, read)
+
+        async def web_fetch(
+            url: Annotated[str, Field(max_length=LONGEST_URL)],
+            offset: Annotated[int, Field(ge=0)] = 0,
+        ) -> str:
+            """Read a web page, text file or PDF on the public internet as text.
+
+            Args:
+                url: The full address, with https:// or http://.
+                offset: Where to go on in a long page, in characters; the result says which.
+            """
+            page = await (pages.kept(url) if offset else pages.fresh(url))
+            return _shown(page, offset, settings.result_limit_bytes - _FRAME_BYTES)
+
+        yield tool_from(web_fetch, untrusted=True)
+
+
+def _source(answer: WebAnswer) -> Source:
+    """Return what is to be read of an answer.
+
+    Raises:
+        ToolError: there is nothing to read; the text says why.
+    """
+    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        raise ToolError(_refusal(answer))
+    if not answer.body:
+        raise ToolError("The page is empty.")
+    content_type = answer.headers.get("content-type", "")
+    kind = kind_of(content_type, answer.body)
+    if answer.cut:
+        name = "PDF" if kind is Kind.PDF else "page"
+        raise ToolError(
+            f"This {name} is larger than {MOST_DOWNLOADED_BYTES // 2**20} MB, which I do not read."
+        )
+    return Source(kind, content_type, answer.url, answer.body)
+
+
+def _refusal(answer: WebAnswer) -> str:
+    status = answer.status
+    match status:
+        case HTTPStatus.NOT_FOUND | HTTPStatus.GONE:
+            return f"There is no such page on this site ({status})."
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return f"The site does not let me read this page ({status})."
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return f"The site asks me to slow down ({status}); try again {_later(answer)}."
+        case HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS:
+            return f"The site may not show this page for legal reasons ({status})."
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return f"The site has a fault of its own ({status}); try again {_later(answer)}."
+        case _:
+            return f"The site answered {status} instead of a page."
+
+
+def _later(answer: WebAnswer) -> str:
+    """Return when to try again, if the site says so in seconds (RFC 9110, 10.2.3)."""
+    seconds = answer.headers.get("retry-after", "").strip()
+    return f"in {seconds} seconds" if seconds.isdecimal() and len(seconds) < 7 else "later"
+
+
+def _shown(page: Page, offset: int, room_bytes: int) -> str:
+    """Return a part of a page under its title and address, and where the next begins."""
+    text, total = page.document.text, len(page.document.text)
+    if offset and offset >= total:
+        raise ToolError(f"The page ends at character {total}; there is nothing at {offset}.")
+    head = "\n".join(line for line in (page.document.title, page.url) if line)
+    whole = "\n\n".join(piece for piece in (head, text, _bracketed(page.document.note)) if piece)
+    if not offset and len(whole.encode()) <= room_bytes:
+        return whole
+    tail = _position(page, offset, total)
+    room = room_bytes - len(f"{head}\n\n\n\n{tail}".encode())
+    part = part_of(text, offset, max(room, _LEAST_PART_BYTES))
+    return f"{head}\n\n{part.strip()}\n\n{_position(page, offset, offset + len(part))}"
+
+
+def _position(page: Page, start: int, end: int) -> str:
+    total = len(page.document.text)
+    more = f" For more call web_fetch with offset={end}." if end < total else ""
+    return f"[Characters {start} to {end} of {total}.{more}]" + (
+        f"\n{_bracketed(page.document.note)}" if page.document.note else ""
+    )
+
+
+def _bracketed(note: str) -> str:
+    return f"[{note}]" if note else ""

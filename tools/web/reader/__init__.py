@@ -1,0 +1,1 @@
+"""Documents to text: what the web sends is parsed in a sandbox's process, never in the daemon."""

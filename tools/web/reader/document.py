@@ -1,0 +1,62 @@
+"""What goes into the reader's process and what comes out of it."""
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import Final, Self
+
+from tools.web.reader.kinds import Kind
+
+MOST_CHARACTERS: Final = 1_000_000
+LINE_BYTES: Final = 16 * 2**20  # a download of 5 MB as Base64; MOST_CHARACTERS as \uXXXX\uXXXX
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document as it was downloaded.
+
+    Attributes:
+        kind: what it is.
+        content_type: the header, for the character set.
+        url: where it came from, for its links.
+        body: its bytes.
+    """
+
+    kind: Kind
+    content_type: str
+    url: str
+    body: bytes
+
+    def as_text(self) -> str:
+        """Return what `from_text` reads."""
+        return json.dumps({**asdict(self), "body": base64.b64encode(self.body).decode("ascii")})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return what `as_text` has written."""
+        fields = json.loads(text)
+        return cls(
+            kind=Kind(fields["kind"]),
+            content_type=fields["content_type"],
+            url=fields["url"],
+            body=base64.b64decode(fields["body"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as text, at most MOST_CHARACTERS long.
+
+    Attributes:
+        title: on one line; may be empty.
+        text: paragraphs.
+        note: what is missing, in a sentence; empty when all is there.
+    """
+
+    title: str
+    text: str
+    note: str = ""
+
+    def as_text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)

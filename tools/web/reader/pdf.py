@@ -1,0 +1,71 @@
+"""PDF to text, page by page. Runs inside the sandbox."""
+
+from io import BytesIO
+from typing import Final
+
+from pypdf import PdfReader
+from pypdf.errors import DependencyError
+
+from tools.errors import ToolError
+from tools.web.reader.document import MOST_CHARACTERS, Document
+from tools.web.reader.time_bound import TimeIsUp, time_bound
+
+PDF_SECONDS: Final = 5.0
+MOST_PAGES: Final = 300
+_LONGEST_TITLE: Final = 200
+
+
+def document_of(body: bytes) -> Document:
+    """Return what a PDF says, as far as time and size allow.
+
+    Raises:
+        ToolError: it is broken, protected, or has no text.
+    """
+    pages: list[str] = []
+    title, count = "", 0
+    try:
+        with time_bound(PDF_SECONDS):
+            reader = PdfReader(BytesIO(body))
+            _unlock(reader)
+            title, count = _title(reader), len(reader.pages)
+            _collect(reader, pages)
+    except TimeIsUp:
+        pass
+    except ToolError:
+        raise
+    except Exception as error:  # a PDF may be made to trip the library anywhere
+        if not pages:
+            raise ToolError("This PDF is broken and cannot be read.") from error
+    text = "\n\n".join(page for page in pages if page)
+    if not text:
+        raise ToolError(
+            "This PDF takes too long to be read."
+            if len(pages) < min(count, MOST_PAGES) or not count
+            else "This PDF has no text; its pages are probably images."
+        )
+    note = f"Only the first {len(pages)} of {count} pages were read." if len(pages) < count else ""
+    return Document(title, text, note)
+
+
+def _unlock(reader: PdfReader) -> None:
+    """Open what is encrypted without a password to read it, as many PDF are."""
+    try:
+        locked = reader.is_encrypted and not reader.decrypt("")
+    except DependencyError:
+        locked = True
+    if locked:
+        raise ToolError("This PDF is protected with a password and cannot be read.")
+
+
+def _title(reader: PdfReader) -> str:
+    title = reader.metadata.title if reader.metadata else None
+    return " ".join(str(title or "").split())[:_LONGEST_TITLE]
+
+
+def _collect(reader: PdfReader, pages: list[str]) -> None:
+    characters = 0
+    for page in reader.pages[:MOST_PAGES]:
+        if characters > MOST_CHARACTERS:
+            break
+        pages.append(page.extract_text().strip())
+        characters += len(pages[-1])

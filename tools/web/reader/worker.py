@@ -1,0 +1,59 @@
+"""The program of the reader's sandbox: `python -I -m tools.web.reader.worker`.
+
+A request is a `Source`, the reply a `Document`, both as JSON.
+"""
+
+import pypdf._codecs.core_font_metrics  # noqa: F401 - pypdf would load it later, from disk
+
+from tools.errors import ToolError
+from tools.sandbox.child import serve
+from tools.web.reader import charset, html, pdf
+from tools.web.reader.document import MOST_CHARACTERS, Document, Source
+from tools.web.reader.kinds import Kind
+
+_SAMPLE_WORDS = "<p>Some words, so that every part of the libraries is loaded from disk.</p>"
+_SAMPLE_PAGE = f"<html><head><title>Sample</title></head><body>{_SAMPLE_WORDS}</body></html>"
+
+
+def read(request: str) -> str:
+    """Read a document and return it as text.
+
+    Raises:
+        ToolError: it cannot be read.
+    """
+    document = _document(Source.from_text(request))
+    if not document.text.strip():
+        raise ToolError("There is no text here; the page is empty, or made by scripts.")
+    return _bounded(document).as_text()
+
+
+def _document(source: Source) -> Document:
+    match source.kind:
+        case Kind.PDF:
+            return pdf.document_of(source.body)
+        case Kind.HTML:
+            page = charset.decoded(source.body, source.content_type)
+            return Document(html.title_of(page), html.text_of(page, source.url))
+        case Kind.TEXT:
+            return Document("", charset.decoded(source.body, source.content_type))
+
+
+def _bounded(document: Document) -> Document:
+    """Cut a document to its bound, and leave out what UTF-8 and terminals cannot show."""
+    note = document.note
+    if len(document.text) > MOST_CHARACTERS:
+        note = f"Only the first {MOST_CHARACTERS} characters were read."
+    return Document(_clean(document.title), _clean(document.text[:MOST_CHARACTERS]), note)
+
+
+def _clean(text: str) -> str:
+    shown = text.replace("\r\n", "\n").translate(_INVISIBLE)
+    return shown.encode(errors="replace").decode().strip("\n")
+
+
+_INVISIBLE = {code: None for code in (*range(32), 127) if chr(code) not in "\n\t"}
+
+if __name__ == "__main__":
+    charset.load_all()
+    html.text_of(_SAMPLE_PAGE, "https://sample.invalid/")
+    serve(read)
