@@ -165,6 +165,9 @@ def test_wind_comes_from_the_nearest_of_sixteen_points(degrees: float, point: st
         ("New York", "New York, United States (pop. 8,804,190)"),
         ("10115, Germany", "Berlin, Land Berlin, Germany"),
         ("10115, Berlin", "Berlin, Land Berlin, Germany"),
+        # Near each other, so the weather of the larger; the name is no area of its own.
+        ("Kansas City", "Kansas City, Missouri"),
+        ("Kansas City, Kansas", "Kansas City, Kansas"),
         ("Antarctica", "Antarctica (pop. 1,100)"),
     ],
 )

@@ -112,16 +112,21 @@ def _lies_in(place: Place, area: str) -> bool:
     wanted = folded(area)
     country = place.country_code.upper()
     short = ABBREVIATIONS.get(country, {}).get(folded(place.admin1))
-    codes = {folded(place.country_code), short, *COUNTRIES.get(country, ())}
-    if wanted in codes or wanted in map(folded, place.postcodes):
+    names = {folded(place.name), folded(place.country), folded(country), short}
+    if wanted in names.union(COUNTRIES.get(country, ())) or _has_postcode(place, wanted):
         return True
-    names = (place.name, place.admin1, place.admin2, place.admin3, place.admin4, place.country)
-    return any(_same_area(wanted, folded(name)) for name in names if name)
+    areas = (place.admin1, place.admin2, place.admin3, place.admin4)
+    return any(_same_area(wanted, folded(name)) for name in areas if name)
 
 
 def _same_area(wanted: str, name: str) -> bool:
     """Tell whether two names are one, or one of them only has more words behind it."""
     return f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
+
+
+def _has_postcode(place: Place, wanted: str) -> bool:
+    has_digit = any(map(str.isdigit, wanted))  # cities have hundreds of them
+    return has_digit and wanted in map(folded, place.postcodes)
 
 
 def _namesakes(name: str, places: Sequence[Place]) -> Sequence[Place]:
@@ -134,9 +139,7 @@ def _namesakes(name: str, places: Sequence[Place]) -> Sequence[Place]:
     called_so = [
         place
         for place in places
-        if place is places[0]
-        or folded(place.name) == wanted
-        or wanted in map(folded, place.postcodes)
+        if place is places[0] or folded(place.name) == wanted or _has_postcode(place, wanted)
     ]
     around = {area for place in called_so for area in _areas(place)}
     innermost = [place for place in called_so if place.id not in around] or called_so
@@ -168,7 +171,7 @@ def _clearest(name: str, namesakes: Sequence[Place]) -> Spot:
     place, *others = namesakes
     rivals = [other for other in others if not _near(place, other)]
     # Of the places with one postal code the largest is not likelier than another.
-    by_name = folded(name) not in map(folded, place.postcodes)
+    by_name = not _has_postcode(place, folded(name))
     largest_rival = max(map(_weight, rivals), default=0)
     clear = by_name and 0 < _weight(place) >= CLEARLY_LARGER * largest_rival
     if rivals and not clear:
