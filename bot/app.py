@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from pydantic import SecretStr
 
 from bot import __version__
+from bot.approvals import ApprovalDesk
 from bot.chat.handler import ChatHandler
 from bot.chat.prompt import BYTES_PER_TOKEN, Prompt
 from bot.commands import catalog as command_catalog
@@ -27,7 +29,7 @@ from bot.commands.status import Status
 from bot.commands.stop import Stop
 from bot.commands.tools import Tools
 from bot.commands.verify import Verify
-from bot.config import Settings, SignalSettings
+from bot.config import McpServerSettings, Settings, SignalSettings
 from bot.dispatch import recovery
 from bot.dispatch.access import Access
 from bot.dispatch.intake import Intake
@@ -38,7 +40,6 @@ from bot.dispatch.turns import Turns
 from bot.errors import BotError
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmError
-from bot.llm.messages import ToolSpec
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
@@ -46,8 +47,18 @@ from conversation_store.errors import StoreError
 from conversation_store.store import ConversationStore, open_store
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
+from tools.probing import probe
+from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.settings import RESULT_LIMIT_BYTES, ToolSettings
+from tools.results import LEAST_LIMIT_BYTES
+from tools.settings import (
+    RESULT_LIMIT_BYTES,
+    McpServer,
+    SearchProvider,
+    ToolSettings,
+    WeatherSettings,
+    WebSearchSettings,
+)
 
 log = structlog.get_logger()
 
@@ -72,6 +83,7 @@ class _Parts:
     urgent: Mailboxes
     resume: Callable[[], Awaitable[None]]
     store: ConversationStore
+    registry: Registry
 
 
 async def run_until_signalled(settings: Settings) -> None:
@@ -105,12 +117,13 @@ async def run(
         async with asyncio.TaskGroup() as tasks:
             receiving = tasks.create_task(parts.messenger.run(parts.intake.deliver))
             purging = tasks.create_task(_purge_regularly(parts.store))
+            probing = tasks.create_task(probe(parts.registry))
             log.info("app.started", version=__version__)
             ready()
             await told_to_stop.wait()
             log.info("app.stopping")
             await _wind_down(parts, grace_seconds)
-            for task in (receiving, purging):
+            for task in (receiving, purging, probing):
                 task.cancel()
     log.info("app.stopped")
 
@@ -159,7 +172,7 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
         store = await open_parts.enter_async_context(
             open_store(
                 settings.store.path,
-                key=settings.store.key.get_secret_value() if settings.store.key else None,
+                key=_secret(settings.store.key),
                 retention_days=settings.store.retention_days,
             )
         )
@@ -214,30 +227,42 @@ def _wire(
     mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks)
     turns = Turns(mailboxes, store)
     outbox = Outbox(messenger, store)
+    approvals = ApprovalDesk(store=store, channel=messenger, is_admin=access.is_admin)
     in_tee = settings.attestation.dstack_socket.is_socket()
     conversation = ChatHandler(
         model=model,
         model_name=settings.llm.model,
-        prompt=_prompt(settings, registry, in_tee=in_tee),
+        prompt=Prompt(
+            settings.llm.context_tokens,
+            registry,
+            system_prompt=settings.bot.system_prompt,
+            in_tee=in_tee,
+        ),
         registry=registry,
         executor=ToolExecutor(
             registry,
+            limits=RateLimits(
+                per_person=settings.tools.calls_per_minute,
+                per_bot=settings.tools.calls_per_minute_total,
+            ),
             timeout_seconds=settings.tools.timeout_seconds,
             result_limit_bytes=_result_limit(settings.llm.context_tokens),
         ),
         store=store,
+        approvals=approvals,
         progress=messenger,
+        keep_arguments=settings.tools.audit_arguments == "keep",
         max_tool_calls=settings.tools.max_tool_calls,
     )
     commands = command_catalog.build(
         (
             Clear(store, messenger, access),
             Models(model, settings.llm.model),
-            Tools(tuple(registry)),
+            Tools(registry),
             Status(
                 version=__version__,
                 model=settings.llm.model,
-                tool_names=tuple(tool.name for tool in registry),
+                registry=registry,
                 workload=turns,
             ),
             Stop(turns),
@@ -245,16 +270,33 @@ def _wire(
         )
     )
     router = Router(
-        commands=commands, conversation=conversation, turns=turns, outbox=outbox, store=store
+        commands=commands,
+        conversation=conversation,
+        turns=turns,
+        approvals=approvals,
+        outbox=outbox,
+        store=store,
     )
-    intake = Intake(access=access, store=store, mailboxes=mailboxes, urgent=urgent, router=router)
+    intake = Intake(
+        access=access,
+        store=store,
+        approvals=approvals,
+        mailboxes=mailboxes,
+        urgent=urgent,
+        router=router,
+    )
 
     async def resume() -> None:
         await recovery.resume(
-            store=store, mailboxes=mailboxes, urgent=urgent, outbox=outbox, router=router
+            store=store,
+            approvals=approvals,
+            mailboxes=mailboxes,
+            urgent=urgent,
+            outbox=outbox,
+            router=router,
         )
 
-    return _Parts(messenger, intake, mailboxes, urgent, resume, store)
+    return _Parts(messenger, intake, mailboxes, urgent, resume, store, registry)
 
 
 def llm_endpoint(settings: Settings) -> Endpoint:
@@ -262,7 +304,7 @@ def llm_endpoint(settings: Settings) -> Endpoint:
     return Endpoint(
         base_url=settings.llm.base_url,
         model=settings.llm.model,
-        api_key=settings.llm.api_key.get_secret_value() if settings.llm.api_key else None,
+        api_key=_secret(settings.llm.api_key),
         timeout_seconds=settings.llm.timeout_seconds,
         max_concurrency=settings.llm.max_concurrency,
     )
@@ -270,11 +312,47 @@ def llm_endpoint(settings: Settings) -> Endpoint:
 
 def tool_settings(settings: Settings) -> ToolSettings:
     """Return which tools are wanted; none where the model could not call them anyway."""
-    offered = settings.tools.enabled and settings.tools.max_tool_calls > 0
-    if not offered:
+    wanted = settings.tools
+    if not wanted.enabled or wanted.max_tool_calls == 0:
         return ToolSettings(disabled=frozenset(CATALOG))
-    unwanted = {"calculate"} if not settings.tools.calculator.enabled else set()
-    return ToolSettings(disabled=frozenset(unwanted))
+    switches = {
+        "calculate": wanted.calculator.enabled,
+        "current_time": wanted.current_time.enabled,
+        "get_weather": wanted.weather.enabled,
+        "web_search": wanted.web_search.enabled,
+        "web_fetch": wanted.web_fetch.enabled,
+    }
+    return ToolSettings(
+        disabled=frozenset(name for name, on in switches.items() if not on),
+        weather=WeatherSettings(wanted.weather.geocoding_url, wanted.weather.forecast_url),
+        web_search=WebSearchSettings(
+            provider=SearchProvider(wanted.web_search.provider),
+            api_key=_secret(wanted.web_search.api_key),
+            url=wanted.web_search.url,
+            max_results=wanted.web_search.max_results,
+        ),
+        mcp_servers=tuple(
+            _mcp_server(name, server) for name, server in sorted(settings.mcp.servers.items())
+        ),
+        result_limit_bytes=_result_limit(settings.llm.context_tokens),
+    )
+
+
+def _mcp_server(name: str, server: McpServerSettings) -> McpServer:
+    token = _secret(server.token)
+    return McpServer(
+        name=name,
+        command=server.command,
+        # Settings have no case, variables do: by custom they are upper case.
+        environment={key.upper(): value.get_secret_value() for key, value in server.env.items()},
+        url=server.url,
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+        timeout_seconds=server.timeout_seconds,
+    )
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return value.get_secret_value() if value is not None else None
 
 
 def make_messenger(settings: SignalSettings) -> Messenger:
@@ -289,19 +367,10 @@ def make_messenger(settings: SignalSettings) -> Messenger:
     return SignalDaemon(settings.url, settings.phone_number)
 
 
-def _prompt(settings: Settings, registry: Registry, *, in_tee: bool) -> Prompt:
-    specs = tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in registry)
-    return Prompt(
-        context_tokens=settings.llm.context_tokens,
-        tools=specs,
-        system_prompt=settings.bot.system_prompt,
-        in_tee=in_tee,
-    )
-
-
 def _result_limit(context_tokens: int) -> int:
     """A tool's result takes an eighth of the context at the most."""
-    return min(RESULT_LIMIT_BYTES, context_tokens * BYTES_PER_TOKEN // 8)
+    eighth = context_tokens * BYTES_PER_TOKEN // 8
+    return min(RESULT_LIMIT_BYTES, max(LEAST_LIMIT_BYTES, eighth))
 
 
 def _health_checks(

@@ -6,6 +6,7 @@ only what opening it writes. A bot that runs meanwhile is not disturbed.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -18,6 +19,7 @@ from bot.llm.errors import LlmError, LlmUnauthorized
 from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
 from tools.catalog import open_tools
+from tools.probing import probe
 
 PART_SECONDS: Final = 20.0
 
@@ -154,8 +156,15 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
 
 async def _tools(settings: Settings) -> AsyncIterator[Finding]:
     async with open_tools(tool_settings(settings)) as registry:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PART_SECONDS):
+                await registry.settled()
+        await probe(registry)
         for tool in registry:
-            yield Finding(tool.name, Verdict.OK, "Ready.")
+            words = "Ready; asks before each call." if tool.side_effects else "Ready."
+            yield Finding(tool.name, Verdict.OK, words)
+        for name, reason in sorted(registry.absent.items()):
+            yield Finding(name, Verdict.WARNING, reason)
         if not len(registry):
             yield Finding("tools", Verdict.WARNING, "None: the model answers from what it knows.")
 

@@ -7,11 +7,12 @@ the environment and what is expected, never a value.
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -22,6 +23,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -34,8 +36,12 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError as UnparsableSettings
 
 from bot.errors import SettingsError
+from tools.settings import FORECAST_URL, GEOCODING_URL
 
 DELIMITER: Final = "__"
+ANY_NAME: Final = "name"
+"""Stands in a setting's name for a name that the operator chooses."""
+
 EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
 CONTAINER_SECRETS: Final = Path("/run/secrets")
 
@@ -122,6 +128,21 @@ def _person(value: str) -> str:
     raise ValueError("must be numbers (+4915112345678) or ACI uuids, separated by commas")
 
 
+def _command_line(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    with _expecting("must be a command line; a quotation mark is missing"):
+        return tuple(shlex.split(value))
+
+
+def _server_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,31}", value):
+        raise ValueError("needs a name of letters, digits and underscores, up to 32")
+    return value
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+BearerToken = Annotated[SecretStr, AfterValidator(_bearer_token)]
 People = Annotated[
     frozenset[Annotated[str, AfterValidator(_person)]], NoDecode, BeforeValidator(_split_list)
 ]
@@ -141,8 +162,8 @@ class SignalSettings(_Section):
 class LlmSettings(_Section):
     """The model's endpoint."""
 
-    base_url: Annotated[str, AfterValidator(_http_url)] = "https://cloud-api.near.ai/v1"
-    api_key: Annotated[SecretStr, AfterValidator(_bearer_token)] | None = None
+    base_url: HttpUrl = "https://cloud-api.near.ai/v1"
+    api_key: BearerToken | None = None
     model: str = "openai/gpt-oss-120b"
     timeout_seconds: float = Field(
         120, gt=0, allow_inf_nan=False, description="without a byte from the endpoint"
@@ -165,10 +186,28 @@ class StoreSettings(_Section):
     retention_days: int = Field(30, ge=0, le=36_500)
 
 
-class CalculatorSettings(_Section):
-    """The tool `calculate`."""
+class ToolSettings(_Section):
+    """A tool that needs nothing."""
 
     enabled: bool = True
+
+
+class WeatherSettings(_Section):
+    """The tool `get_weather`; other addresses than the default are a self-hosted Open-Meteo's."""
+
+    enabled: bool = True
+    geocoding_url: HttpUrl = GEOCODING_URL
+    forecast_url: HttpUrl = FORECAST_URL
+
+
+class WebSearchSettings(_Section):
+    """The tool `web_search`."""
+
+    enabled: bool = True
+    provider: Literal["brave", "duckduckgo"] = "brave"
+    api_key: BearerToken | None = None
+    url: HttpUrl | None = None
+    max_results: int = Field(5, ge=1, le=10)
 
 
 class ToolsSettings(_Section):
@@ -177,7 +216,38 @@ class ToolsSettings(_Section):
     enabled: bool = True
     max_tool_calls: int = Field(5, ge=0, le=100)
     timeout_seconds: float = Field(10, gt=0, le=600)
-    calculator: CalculatorSettings = CalculatorSettings()
+    calls_per_minute: int = Field(60, ge=1)
+    calls_per_minute_total: int = Field(600, ge=1)
+    audit_arguments: Literal["hash", "keep"] = "hash"
+    calculator: ToolSettings = ToolSettings()
+    current_time: ToolSettings = ToolSettings()
+    weather: WeatherSettings = WeatherSettings()
+    web_search: WebSearchSettings = WebSearchSettings()
+    web_fetch: ToolSettings = ToolSettings()
+
+
+class McpServerSettings(_Section):
+    """One MCP server: a command, or the URL of one that runs already."""
+
+    command: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_command_line)] = ()
+    env: dict[str, SecretStr] = {}
+    url: HttpUrl | None = None
+    token: BearerToken | None = None
+    timeout_seconds: float = Field(10, gt=0, le=600)
+
+    @model_validator(mode="after")
+    def _one_way_to_it(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("needs COMMAND or URL, and not both")
+        if self.command and self.token:
+            raise ValueError("has a TOKEN, which is for a URL; a command gets ENV__NAME")
+        return self
+
+
+class McpSettings(_Section):
+    """Programs that offer tools over the Model Context Protocol, by a name of the operator's."""
+
+    servers: dict[Annotated[str, AfterValidator(_server_name)], McpServerSettings] = {}
 
 
 class AccessSettings(_Section):
@@ -226,6 +296,7 @@ class Settings(BaseSettings):
     bot: BotSettings = BotSettings()
     store: StoreSettings = StoreSettings()
     tools: ToolsSettings = ToolsSettings()
+    mcp: McpSettings = McpSettings()
     access: AccessSettings = AccessSettings()
     attestation: AttestationSettings = AttestationSettings()
     health: HealthSettings = HealthSettings()
@@ -296,16 +367,22 @@ def _secret_folders() -> Iterator[Path]:
 
 def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _names(field.annotation, (*path, name))
+        kind, *of_what = (field.annotation, *get_args(field.annotation))
+        if get_origin(kind) is dict:
+            kind, path_to = of_what[-1], (*path, name, ANY_NAME)
         else:
-            yield DELIMITER.join((*path, name)).upper()
+            path_to = (*path, name)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _names(kind, path_to)
+        else:
+            yield DELIMITER.join(path_to).upper()
 
 
 def _explain(problem: Mapping[str, Any]) -> str:
     """Say one problem in one line, without the value."""
-    path = [str(part) for part in problem["loc"] if isinstance(part, str)]
-    known = setting_names()
+    # pydantic marks what is wrong with a name itself by a part `[key]`.
+    path = [part for part in problem["loc"] if isinstance(part, str) and part != "[key]"]
+    known = frozenset(_with_chosen_names(setting_names(), path))
     prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
     name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
     if problem["type"] == "extra_forbidden":
@@ -315,6 +392,16 @@ def _explain(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{'SIGNAL__PHONE_NUMBER' if name == 'SIGNAL' else name}: is required"
     return f"{name}: {_expectation(problem)}"
+
+
+def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[str]:
+    """Put the names that a path has into the settings that have a place for one."""
+    for name in names:
+        parts = name.split(DELIMITER)
+        for number, chosen in enumerate(path[: len(parts)]):
+            if parts[number] == ANY_NAME.upper():
+                parts[number] = chosen.upper()
+        yield DELIMITER.join(parts)
 
 
 def _keys_below(value: object) -> Iterator[str]:

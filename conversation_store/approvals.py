@@ -51,6 +51,15 @@ def begin(execute: Execute, open_call: int) -> None:
     execute("UPDATE approvals SET state = 'begun' WHERE id = ? AND state = 'yes'", (open_call,))
 
 
+def close_of_turn(execute: Execute, turn: int) -> None:
+    """Take no more answers for a turn that ends."""
+    execute(
+        "UPDATE approvals SET state = 'silence' WHERE state = 'open'"
+        " AND id IN (SELECT id FROM messages WHERE turn_id = ?)",
+        (turn,),
+    )
+
+
 def waiting(execute: Execute) -> tuple[StoredApproval, ...]:
     """Return the questions that were sent and have no answer."""
     rows = execute(

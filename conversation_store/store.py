@@ -279,6 +279,7 @@ class ConversationStore:
                 " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
                 (INTERRUPTED, turn.id),
             )
+            approvals.close_of_turn(execute, turn.id)
             _insert_turn_message(execute, turn.id, StoredMessage("assistant", answer))
             execute(
                 "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?,"

@@ -6,14 +6,16 @@ from enum import StrEnum
 from typing import Final
 
 RESULT_LIMIT_BYTES: Final = 16_384
+GEOCODING_URL: Final = "https://geocoding-api.open-meteo.com/v1/search"
+FORECAST_URL: Final = "https://api.open-meteo.com/v1/forecast"
 
 
 @dataclass(frozen=True, slots=True)
 class WeatherSettings:
     """Where Open-Meteo is; an address other than the default is the operator's own server."""
 
-    geocoding_url: str = "https://geocoding-api.open-meteo.com/v1/search"
-    forecast_url: str = "https://api.open-meteo.com/v1/forecast"
+    geocoding_url: str = GEOCODING_URL
+    forecast_url: str = FORECAST_URL
 
 
 class SearchProvider(StrEnum):

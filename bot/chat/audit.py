@@ -1,8 +1,10 @@
-"""From a finished call to its rows and metrics, before the model sees the result."""
+"""From a call to its rows, its metrics and its sign in the chat, before the model sees a result."""
 
 import hashlib
 import time
+from collections.abc import Iterable
 
+from bot.chat.progress import Progress
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, AuditEntry
 from conversation_store.store import ConversationStore
@@ -10,20 +12,46 @@ from tools.base import Outcome, ToolRequest, ToolResult
 
 
 class TurnAudit:
-    """Keeps the calls of one turn. Implements `tools.audit.Audit`."""
+    """Keeps and shows the calls of one turn. Implements `tools.audit.Audit`.
 
-    def __init__(self, store: ConversationStore, accepted: AcceptedMessage, turn_id: int) -> None:
+    Args:
+        store: where calls are kept.
+        accepted: the message that they are made for.
+        turn_id: the turn.
+        progress: the turn's sign of work.
+        keep_arguments: whether arguments are kept, beside their hash.
+    """
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        accepted: AcceptedMessage,
+        turn_id: int,
+        progress: Progress,
+        *,
+        keep_arguments: bool,
+    ) -> None:
         self._store = store
         self._accepted = accepted
         self._turn_id = turn_id
+        self._progress = progress
+        self._keep_arguments = keep_arguments
 
     @property
     def caller(self) -> str:
         """Whom the calls are made for."""
         return self._accepted.message.author
 
+    async def show(self, names: Iterable[str]) -> None:
+        """Show in the chat that tools run; a restart goes on with the same message."""
+        timestamp = await self._progress.show(names)
+        if timestamp is not None:
+            await self._store.record_progress(self._turn_id, timestamp)
+
     async def starting(self, request: ToolRequest) -> None:
-        """Calls with side effects come with approvals."""
+        """Store that a call that somebody has allowed runs now, and show it."""
+        await self._store.begin_allowed(self._turn_id, request.call_id)
+        await self.show([request.tool])
 
     async def finished(self, result: ToolResult) -> None:
         """Store the result and its audit entry in one transaction, and count it."""
@@ -32,15 +60,17 @@ class TurnAudit:
         metrics.TOOL_CALLS.labels(tool, result.outcome).inc()
         metrics.TOOL_SECONDS.labels(tool).observe(result.duration_seconds)
         message = self._accepted.message
+        arguments = result.request.arguments
         entry = AuditEntry(
             at=time.time_ns() // 1_000_000,
             chat=message.chat,
             author=message.author,
             turn_id=self._turn_id,
             tool=tool,
-            arguments_sha256=hashlib.sha256(result.request.arguments.encode()).hexdigest(),
+            arguments_sha256=hashlib.sha256(arguments.encode()).hexdigest(),
             outcome=result.outcome,
             duration_ms=round(result.duration_seconds * 1000),
+            arguments=arguments if self._keep_arguments else None,
         )
         await self._store.record_result(
             self._turn_id, result.request.call_id, result.content, entry

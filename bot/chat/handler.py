@@ -7,12 +7,14 @@ has cut goes on from its last stored message.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
 
+from bot.approvals import ApprovalDesk, TurnApproval
 from bot.chat.audit import TurnAudit
 from bot.chat.progress import Progress, ProgressChannel
 from bot.chat.prompt import Prompt, as_stored
@@ -38,7 +40,7 @@ from conversation_store.models import (
     TurnState,
     TurnUsage,
 )
-from conversation_store.store import INTERRUPTED, ConversationStore
+from conversation_store.store import ConversationStore
 from tools.base import Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.registry import Registry
@@ -47,6 +49,9 @@ log = structlog.get_logger()
 
 MAX_ATTEMPTS: Final = 10
 """A turn that was begun so often and never ended is given up: it may be what ends the process."""
+
+TOOLS_START_SECONDS: Final = 20.0
+"""How long a turn waits for tools that are just being started, as MCP servers are."""
 
 OVER_LIMIT: Final = (
     "Not run: no more tool calls are allowed for this message. Answer with what you have."
@@ -83,12 +88,13 @@ class ChatModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """An answer that is found and not yet stored."""
+    """An answer that is found and not yet stored; `rounds` counts how often tools were called."""
 
     turn: Turn
     state: TurnState
     answer: str
     usage: TurnUsage
+    rounds: int = 0
 
 
 class _Loop:
@@ -99,6 +105,7 @@ class _Loop:
         self.history = history
         self.messages = list(turn.messages)
         self.usage = TurnUsage()
+        self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
 
     @property
     def calls(self) -> int:
@@ -115,12 +122,23 @@ class _Loop:
         asked = [message for message in self.messages if message.tool_calls]
         return tuple(call for call in asked[-1].tool_calls if call.id in open_ids) if asked else ()
 
-    def ask(self, assistant: StoredMessage) -> None:
-        """Add a message that calls tools, with every call open."""
+    def ask(self, assistant: StoredMessage) -> StoredMessage:
+        """Add a message that calls tools, with every call open and no id used twice."""
+        used = {call.id for message in self.messages for call in message.tool_calls}
+        calls = []
+        for call in assistant.tool_calls:
+            own_id = call.id
+            while own_id in used:
+                own_id = f"{call.id}_{len(used)}"
+            used.add(own_id)
+            calls.append(replace(call, id=own_id))
+        assistant = replace(assistant, tool_calls=tuple(calls))
+        self.rounds += 1
         self.messages.append(assistant)
         self.messages += [
             StoredMessage("tool", None, tool_call_id=call.id) for call in assistant.tool_calls
         ]
+        return assistant
 
     def close(self, call_id: str, content: str) -> None:
         """Give an open call its result."""
@@ -149,7 +167,9 @@ class ChatHandler:
         registry: what tools there are.
         executor: runs them.
         store: where everything is kept.
+        approvals: asks people before a call with side effects.
         progress: where work is shown.
+        keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
         max_tool_calls: in one turn; then the model must answer in words.
     """
 
@@ -162,7 +182,9 @@ class ChatHandler:
         registry: Registry,
         executor: ToolExecutor,
         store: ConversationStore,
+        approvals: ApprovalDesk,
         progress: ProgressChannel,
+        keep_arguments: bool,
         max_tool_calls: int,
     ) -> None:
         self._model = model
@@ -171,7 +193,9 @@ class ChatHandler:
         self._registry = registry
         self._executor = executor
         self._store = store
+        self._approvals = approvals
         self._progress = progress
+        self._keep_arguments = keep_arguments
         self._max_tool_calls = max_tool_calls
 
     async def think(self, accepted: AcceptedMessage) -> Thought:
@@ -196,10 +220,10 @@ class ChatHandler:
             answer = await self._answer(loop, accepted, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return Thought(turn, TurnState.FAILED, _sentence(error), loop.usage)
+            return Thought(turn, TurnState.FAILED, _sentence(error), loop.usage, loop.rounds)
         if not answer:
-            return Thought(turn, TurnState.FAILED, EMPTY, loop.usage)
-        return Thought(turn, TurnState.ANSWERED, answer, loop.usage)
+            return Thought(turn, TurnState.FAILED, EMPTY, loop.usage, loop.rounds)
+        return Thought(turn, TurnState.ANSWERED, answer, loop.usage, loop.rounds)
 
     async def finish(
         self, accepted: AcceptedMessage, thought: Thought
@@ -214,24 +238,41 @@ class ChatHandler:
             usage=thought.usage,
         )
         metrics.TURNS.labels(thought.state).inc()
+        metrics.TURN_ROUNDS.observe(thought.rounds)
+        with_tools = "yes" if thought.rounds else "no"
+        metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(thought.usage.prompt_tokens)
+        metrics.TURN_TOKENS.labels(with_tools, "completion").inc(thought.usage.completion_tokens)
         metrics.TURN_SECONDS.observe(max(0.0, time.time() - accepted.message.received_at / 1000))
         return outgoing
 
     async def _answer(self, loop: _Loop, accepted: AcceptedMessage, now: datetime) -> str:
         """Go round until the model answers in words; empty when it does not."""
-        audit = TurnAudit(self._store, accepted, loop.turn.id)
-        progress = Progress(
-            self._progress, ChatId.parse(accepted.message.chat), loop.turn.progress_timestamp
-        )
-        await self._resume(loop, audit, progress)
+        await self._tools_started()
+        calls = self._calls_of(loop, accepted)
+        await self._resume(loop, calls)
         while self._max_tool_calls > loop.calls and self._prompt.tools:
             completion = await self._ask(loop, now, self._prompt.tools)
             if not completion.message.tool_calls:
                 return await self._words(loop, completion, now)
-            loop.ask(as_stored(completion.message))
-            await self._store.record_calls(loop.turn.id, as_stored(completion.message))
-            await self._run_calls(loop, audit, progress)
+            asked = loop.ask(as_stored(completion.message))
+            await self._store.record_calls(loop.turn.id, asked)
+            await self._run_calls(loop, calls)
         return await self._words(loop, await self._ask(loop, now, ()), now)
+
+    async def _tools_started(self) -> None:
+        """Wait, after a start, for tools that are not there at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOOLS_START_SECONDS):
+                await self._registry.settled()
+
+    def _calls_of(self, loop: _Loop, accepted: AcceptedMessage) -> "_Calls":
+        turn = loop.turn
+        chat = ChatId.parse(accepted.message.chat)
+        progress = Progress(self._progress, chat, turn.progress_timestamp)
+        audit = TurnAudit(
+            self._store, accepted, turn.id, progress, keep_arguments=self._keep_arguments
+        )
+        return _Calls(audit, self._approvals.for_turn(accepted, turn.id))
 
     async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
         completion = await self._model.complete(
@@ -249,50 +290,47 @@ class ChatHandler:
         again = await self._ask(loop, now, ())
         return (again.message.content or "").strip()
 
-    async def _resume(self, loop: _Loop, audit: TurnAudit, progress: Progress) -> None:
-        """Finish the calls that a crash has left open; side effects are not run again."""
+    async def _resume(self, loop: _Loop, calls: "_Calls") -> None:
+        """Finish the calls that a crash has left open; what had side effects is not run again."""
         if loop.open_calls:
             log.info("turn.resumed", turn=loop.turn.id, count=len(loop.open_calls))
-            await self._run_calls(loop, audit, progress, resumed=True)
+            await self._run_calls(loop, calls)
 
-    async def _run_calls(
-        self, loop: _Loop, audit: TurnAudit, progress: Progress, *, resumed: bool = False
-    ) -> None:
+    async def _run_calls(self, loop: _Loop, calls: "_Calls") -> None:
         """Run the open calls at the same time, and show that while they run."""
-        calls = loop.open_calls
+        waiting = loop.open_calls
         # Below zero when the setting was lowered while the turn waited for a restart.
-        allowed = max(0, self._max_tool_calls - (loop.calls - len(calls)))
+        allowed = max(0, self._max_tool_calls - (loop.calls - len(waiting)))
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._show(loop.turn, progress, calls[:allowed]))
+            tasks.create_task(calls.audit.show(self._shown_at_once(waiting[:allowed])))
             running = [
-                tasks.create_task(
-                    self._run_call(call, audit, within=number < allowed, resumed=resumed)
-                )
-                for number, call in enumerate(calls)
+                tasks.create_task(self._run_call(call, calls, within=number < allowed))
+                for number, call in enumerate(waiting)
             ]
         for task in running:
             result = task.result()
             loop.close(result.request.call_id, result.content)
 
-    async def _run_call(
-        self, call: StoredToolCall, audit: TurnAudit, *, within: bool, resumed: bool
-    ) -> ToolResult:
-        request = ToolRequest(call.id, call.name, call.arguments, audit.caller)
-        tool = self._registry.get(call.name)
-        if tool is not None and not within:
-            result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
-        elif tool is not None and tool.side_effects and resumed:
-            result = ToolResult(request, Outcome.INTERRUPTED, INTERRUPTED, 0.0)
-        else:
-            return await self._executor.execute(request, audit)
-        await audit.finished(result)
+    async def _run_call(self, call: StoredToolCall, calls: "_Calls", *, within: bool) -> ToolResult:
+        request = ToolRequest(call.id, call.name, call.arguments, calls.audit.caller)
+        if within or self._registry.get(call.name) is None:
+            return await self._executor.execute(request, calls.audit, calls.approval)
+        result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
+        await calls.audit.finished(result)
         return result
 
-    async def _show(self, turn: Turn, progress: Progress, calls: Sequence[StoredToolCall]) -> None:
-        known = [call.name for call in calls if self._registry.get(call.name) is not None]
-        timestamp = await progress.show(known)
-        if timestamp is not None:
-            await self._store.record_progress(turn.id, timestamp)
+    def _shown_at_once(self, calls: Sequence[StoredToolCall]) -> list[str]:
+        """Return the tools that run now; the others are shown when somebody has allowed them."""
+        known = [self._registry.get(call.name) for call in calls]
+        return [tool.name for tool in known if tool is not None and not tool.side_effects]
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """What every call of one turn goes through."""
+
+    audit: TurnAudit
+    approval: TurnApproval
 
 
 def _sentence(error: LlmError) -> str:

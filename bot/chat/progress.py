@@ -41,9 +41,14 @@ class Progress:
         self._timestamp = timestamp
         self._names: dict[str, None] = {}
         self._edits = 0
+        self._showing = asyncio.Lock()
 
     async def show(self, names: Iterable[str]) -> int | None:
         """Add tools to the message; return the timestamp of what was sent, if anything."""
+        async with self._showing:
+            return await self._show(names)
+
+    async def _show(self, names: Iterable[str]) -> int | None:
         added = [name for name in names if name not in self._names]
         self._names.update(dict.fromkeys(added))
         if not added or self._edits >= MAX_EDITS:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bot.commands.base import CommandContext
+from tools.registry import Registry
 
 
 class Workload(Protocol):
@@ -28,13 +29,13 @@ class Status:
         *,
         version: str,
         model: str,
-        tool_names: tuple[str, ...],
+        registry: Registry,
         workload: Workload,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._version = version
         self._model = model
-        self._tool_names = tool_names
+        self._registry = registry
         self._workload = workload
         self._clock = clock
         self._started_at = clock()
@@ -45,7 +46,7 @@ class Status:
             (
                 f"signal-tee-bot {self._version}, up for {self._uptime()}",
                 f"Model: {self._model}",
-                f"Tools: {', '.join(self._tool_names) or 'none'}",
+                f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}",
                 f"Answers in progress: {self._workload.running}",
             )
         )

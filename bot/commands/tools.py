@@ -1,25 +1,29 @@
 """`!tools`: what the model may use."""
 
-from collections.abc import Sequence
-
 from bot.commands.base import CommandContext
-from tools.base import Tool, first_sentence
+from tools.base import first_sentence
+from tools.registry import Registry
 
 
 class Tools:
-    """Lists the tools."""
+    """Lists the tools, those that ask first marked, and what is missing."""
 
     name = "tools"
     summary = "what I can use to answer"
     urgent = False
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._tools = tuple(tools)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     async def run(self, context: CommandContext) -> str:
-        """Return one line for each tool."""
-        if not self._tools:
-            return "I have no tools here: I answer from what I know."
-        return "\n".join(
-            f"• {tool.name}: {first_sentence(tool.description)}" for tool in self._tools
-        )
+        """Return one line for each tool, and for each that is not there now."""
+        lines = [
+            f"• {tool.name}: {first_sentence(tool.description)}"
+            + (" I ask you before I use it." if tool.side_effects else "")
+            for tool in self._registry
+        ]
+        lines += [
+            f"• {name}: not available. {reason}"
+            for name, reason in sorted(self._registry.absent.items())
+        ]
+        return "\n".join(lines) or "I have no tools here: I answer from what I know."

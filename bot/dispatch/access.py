@@ -64,9 +64,13 @@ class Access:
         self._clock = clock
         self._windows: dict[str, _Window] = {}
 
+    def may_talk(self, person: Person) -> bool:
+        """Whether anything that this person sends is looked at."""
+        return self._policy == "open" or _is_one_of(person, self._allowed)
+
     def admits(self, message: IncomingMessage) -> bool:
         """Whether this message is to be accepted at all."""
-        if self._policy == "allowlist" and not _is_one_of(message.author, self._allowed):
+        if not self.may_talk(message.author):
             return False
         if not message.chat.is_group:
             return True

@@ -6,14 +6,16 @@ Who may talk is decided on the envelope alone, before the store: nothing of a st
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 import structlog
 
+from bot.approvals import ApprovalDesk
 from bot.dispatch.access import Access, Allowance
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.router import Router
-from bot.messaging.events import Incoming, IncomingMessage
+from bot.messaging.events import Incoming, IncomingMessage, Reaction
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, ReceivedMessage
 from conversation_store.store import ConversationStore
@@ -33,6 +35,7 @@ class Intake:
     Args:
         access: who may talk, and how much.
         store: where messages are kept.
+        approvals: takes reactions.
         mailboxes: the ordinary lane.
         urgent: the lane of what may not wait behind the turn that it concerns.
         router: does the work.
@@ -43,20 +46,33 @@ class Intake:
         *,
         access: Access,
         store: ConversationStore,
+        approvals: ApprovalDesk,
         mailboxes: Mailboxes,
         urgent: Mailboxes,
         router: Router,
     ) -> None:
         self._access = access
         self._store = store
+        self._approvals = approvals
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
-        """Take messages, oldest first; returns when they are stored and have their lane."""
-        messages = [one for one in delivery if isinstance(one, IncomingMessage)]
-        metrics.INTAKE.labels("reaction").inc(len(delivery) - len(messages))
+        """Take what came, oldest first; returns when messages are stored and have their lane."""
+        for messages, group in groupby(delivery, lambda one: isinstance(one, IncomingMessage)):
+            if messages:
+                await self._take([one for one in group if isinstance(one, IncomingMessage)])
+            else:
+                await self._take_reactions([one for one in group if isinstance(one, Reaction)])
+
+    async def _take_reactions(self, reactions: Sequence[Reaction]) -> None:
+        metrics.INTAKE.labels("reaction").inc(len(reactions))
+        for reaction in reactions:
+            if self._access.may_talk(reaction.author):
+                await self._approvals.react(reaction)
+
+    async def _take(self, messages: Sequence[IncomingMessage]) -> None:
         admitted = [message for message in messages if self._access.admits(message)]
         metrics.INTAKE.labels("not_admitted").inc(len(messages) - len(admitted))
         if not admitted:
@@ -70,8 +86,9 @@ class Intake:
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
         message = accepted.message
         allowance = self._access.spend(message.author)
-        if self._router.is_urgent(message):
-            await self._enqueue(self._urgent, accepted)
+        urgent = self._router.urgent_work(accepted)
+        if urgent is not None:
+            await self._urgent.put(message.chat, Job(urgent, accepted.id))
         elif allowance is Allowance.OVER:
             metrics.INTAKE.labels("rate_limited").inc()
             await self._store.answer(accepted, (), outcome="rate_limited")
@@ -84,11 +101,8 @@ class Intake:
             await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
         else:
             metrics.INTAKE.labels("accepted").inc()
-            await self._enqueue(self._mailboxes, accepted)
-
-    async def _enqueue(self, lane: Mailboxes, accepted: AcceptedMessage) -> None:
-        job = Job(partial(self._router.handle, accepted), accepted.id)
-        await lane.put(accepted.message.chat, job)
+            job = Job(partial(self._router.handle, accepted), accepted.id)
+            await self._mailboxes.put(message.chat, job)
 
     async def _refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         # Not behind the chat's other messages: the person should know now.
@@ -106,5 +120,6 @@ def _received(message: IncomingMessage) -> ReceivedMessage:
         chat=str(message.chat),
         text=message.text,
         attachments=message.attachments,
+        quote_timestamp=message.quote_timestamp,
         received_at=time.time_ns() // 1_000_000,
     )

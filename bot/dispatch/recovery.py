@@ -4,6 +4,7 @@ from functools import partial
 
 import structlog
 
+from bot.approvals import ApprovalDesk
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outbox import Outbox
 from bot.dispatch.router import Router
@@ -16,6 +17,7 @@ log = structlog.get_logger()
 async def resume(
     *,
     store: ConversationStore,
+    approvals: ApprovalDesk,
     mailboxes: Mailboxes,
     urgent: Mailboxes,
     outbox: Outbox,
@@ -25,17 +27,18 @@ async def resume(
 
     It does not wait for room: none comes before there is a connection to send answers over.
     """
-    work = await store.unfinished()
-    log.info("recovery.found", waiting=len(work.accepted), count=len(work.outgoing))
-    for part in work.outgoing:
+    unfinished = await store.unfinished()
+    log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
+    for part in unfinished.outgoing:
         mailboxes.add(part.chat, Job(partial(outbox.deliver, (part,))))
-    stopped = await _stop_what_was_to_be_stopped(store, router, work.accepted)
-    for accepted in work.accepted:
+    stopped = await _stop_what_was_to_be_stopped(store, router, unfinished.accepted)
+    await approvals.resume()
+    for accepted in unfinished.accepted:
         if accepted.id in stopped:
             continue
-        lane = urgent if router.is_urgent(accepted.message) else mailboxes
-        job = Job(partial(router.handle, accepted), accepted.id)
-        lane.add(accepted.message.chat, job)
+        work = router.urgent_work(accepted)
+        lane = urgent if work is not None else mailboxes
+        lane.add(accepted.message.chat, Job(work or partial(router.handle, accepted), accepted.id))
 
 
 async def _stop_what_was_to_be_stopped(
@@ -46,7 +49,7 @@ async def _stop_what_was_to_be_stopped(
     before: dict[str, list[int]] = {}
     for accepted in waiting:
         earlier = before.setdefault(accepted.message.chat, [])
-        if router.is_urgent(accepted.message):
+        if router.is_stop(accepted.message):
             stopped.update(earlier)
             earlier.clear()
         else:

@@ -1,10 +1,13 @@
 """From an accepted message to its one answer: a command, a conversation, or a plain sentence."""
 
 import re
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import structlog
 
+from bot.approvals import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler
 from bot.commands.base import Command, CommandContext
 from bot.dispatch.outbox import Outbox
@@ -17,6 +20,8 @@ from conversation_store.models import AcceptedMessage, OutgoingMessage, Received
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
+
+Work = Callable[[], Awaitable[None]]
 
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
 
@@ -33,6 +38,7 @@ class Router:
         commands: by name, without the exclamation mark.
         conversation: everything that is no command.
         turns: makes the conversation stoppable.
+        approvals: knows the questions that wait for an answer.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
     """
@@ -43,19 +49,28 @@ class Router:
         commands: dict[str, Command],
         conversation: ChatHandler,
         turns: Turns,
+        approvals: ApprovalDesk,
         outbox: Outbox,
         store: ConversationStore,
     ) -> None:
         self._commands = commands
         self._conversation = conversation
         self._turns = turns
+        self._approvals = approvals
         self._outbox = outbox
         self._store = store
 
-    def is_urgent(self, message: ReceivedMessage) -> bool:
-        """Whether a message may not wait behind the turn that it concerns."""
+    def is_stop(self, message: ReceivedMessage) -> bool:
+        """Whether a message is a command that ends what came before it."""
         name, _ = _parse_command(message.text)
         return name is not None and name in self._commands and self._commands[name].urgent
+
+    def urgent_work(self, accepted: AcceptedMessage) -> Work | None:
+        """Return the work of a message that may not wait behind the turn that it concerns."""
+        if self.is_stop(accepted.message):
+            return partial(self.handle, accepted)
+        answer = self._approvals.answer_in(accepted.message)
+        return partial(self._settle, accepted, answer) if answer is not None else None
 
     async def handle(self, accepted: AcceptedMessage) -> None:
         """Answer a message, whatever happens, and send the answer.
@@ -77,6 +92,12 @@ class Router:
             metrics.TURNS.labels("bug").inc()
             outgoing = await self._store.answer(accepted, (BUG,), outcome="bug")
         await self._outbox.deliver(outgoing)
+
+    async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
+        """Take a message as the answer to a question, or say why it is none."""
+        words = await self._approvals.settle(accepted, answer)
+        if words is not None:
+            await self.refuse(accepted, words, "approval")
 
     async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         """Answer a message with a sentence that explains why it is not taken."""

@@ -11,6 +11,10 @@ SIGNAL_RECONNECTS = Counter("signal_reconnects", "Connections to the Signal side
 SENDS = Counter("signal_sends", "Messages to Signal by outcome of the attempt", ["outcome"])
 TURNS = Counter("turns", "Finished turns by outcome", ["outcome"])
 TURN_SECONDS = Histogram("turn_seconds", "From storing a message to its answer", buckets=_SECONDS)
+TURN_ROUNDS = Histogram(
+    "turn_rounds", "How often the model called tools in a turn", buckets=(0, 1, 2, 3, 5, 8, 13, 100)
+)
+TURN_TOKENS = Counter("turn_tokens", "Tokens of turns with and without tools", ["tools", "kind"])
 RUNNING_TURNS = Gauge("running_turns", "Turns in progress")
 WAITING_JOBS = Gauge("waiting_jobs", "Messages that wait in a mailbox")
 LLM_REQUESTS = Counter("llm_requests", "Requests to the model by outcome", ["outcome"])
@@ -18,6 +22,7 @@ LLM_RETRIES = Counter("llm_retries", "Requests to the model that were tried agai
 LLM_TOKENS = Counter("llm_tokens", "Tokens as the endpoint counted them", ["kind"])
 TOOL_CALLS = Counter("tool_calls", "Tool calls by tool and outcome", ["tool", "outcome"])
 TOOL_SECONDS = Histogram("tool_seconds", "Duration of tool calls", ["tool"], buckets=_SECONDS)
+APPROVALS = Counter("approvals", "Questions before calls with side effects", ["outcome"])
 
 
 def exposition() -> bytes:

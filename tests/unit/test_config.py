@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.app import tool_settings
 from bot.config import load_settings, setting_names
 from bot.errors import SettingsError
 
@@ -159,6 +160,65 @@ def test_people_are_listed_by_number_or_aci_with_spaces_allowed(
         "+4915200000001",
         "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11",
     }
+
+
+def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("MCP__SERVERS__MY_FILES__COMMAND", "server --root '/a b'")
+    monkeypatch.setenv("MCP__SERVERS__MY_FILES__ENV__API_KEY", "sk-very-secret")
+    monkeypatch.setenv("MCP__SERVERS__NOTES__URL", "http://127.0.0.1:3000/mcp")
+    monkeypatch.setenv("MCP__SERVERS__NOTES__TOKEN", "sk-very-secret")
+    settings = load_settings()
+    assert "sk-very-secret" not in repr(settings)
+    files, notes = tool_settings(settings).mcp_servers
+    assert (files.name, files.command) == ("my_files", ("server", "--root", "/a b"))
+    assert files.environment == {"API_KEY": "sk-very-secret"}
+    assert (notes.name, notes.url) == ("notes", "http://127.0.0.1:3000/mcp")
+    assert notes.headers == {"Authorization": "Bearer sk-very-secret"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("MCP__SERVERS__A__TOKEN", "sk-x", "MCP__SERVERS__A: needs COMMAND or URL, and not both"),
+        (
+            "MCP__SERVERS__A__COMAND",
+            "sk-x",
+            "MCP__SERVERS__A__COMAND: no such setting; did you mean MCP__SERVERS__A__COMMAND?",
+        ),
+        (
+            "MCP__SERVERS__A__COMMAND",
+            "run 'it",
+            "MCP__SERVERS__A__COMMAND: must be a command line; a quotation mark is missing",
+        ),
+        (
+            "MCP__SERVERS__A__URL",
+            "ftp://x",
+            "MCP__SERVERS__A__URL: must be an http:// or https:// address",
+        ),
+        (
+            "MCP__SERVERS__A-B__COMMAND",
+            "run",
+            "MCP__SERVERS__A-B: needs a name of letters, digits and underscores, up to 32",
+        ),
+        (
+            "TOOLS__WEB_SEARCH__PROVIDER",
+            "bing",
+            "TOOLS__WEB_SEARCH__PROVIDER: must be 'brave' or 'duckduckgo'",
+        ),
+        (
+            "TOOLS__WEB_SEARCH__MAX_RESULTS",
+            "11",
+            "TOOLS__WEB_SEARCH__MAX_RESULTS: must be less than or equal to 10",
+        ),
+    ],
+)
+def test_what_is_wrong_about_a_tools_setting_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
+) -> None:
+    assert problem in problems_of(monkeypatch, **{name: value})
 
 
 def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

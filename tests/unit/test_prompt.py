@@ -1,15 +1,26 @@
 """What the model is shown."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from bot.chat.prompt import ANSWER_SHARE, BYTES_PER_TOKEN, Prompt
-from bot.llm.messages import Role, ToolSpec
+from bot.llm.messages import Role
 from conversation_store.models import ReceivedMessage, StoredMessage
+from tools.base import Tool
+from tools.registry import Registry
 
 NOW = datetime(2026, 11, 21, 22, 19, tzinfo=UTC)
-CALCULATE = ToolSpec("calculate", "Evaluate arithmetic. Radians.", {"type": "object"})
+
+
+async def act(arguments: object) -> str:
+    return "done"
+
+
+CALCULATE = Tool("calculate", "Evaluate arithmetic. Radians.", {"type": "object"}, str, act)
+FETCH = replace(CALCULATE, name="web_fetch", description="Read a page.", untrusted=True)
+WRITE = replace(CALCULATE, name="write", description="Write a file.", side_effects=True)
 
 
 def message(text: str, chat: str = "direct:ada", name: str | None = "Ada") -> ReceivedMessage:
@@ -24,14 +35,17 @@ def system_text(prompt: Prompt) -> str:
 
 
 def test_the_system_text_has_the_date_and_not_the_minute() -> None:
-    text = system_text(Prompt(32_000))
+    text = system_text(Prompt(32_000, Registry()))
     assert "Saturday, 21 November 2026" in text
     assert "22:19" not in text
-    assert text == system_text(Prompt(32_000))
+    assert text == system_text(Prompt(32_000, Registry()))
 
 
 def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() -> None:
-    outside, inside = system_text(Prompt(32_000)), system_text(Prompt(32_000, in_tee=True))
+    outside, inside = (
+        system_text(Prompt(32_000, Registry())),
+        system_text(Prompt(32_000, Registry(), in_tee=True)),
+    )
     assert "You do not run in a trusted execution environment" in outside
     assert "Intel TDX" not in outside
     assert "Intel TDX" in inside
@@ -39,12 +53,34 @@ def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() ->
 
 
 def test_only_tools_that_exist_are_named() -> None:
-    assert "calculate" not in system_text(Prompt(32_000))
-    assert "- calculate: Evaluate arithmetic.\n" in system_text(Prompt(32_000, (CALCULATE,)))
+    assert "calculate" not in system_text(Prompt(32_000, Registry()))
+    assert "- calculate: Evaluate arithmetic.\n" in system_text(
+        Prompt(32_000, Registry([CALCULATE]))
+    )
+
+
+def test_a_tool_that_is_withdrawn_is_no_longer_named_nor_offered() -> None:
+    registry = Registry([CALCULATE, FETCH])
+    prompt = Prompt(32_000, registry)
+    assert [spec.name for spec in prompt.tools] == ["calculate", "web_fetch"]
+    assert "- web_fetch: Read a page." in system_text(prompt)
+    registry.withdraw("web_fetch", "Its key is refused.")
+    assert [spec.name for spec in prompt.tools] == ["calculate"]
+    assert "web_fetch" not in system_text(prompt)
+
+
+def test_what_is_said_about_tools_depends_on_what_they_are() -> None:
+    harmless = system_text(Prompt(32_000, Registry([CALCULATE])))
+    assert "untrusted" not in harmless
+    assert "asked" not in harmless
+    assert "untrusted" in system_text(Prompt(32_000, Registry([FETCH])))
+    assert "person is asked" in system_text(Prompt(32_000, Registry([WRITE])))
+    own = Prompt(32_000, Registry([FETCH]), system_prompt="You are a pirate.")
+    assert "untrusted" in system_text(own)
 
 
 def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools() -> None:
-    text = system_text(Prompt(32_000, (CALCULATE,), system_prompt="You are a pirate."))
+    text = system_text(Prompt(32_000, Registry([CALCULATE]), system_prompt="You are a pirate."))
     assert text.startswith("You are a pirate.")
     assert "21 November 2026" in text
     assert "- calculate:" in text
@@ -52,7 +88,7 @@ def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools()
 
 
 def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None:
-    prompt = Prompt(32_000)
+    prompt = Prompt(32_000, Registry())
     assert prompt.user_content(message("hi")) == "[2026-11-21 22:19 UTC] hi"
     grouped = prompt.user_content(message("hi", "group:g"))
     assert grouped == "[2026-11-21 22:19 UTC] Ada: hi"
@@ -69,18 +105,18 @@ def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None
     ],
 )
 def test_a_name_cannot_pretend_to_be_the_frame_around_it(name: str | None, shown: str) -> None:
-    content = Prompt(32_000).user_content(message("hi", "group:g", name))
+    content = Prompt(32_000, Registry()).user_content(message("hi", "group:g", name))
     assert content == f"[2026-11-21 22:19 UTC] {shown}: hi"
 
 
 def test_a_message_that_would_fill_the_context_is_cut_and_says_so() -> None:
-    content = Prompt(1_000).user_content(message("ä" * 60_000))
+    content = Prompt(1_000, Registry()).user_content(message("ä" * 60_000))
     assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
     assert content.endswith("the rest is cut off.]")
 
 
 def test_history_gets_what_system_text_tools_turn_and_answer_leave() -> None:
-    prompt = Prompt(10_000)
+    prompt = Prompt(10_000, Registry())
     turn = (StoredMessage("user", "x" * 1_000),)
     free = prompt.history_bytes(NOW, ())
     assert prompt.history_bytes(NOW, turn) == free - 1_000
@@ -90,7 +126,7 @@ def test_history_gets_what_system_text_tools_turn_and_answer_leave() -> None:
 
 def test_the_order_is_system_history_turn() -> None:
     history = ((StoredMessage("user", "a"), StoredMessage("assistant", "b")),)
-    built = Prompt(32_000).build(NOW, history, (StoredMessage("user", "c"),))
+    built = Prompt(32_000, Registry()).build(NOW, history, (StoredMessage("user", "c"),))
     assert [entry.role for entry in built] == [
         Role.SYSTEM,
         Role.USER,
@@ -101,7 +137,7 @@ def test_the_order_is_system_history_turn() -> None:
 
 
 def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
-    prompt = Prompt(2_000)
+    prompt = Prompt(2_000, Registry())
     history = tuple(
         (StoredMessage("user", f"q{number}" + "x" * 500), StoredMessage("assistant", "y" * 500))
         for number in range(3)

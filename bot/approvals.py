@@ -1,0 +1,300 @@
+"""Asks people before a call with side effects runs, in the chat that the call came from.
+
+A question is one message. The person whom the call is made for, or an admin, answers it by a 👍 or
+👎 on it, or by `yes` or `no` as a reply; in a private chat a plain `yes` or `no` will do while only
+one question is open. Silence is no. Question and answer are on disk, so a restart in between goes
+on with the same question, and an allowed call is begun once.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+import structlog
+
+from bot.errors import SignalError, SignalRejected
+from bot.messaging.backoff import Backoff
+from bot.messaging.events import ChatId, Person, Reaction
+from bot.observability import metrics
+from conversation_store.models import (
+    AcceptedMessage,
+    ApprovalState,
+    ReceivedMessage,
+    StoredApproval,
+)
+from conversation_store.store import ConversationStore
+from tools.approval import Decision
+from tools.base import ToolRequest
+
+log = structlog.get_logger()
+
+PATIENCE_SECONDS: Final = 300.0
+"""Silence for so long is no."""
+
+CATCH_UP_SECONDS: Final = 15.0
+"""After a restart: how long answers that were given meanwhile may take to come in."""
+
+SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
+
+HOW_TO_ANSWER: Final = (
+    "👍 this message or reply “yes” to allow it, 👎 or “no” to refuse."
+    " No answer within {minutes} is a no."
+)
+NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can answer that question."
+YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
+TOO_LATE: Final = "That question has been answered already."
+
+_YES: Final = frozenset({"yes", "y", "👍"})
+_NO: Final = frozenset({"no", "n", "👎"})
+_SKIN_TONES: Final = dict.fromkeys(range(0x1F3FB, 0x1F400))
+
+_DECISIONS: Final = {
+    ApprovalState.YES: Decision.YES,
+    ApprovalState.NO: Decision.NO,
+    ApprovalState.SILENCE: Decision.SILENCE,
+    ApprovalState.BEGUN: Decision.INTERRUPTED,
+}
+
+
+class QuestionChannel(Protocol):
+    """Where questions are asked. Implemented by every Messenger."""
+
+    async def send(self, chat: ChatId, text: str) -> int:
+        """Send a message and return Signal's timestamp of it; raises SignalError."""
+        ...
+
+
+@dataclass(slots=True)
+class _Question:
+    """A question that was sent; `decision` is there once `decided` is set."""
+
+    id: int
+    chat: str
+    asker: str
+    signal_timestamp: int
+    expires_at: int
+    state: ApprovalState = ApprovalState.OPEN
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Meaning(Enum):
+    YES = "yes"
+    NO = "no"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A message that answers a question, or tries to."""
+
+    question: _Question
+    meaning: _Meaning
+
+
+class ApprovalDesk:
+    """The questions that wait for an answer.
+
+    Args:
+        store: where they are kept.
+        channel: where they are asked.
+        is_admin: whether a person may answer for others.
+        patience_seconds: silence for so long is no.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ConversationStore,
+        channel: QuestionChannel,
+        is_admin: Callable[[Person], bool],
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._channel = channel
+        self._is_admin = is_admin
+        self._patience_seconds = patience_seconds
+        self._open: dict[tuple[str, int], _Question] = {}
+
+    async def resume(self) -> None:
+        """Know the questions that a restart has left open, before anything comes in."""
+        for stored in await self._store.waiting_approvals():
+            self._listen_for(stored)
+
+    def for_turn(self, accepted: AcceptedMessage, turn_id: int) -> "TurnApproval":
+        """Return who asks for the calls of one turn."""
+        return TurnApproval(self, self._store, accepted, turn_id)
+
+    def answer_in(self, message: ReceivedMessage) -> Answer | None:
+        """Return what a message says to an open question; None where it is about none."""
+        meaning = _meaning(message.text)
+        if message.quote_timestamp is not None:
+            question = self._open.get((message.chat, message.quote_timestamp))
+            return Answer(question, meaning) if question is not None else None
+        here = [
+            question
+            for question in self._open.values()
+            if question.chat == message.chat and _in_time(message.timestamp, question)
+        ]
+        private = not ChatId.parse(message.chat).is_group
+        if private and len(here) == 1 and meaning is not _Meaning.UNCLEAR:
+            return Answer(here[0], meaning)
+        return None
+
+    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
+        """Take an accepted message as an answer; return words for the person where it is none.
+
+        Without words the message is closed: the turn goes on and says the rest.
+        """
+        message = accepted.message
+        author = Person(message.author, message.author_number, message.author_name)
+        question = answer.question
+        if not self._may_decide(author, question):
+            return NOT_YOURS
+        if answer.meaning is _Meaning.UNCLEAR:
+            return YES_OR_NO
+        if question.decided.is_set() or not _in_time(message.timestamp, question):
+            return TOO_LATE
+        state = ApprovalState.YES if answer.meaning is _Meaning.YES else ApprovalState.NO
+        await self._decide(question, state, by=author.aci, answer=accepted)
+        return None
+
+    async def react(self, reaction: Reaction) -> None:
+        """Take a reaction as an answer, if it is one."""
+        question = self._open.get((str(reaction.chat), reaction.target_timestamp))
+        meaning = _meaning(reaction.emoji)
+        if question is None or reaction.removed or meaning is _Meaning.UNCLEAR:
+            return
+        in_time = _in_time(reaction.timestamp, question)
+        if in_time and self._may_decide(reaction.author, question):
+            state = ApprovalState.YES if meaning is _Meaning.YES else ApprovalState.NO
+            await self._decide(question, state, by=reaction.author.aci)
+
+    async def ask(self, stored: StoredApproval, text: str) -> Decision:
+        """Put a question, unless that is done, and wait for its answer."""
+        question = self._open.get((stored.chat, stored.signal_timestamp or 0))
+        resumed = question is not None
+        if question is None:
+            question = await self._put(stored, text)
+            if question is None:
+                return Decision.NOT_ASKED
+        try:
+            async with asyncio.timeout(self._time_left(question, resumed=resumed)):
+                await question.decided.wait()
+        except TimeoutError:
+            await self._decide(question, ApprovalState.SILENCE)
+        finally:
+            self._open.pop((question.chat, question.signal_timestamp), None)
+        return _DECISIONS[question.state]
+
+    async def _put(self, stored: StoredApproval, text: str) -> _Question | None:
+        """Send a question, trying again while there is no connection; None if it cannot be."""
+        minutes = f"{self._patience_seconds / 60:g} minutes"
+        text = f"❓ {text}\n\n{HOW_TO_ANSWER.format(minutes=minutes)}"
+        timestamp = await self._send(ChatId.parse(stored.chat), text)
+        if timestamp is None:
+            return None
+        expires_at = int((time.time() + self._patience_seconds) * 1000)
+        # Before the store has it: an answer may be on its way already.
+        question = self._listen(stored, timestamp, expires_at)
+        await self._store.mark_asked(stored.id, timestamp, expires_at)
+        metrics.APPROVALS.labels("asked").inc()
+        return question
+
+    async def _send(self, chat: ChatId, text: str) -> int | None:
+        attempt = 0
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                while True:
+                    try:
+                        return await self._channel.send(chat, text)
+                    except SignalRejected:
+                        break
+                    except SignalError:
+                        attempt += 1
+                        await asyncio.sleep(SEND_RETRY.seconds(attempt))
+        except TimeoutError:
+            pass
+        log.warning("approval.not_asked", attempts=attempt)
+        return None
+
+    def _listen_for(self, stored: StoredApproval) -> None:
+        if stored.signal_timestamp is not None and stored.expires_at is not None:
+            self._listen(stored, stored.signal_timestamp, stored.expires_at)
+
+    def _listen(self, stored: StoredApproval, timestamp: int, expires_at: int) -> _Question:
+        question = _Question(stored.id, stored.chat, stored.asker, timestamp, expires_at)
+        self._open[question.chat, timestamp] = question
+        return question
+
+    def _time_left(self, question: _Question, *, resumed: bool) -> float:
+        left = question.expires_at / 1000 - time.time()
+        return max(left, CATCH_UP_SECONDS) if resumed else left
+
+    def _may_decide(self, person: Person, question: _Question) -> bool:
+        return person.aci == question.asker or self._is_admin(person)
+
+    async def _decide(
+        self,
+        question: _Question,
+        state: ApprovalState,
+        *,
+        by: str | None = None,
+        answer: AcceptedMessage | None = None,
+    ) -> None:
+        decided = await self._store.decide(question.id, state, by=by, answer=answer)
+        metrics.APPROVALS.labels(state).inc()
+        question.state = decided or ApprovalState.SILENCE
+        question.decided.set()
+
+
+class TurnApproval:
+    """Asks for the calls of one turn. Implements `tools.approval.Approval`."""
+
+    def __init__(
+        self,
+        desk: ApprovalDesk,
+        store: ConversationStore,
+        accepted: AcceptedMessage,
+        turn_id: int,
+    ) -> None:
+        self._desk = desk
+        self._store = store
+        self._accepted = accepted
+        self._turn_id = turn_id
+
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        """Ask, or go on with the question that a restart has left, or return its answer."""
+        fingerprint = _fingerprint(request)
+        stored = await self._store.approval(
+            self._turn_id,
+            request.call_id,
+            chat=self._accepted.message.chat,
+            asker=self._accepted.message.author,
+            fingerprint=fingerprint,
+        )
+        # An answer counts for the very call that was asked about.
+        if stored is None or stored.fingerprint != fingerprint:
+            return Decision.NOT_ASKED
+        if stored.state is not ApprovalState.OPEN:
+            return _DECISIONS[stored.state]
+        return await self._desk.ask(stored, question)
+
+
+def _in_time(timestamp: int, question: _Question) -> bool:
+    """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
+    return min(timestamp, time.time_ns() // 1_000_000) <= question.expires_at
+
+
+def _meaning(text: str) -> _Meaning:
+    word = text.strip().rstrip(".!").casefold().translate(_SKIN_TONES)
+    if word in _YES:
+        return _Meaning.YES
+    return _Meaning.NO if word in _NO else _Meaning.UNCLEAR
+
+
+def _fingerprint(request: ToolRequest) -> str:
+    return hashlib.sha256(f"{request.tool}\0{request.arguments}".encode()).hexdigest()
