@@ -13,6 +13,7 @@ from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
 from tools.weather.tool import open_weather
 from tools.web.fetch import open_web_fetch
+from tools.web.search import open_web_search
 
 _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
@@ -35,6 +36,7 @@ CATALOG: Final[Mapping[str, Opener]] = {
     "current_time": offering(tool_from(current_time)),
     "web_fetch": open_web_fetch,
     "get_weather": lambda settings: open_weather(settings.weather),
+    "web_search": lambda settings: open_web_search(settings.web_search),
 }
 
 

@@ -1,0 +1,565 @@
+"""`web_search`, from a model's call to what it reads, over HTTP to engines on loopback."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.fakes import brave, duckduckgo
+from tests.fakes.brave import KEY, Answer, BraveApi, brave_api, error
+from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
+from tools.approval import Decision
+from tools.base import Outcome, Tool, ToolRequest, ToolResult
+from tools.catalog import open_tools
+from tools.errors import ToolError
+from tools.executor import ToolExecutor
+from tools.probing import probe
+from tools.rate_limits import RateLimits
+from tools.registry import Registry
+from tools.schema import tool_from
+from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
+from tools.web.duckduckgo import MOST_PAGE_BYTES
+from tools.web.search import MOST_REMEMBERED, REMEMBERED_SECONDS, open_web_search
+
+REFUSED = "Brave refuses TOOLS__WEB_SEARCH__API_KEY."
+HUMAN = (
+    "DuckDuckGo asks whether a human is searching; try again later, or set up Brave "
+    "(TOOLS__WEB_SEARCH__PROVIDER=brave)."
+)
+FREE_MONTH_LEFT = {
+    "x_ratelimit_limit": "1, 2000",
+    "x_ratelimit_remaining": "0, 1977",
+    "x_ratelimit_reset": "1, 389223",
+}
+MONTH_WITHOUT_LIMIT = {
+    "x_ratelimit_limit": "50, 0",
+    "x_ratelimit_remaining": "0, 0",
+    "x_ratelimit_reset": "1, 2678400",
+}
+MONTH_USED_UP = {
+    "x_ratelimit_limit": "1, 2000",
+    "x_ratelimit_remaining": "1, 0",
+    "x_ratelimit_reset": "1, 864000",
+}
+
+
+class Nobody:
+    """An audit that keeps nothing, and a person who is never asked."""
+
+    async def starting(self, request: ToolRequest) -> None:
+        raise AssertionError
+
+    async def finished(self, result: ToolResult) -> None:
+        return
+
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        raise AssertionError
+
+
+class Clock:
+    """A clock that somebody turns on."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+async def read_a_map() -> str:
+    """Read a map."""
+    return "North is up."
+
+
+class Bot:
+    """What a model calls: the search and one more tool."""
+
+    def __init__(self, search: Tool) -> None:
+        self.search = search
+        self.registry = Registry([search, tool_from(read_a_map)])
+        self._executor = ToolExecutor(
+            self.registry,
+            limits=RateLimits(per_person=10_000, per_bot=10_000),
+            timeout_seconds=10,
+        )
+
+    async def call(self, **arguments: object) -> ToolResult:
+        request = ToolRequest("call_1", "web_search", json.dumps(arguments), "someone")
+        return await self._executor.execute(request, Nobody(), Nobody())
+
+    async def run(self, query: str) -> str:
+        """Search without the executor, and so without its limit of calls."""
+        result = await self.search.run(self.search.parse(json.dumps({"query": query})))
+        assert isinstance(result, str)
+        return result
+
+    async def read(self, query: str = "night trains", **arguments: object) -> str:
+        """Return what a search found, without the frame around what strangers wrote."""
+        result = await self.call(query=query, **arguments)
+        assert result.outcome is Outcome.OK, result.content
+        begin, *lines, end = result.content.splitlines()
+        assert begin.startswith("[Untrusted content from web_search")
+        assert end.startswith("[Untrusted content")
+        return "\n".join(lines)
+
+    async def complaint(self, query: str = "night trains") -> str:
+        """Return why a search failed."""
+        result = await self.call(query=query)
+        assert result.outcome is Outcome.FAILED, result.content
+        return result.content
+
+
+@asynccontextmanager
+async def a_bot_with_brave(
+    api: BraveApi, *, key: str = KEY, max_results: int = 5, clock: Clock | None = None
+) -> AsyncIterator[Bot]:
+    settings = WebSearchSettings(api_key=key, url=api.url, max_results=max_results)
+    async with open_web_search(settings, now=clock or monotonic) as search:
+        yield Bot(search)
+
+
+@asynccontextmanager
+async def a_bot_with_duckduckgo(page: DuckDuckGoPage) -> AsyncIterator[Bot]:
+    settings = WebSearchSettings(provider=SearchProvider.DUCKDUCKGO, url=page.url)
+    async with open_web_search(settings) as search:
+        yield Bot(search)
+
+
+# Brave ------------------------------------------------------------------------------------------
+
+
+async def test_results_are_numbered_plain_and_safe_to_open() -> None:
+    trains, hours = "https://trains.example/north?from=a&to=b", "It's 14 hours to the coast;"
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        assert (await bot.read()).splitlines() == [
+            f"[1] Night trains to the North & back: timetable — {trains} (3 days ago)",
+            f"    All night trains at a glance. {hours} sleepers <2 beds> from €49 …",
+            "[2] A diary of sleepers — https://diary.example/2024/ (2024-01-05)",
+            "    What it is like on board.",
+            "[3] untitled.example — https://untitled.example/",
+            "[4] 夜行列車 txt.exe — https://例.example/夜行",
+            "    北へ向かう。",
+        ]
+
+
+async def test_brave_is_asked_with_the_key_for_plain_web_results() -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        await bot.read("  night   trains\n& more ", count=3)
+        (request,) = api.requests
+        assert request.headers["x-subscription-token"] == KEY
+        assert request.headers["accept"] == "application/json"
+        assert request.parameters == {
+            "q": "night trains & more",
+            "count": "3",
+            "safesearch": "moderate",
+            "text_decorations": "false",
+            "result_filter": "web",
+        }
+
+
+async def test_no_more_results_are_written_than_were_asked_for() -> None:
+    async with brave_api() as api, a_bot_with_brave(api, max_results=3) as bot:
+        assert "[2]" not in await bot.read(count=1)
+        assert "[3]" in await bot.read()
+        assert "[4]" not in await bot.read()
+        assert [request.parameters["count"] for request in api.requests] == ["1", "3"]
+
+
+async def test_long_texts_are_cut_and_long_addresses_left_out() -> None:
+    results = [
+        {"title": "word " * 1_000, "url": "https://a.example", "description": "word " * 1_000},
+        {"title": "Too long", "url": "https://b.example/" + "x" * 3_000, "description": ""},
+        {"title": "Named", "url": "https://bank.example@evil.example/", "description": ""},
+    ]
+    body = json.dumps({"type": "search", "web": {"results": results}})
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(Answer(body=body))
+        read = await bot.read()
+        assert len(read) < 700
+        assert "[2]" not in read
+
+
+@pytest.mark.parametrize("body", [brave.NOTHING, '{"type": "search", "web": {"results": []}}'])
+async def test_nothing_found_is_said(body: str) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(Answer(body=body))
+        assert await bot.read() == "No results. Other or fewer words may find more."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "'query' is missing"),
+        ({"query": ""}, "should have at least 1 character"),
+        ({"query": " \n "}, "The query is empty; say what to look for."),
+        ({"query": "x" * 401}, "should have at most 400 characters"),
+        ({"query": "a " * 51}, "The query has 51 words; at most 50 are possible."),
+        ({"query": "夜" * 400}, "The query is too long; say it in fewer words."),
+        ({"query": "trains", "count": 0}, "should be greater than or equal to 1"),
+        ({"query": "trains", "count": 6}, "should be less than or equal to 5"),
+        ({"query": "trains", "page": 2}, "'page'"),
+    ],
+)
+async def test_what_cannot_be_searched_for_is_said_and_not_asked(
+    arguments: dict[str, object], problem: str
+) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        result = await bot.call(**arguments)
+        assert result.outcome is Outcome.INVALID
+        assert problem in result.content
+        assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error("SUBSCRIPTION_TOKEN_INVALID", 422),
+        error("OPTION_NOT_IN_PLAN", 400),
+        error("SUBSCRIPTION_NOT_FOUND", 404),
+        Answer(401, "{}"),
+        Answer(403, "<html>Forbidden</html>", content_type="text/html"),
+    ],
+)
+async def test_a_refused_key_withdraws_the_search_and_it_alone(answer: Answer) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(answer)
+        assert await bot.complaint() == REFUSED
+        assert [tool.name for tool in bot.registry] == ["read_a_map"]
+        assert bot.registry.absent == {"web_search": REFUSED}
+
+
+async def test_a_wrong_key_is_found_before_the_first_search() -> None:
+    async with brave_api() as api, a_bot_with_brave(api, key="wrong") as bot:
+        await probe(bot.registry)
+        assert bot.registry.absent == {"web_search": REFUSED}
+        assert [request.parameters["count"] for request in api.requests] == ["1"]
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(), Answer(503, "no"), error("QUOTA_LIMITED", 429), error("VALIDATION", 422)]
+)
+async def test_a_search_whose_key_was_not_refused_stays(answer: Answer) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(answer)
+        await probe(bot.registry)
+        assert bot.registry.absent == {}
+        assert len(api.requests) == 1
+
+
+async def test_searches_that_came_too_fast_are_made_again_one_each_second() -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers += [
+            Answer(),
+            error("RATE_LIMITED", 429, **FREE_MONTH_LEFT),
+            error("RATE_LIMITED", 429, **MONTH_WITHOUT_LIMIT),
+        ]
+        started = monotonic()
+        async with asyncio.TaskGroup() as turn:
+            calls = [turn.create_task(bot.read(query)) for query in ("one", "two", "three")]
+        assert all(call.result().startswith("[1] Night trains") for call in calls)
+        assert monotonic() - started >= 2
+        assert len(api.requests) == 5
+
+
+async def test_who_is_too_fast_twice_is_told_to_wait() -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers += [error("RATE_LIMITED", 429, **FREE_MONTH_LEFT)] * 2
+        assert await bot.complaint() == (
+            "Brave allows no more searches this second; try again in a few seconds."
+        )
+        assert len(api.requests) == 2
+
+
+async def test_a_used_up_month_is_said_with_its_end() -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(error("RATE_LIMITED", 429, **MONTH_USED_UP))
+        before = datetime.now(UTC) + timedelta(days=10)
+        complaint = await bot.complaint()
+        after = datetime.now(UTC) + timedelta(days=10)
+        assert complaint in {
+            f"The searches that Brave allows are used up until {moment:%Y-%m-%d %H:%M} UTC."
+            for moment in (before, after)
+        }
+        assert len(api.requests) == 1
+        assert bot.registry.absent == {}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x_ratelimit_limit": "soon", "x_ratelimit_remaining": "", "x_ratelimit_reset": "later"},
+        MONTH_WITHOUT_LIMIT,
+    ],
+)
+async def test_a_used_up_month_without_a_readable_end_is_said(headers: dict[str, str]) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(error("QUOTA_LIMITED", 429, **headers))
+        assert await bot.complaint() == "The searches that Brave allows are used up."
+        assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (Answer(402, "{}"), "Brave wants to be paid before it searches again."),
+        (
+            error("VALIDATION", 422),
+            "Brave does not accept this query; put it differently.",
+        ),
+        (
+            Answer(503, "<html>Service Unavailable</html>", content_type="text/html"),
+            "Brave is failing right now (HTTP 503); try again later.",
+        ),
+        (Answer(418), "Brave answered with HTTP 418 instead of search results."),
+        *(
+            (Answer(body=body), "Brave answered with something else than search results.")
+            for body in (
+                "<html>Welcome</html>",
+                brave.RESULTS[:500],
+                "",
+                "null",
+                "[]",
+                '{"results": []}',
+                '{"type": "search", "web": []}',
+                '{"type": "search", "web": {"results": "none"}}',
+                "[" * 100_000,
+                '{"type": "search", "query": "\\ud800"}',
+            )
+        ),
+        (Answer(body=" " * 3 * 2**20), "The answer is larger than 2 MB."),
+    ],
+)
+async def test_every_other_answer_is_a_sentence(answer: Answer, complaint: str) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(answer)
+        assert await bot.complaint() == complaint
+        assert (await bot.read()).startswith("[1]")
+        assert bot.registry.absent == {}
+
+
+async def test_the_same_search_is_made_once_in_ten_minutes() -> None:
+    clock = Clock()
+    async with brave_api() as api, a_bot_with_brave(api, clock=clock) as bot:
+        first = await bot.read("night trains")
+        clock.seconds = REMEMBERED_SECONDS - 1
+        assert await bot.read(" night\ttrains ") == first
+        assert len(api.requests) == 1
+        await bot.read("night trains", count=2)
+        assert len(api.requests) == 2
+        clock.seconds = REMEMBERED_SECONDS
+        await bot.read("night trains")
+        assert len(api.requests) == 3
+
+
+async def test_only_the_latest_searches_are_remembered() -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        for number in range(MOST_REMEMBERED + 1):
+            await bot.run(f"train {number}")
+        await bot.run("train 1")
+        assert len(api.requests) == MOST_REMEMBERED + 1
+        await bot.run("train 0")
+        assert api.queries[-1] == "train 0"
+
+
+async def test_a_failure_is_not_remembered() -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers.append(Answer(500))
+        await bot.complaint()
+        assert (await bot.read()).startswith("[1]")
+
+
+async def test_the_key_never_follows_a_redirect() -> None:
+    async with brave_api() as api, brave_api() as elsewhere, a_bot_with_brave(api) as bot:
+        api.answers.append(Answer(302, headers={"Location": elsewhere.url}))
+        assert "not on the public internet" in await bot.complaint()
+        assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error("SUBSCRIPTION_TOKEN_INVALID", 422),
+        Answer(401, json.dumps({"error": {"code": KEY, "detail": KEY}})),
+        Answer(400, json.dumps({"error": {"code": KEY, "detail": KEY}})),
+        Answer(500, KEY),
+        Answer(200, KEY),
+        Answer(200, json.dumps({"type": KEY})),
+        error("QUOTA_LIMITED", 429),
+    ],
+)
+async def test_the_key_is_in_no_text_that_this_program_writes(answer: Answer) -> None:
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers += [answer, answer]
+        with capture_logs() as logs:
+            result = await bot.call(query="night trains")
+            with pytest.raises(ToolError) as raised:
+                await bot.run("night trains")
+        settings = WebSearchSettings(api_key=KEY)
+        written = (
+            result,
+            logs,
+            settings,
+            ToolSettings(web_search=settings),
+            bot.search,
+            bot.registry.absent,
+            traceback.format_exception(raised.value),
+        )
+        assert KEY not in repr(written)
+        assert api.requests[0].headers["x-subscription-token"] == KEY
+
+
+async def test_without_a_key_only_the_search_is_absent() -> None:
+    async with open_tools(ToolSettings()) as registry:
+        assert registry.absent["web_search"] == (
+            "No key: set TOOLS__WEB_SEARCH__API_KEY, or TOOLS__WEB_SEARCH__PROVIDER=duckduckgo."
+        )
+        assert registry.get("web_search") is None
+        assert registry.get("calculate") is not None
+
+
+async def test_an_address_that_can_never_be_asked_makes_the_search_absent() -> None:
+    settings = WebSearchSettings(api_key=KEY, url="http://name:password@search.example")
+    async with open_tools(ToolSettings(web_search=settings)) as registry:
+        reason = registry.absent["web_search"]
+        assert reason.startswith("TOOLS__WEB_SEARCH__URL cannot be asked: ")
+        assert "password@" not in reason
+
+
+async def test_a_server_that_is_not_there_is_a_sentence() -> None:
+    async with brave_api() as api:
+        gone = api.url
+    async with open_web_search(WebSearchSettings(api_key=KEY, url=gone)) as search:
+        assert await Bot(search).complaint() == "No connection to 127.0.0.1 could be made."
+
+
+# DuckDuckGo -------------------------------------------------------------------------------------
+
+
+async def test_duckduckgos_page_is_read_as_results() -> None:
+    trains = "https://trains.example/north?from=a%26b&to=C%2B%2B"
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        assert (await bot.read()).splitlines() == [
+            f"[1] Night trains to the North & back — {trains}",
+            "    All night trains at a glance: vector<train> 'North'.",
+            "[2] Ночные поезда: an anomaly, and a captcha — https://diary.example/2024",
+            "    What it is like on board.",
+        ]
+        (request,) = page.requests
+        assert request.form == {"q": "night trains", "b": "", "l": "wt-wt"}
+        assert request.headers["user-agent"].startswith("Mozilla/5.0 ")
+
+
+async def test_only_as_many_of_duckduckgos_results_are_written_as_were_asked_for() -> None:
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        assert "[2]" not in await bot.read(count=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (Page(202, duckduckgo.CHALLENGE), HUMAN),
+        (Page(200, duckduckgo.CHALLENGE), HUMAN),
+        (Page(202, ""), HUMAN),
+        (Page(403, "Forbidden"), HUMAN),
+        (Page(429, ""), HUMAN),
+        (Page(500, duckduckgo.RESULTS), "DuckDuckGo is failing right now (HTTP 500)."),
+        *(
+            (Page(200, body), "DuckDuckGo answered with something else than search results.")
+            for body in (
+                "",
+                "\0\1\2",
+                "<!-- -->",
+                "<?xml version='1.0' encoding='utf-8'?><a/>",
+                "<html><body><p>A new design</p></body></html>",
+                "<div class=body>" * 30_000,
+                "<div class=body><a href='http://[1'>x</a></div>",
+            )
+        ),
+        (Page(200, " " * (MOST_PAGE_BYTES + 1)), "The answer is larger than 524,288 bytes."),
+    ],
+)
+async def test_every_other_page_is_a_sentence(answer: Page, complaint: str) -> None:
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        page.pages.append(answer)
+        assert await bot.complaint() == complaint
+
+
+async def test_nothing_found_by_duckduckgo_is_said() -> None:
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        page.pages.append(Page(200, duckduckgo.NOTHING))
+        assert await bot.read() == "No results. Other or fewer words may find more."
+
+
+async def test_results_that_come_with_an_odd_status_are_results() -> None:
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        page.pages.append(Page(202, duckduckgo.RESULTS))
+        assert (await bot.read()).startswith("[1] Night trains")
+
+
+async def test_a_large_page_beyond_ascii_is_read() -> None:
+    padding = "<p>" + "поезд " * 40_000 + "</p>"
+    assert 440_000 < len(padding.encode()) < MOST_PAGE_BYTES
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        page.pages.append(Page(200, duckduckgo.RESULTS + padding))
+        assert (await bot.read()).startswith("[1] Night trains")
+
+
+async def test_a_page_made_to_take_forever_is_stopped_and_the_next_one_is_read() -> None:
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        page.pages.append(Page(200, "<div class=body>" * 250 + "<h2>x</h2>" * 40_000))
+        result = await bot.call(query="night trains")
+        assert result.outcome is Outcome.TIMEOUT
+        assert result.duration_seconds < 5
+        assert (await bot.read()).startswith("[1] Night trains")
+
+
+async def test_duckduckgo_needs_no_key_and_stays_when_probed() -> None:
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        await probe(bot.registry)
+        assert bot.registry.absent == {}
+        assert page.requests == []
+
+
+def test_without_its_package_duckduckgo_is_absent() -> None:
+    program = """
+import asyncio, sys
+sys.modules["ddgs"] = None  # as if it were not installed
+from tools.errors import ToolUnavailable
+from tools.settings import SearchProvider, WebSearchSettings
+from tools.web.search import open_web_search
+
+async def main():
+    try:
+        async with open_web_search(WebSearchSettings(provider=SearchProvider.DUCKDUCKGO)):
+            pass
+    except ToolUnavailable as error:
+        print(error)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout == (
+        "The package ddgs is not installed: pip install 'signal-tee-bot[duckduckgo]'.\n"
+    )
+
+
+async def test_ddgs_is_not_loaded_for_brave() -> None:
+    program = "import sys, tools.web.search; print([m for m in sys.modules if m[:4] == 'ddgs'])"
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,111 @@
+"""DuckDuckGo's page for browsers without JavaScript; there is no API.
+
+What to send and how to read the answer is ddgs' knowledge, https://github.com/deedy5/ddgs; the
+request goes through our own client. Programs are often asked whether a human is searching, with
+HTTP 202 or 200 and a page about an "anomaly", least of all those that look like a browser:
+https://github.com/zeroclaw-labs/zeroclaw/pull/6625, https://github.com/can1357/oh-my-pi/pull/3800.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter
+
+from tools.errors import ToolError, ToolUnavailable
+from tools.sandbox.pool import Limits, Sandbox
+from tools.web.client import WebClient
+from tools.web.search_results import SearchResult
+
+if TYPE_CHECKING:
+    from ddgs.engines.duckduckgo import Duckduckgo
+
+MOST_PAGE_BYTES: Final = 512 * 1024
+_READER_LIMITS: Final = Limits(
+    line_bytes=7 * MOST_PAGE_BYTES,  # six letters for each byte at the worst, as JSON
+    idle_seconds=300,
+)
+_EVERYWHERE: Final = "wt-wt"
+_HEADERS: Final = {
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    "Accept": "text/html",
+}
+_FOUND: Final = TypeAdapter(list[SearchResult])
+
+_NOT_INSTALLED: Final = (
+    "The package ddgs is not installed: pip install 'signal-tee-bot[duckduckgo]'."
+)
+_HUMAN: Final = (
+    "DuckDuckGo asks whether a human is searching; try again later, or set up Brave "
+    "(TOOLS__WEB_SEARCH__PROVIDER=brave)."
+)
+
+
+def page_reader() -> Sandbox:
+    """Return the processes that read pages, none of which is started yet."""
+    return Sandbox("tools.web.duckduckgo_worker", _READER_LIMITS)
+
+
+class DuckDuckGo:
+    """Searches with DuckDuckGo.
+
+    Args:
+        client: makes the requests.
+        reader: made by `page_reader`, and open.
+        url: in place of DuckDuckGo's own address.
+
+    Raises:
+        ToolUnavailable: the package ddgs is not installed.
+    """
+
+    def __init__(self, client: WebClient, reader: Sandbox, *, url: str | None) -> None:
+        self._client = client
+        self._reader = reader
+        self._engine = _engine()
+        self._url = url or self._engine.search_url
+
+    async def search(self, query: str, count: int) -> list[SearchResult]:
+        """Return the results of a query, the best first; always a page of them, however many.
+
+        Raises:
+            ToolError: DuckDuckGo cannot be reached, does not answer properly, or wants a human.
+        """
+        answer = await self._client.request(
+            self._url,
+            method="POST",
+            form=self._engine.build_payload(query, _EVERYWHERE, "moderate", None),
+            headers=_HEADERS,
+            max_bytes=MOST_PAGE_BYTES,
+        )
+        if answer.status in {403, 418, 429}:
+            raise ToolError(_HUMAN)
+        if answer.status not in {200, 202}:
+            raise ToolError(f"DuckDuckGo is failing right now (HTTP {answer.status}).")
+        page = answer.body.decode(errors="replace")
+        found = _FOUND.validate_json(await self._reader.call(page))
+        if not found:
+            _explain_nothing(answer.status, page)
+        return found
+
+    async def probe(self) -> None:
+        """Find nothing out: there is no key that could be wrong."""
+
+
+def _engine() -> "Duckduckgo":
+    try:
+        module = import_module("ddgs.engines.duckduckgo")
+    except ImportError:
+        raise ToolUnavailable(_NOT_INSTALLED) from None
+    engine: Duckduckgo = object.__new__(module.Duckduckgo)  # its constructor opens a HTTP client
+    return engine
+
+
+def _explain_nothing(status: int, page: str) -> None:
+    """Tell a page that says that there is nothing from one that holds something else.
+
+    Raises:
+        ToolError: it does not say so.
+    """
+    if status == 202 or "anomaly" in page:
+        raise ToolError(_HUMAN)
+    if "no-results" not in page:
+        raise ToolError("DuckDuckGo answered with something else than search results.")

@@ -1,0 +1,78 @@
+"""The program of DuckDuckGo's sandbox: `python -I -m tools.web.duckduckgo_worker`.
+
+A request is a page of DuckDuckGo, the reply a JSON list of what is on it. The knowledge of the
+page is that of ddgs, https://github.com/deedy5/ddgs.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+from ddgs.engines.duckduckgo import Duckduckgo
+from ddgs.results import TextResult
+
+from tools.sandbox.child import serve
+
+_MOST_RESULTS: Final = 20
+_MOST_CHARACTERS: Final = 2_049
+_HOME: Final = "https://duckduckgo.com/"
+
+
+@dataclass
+class _AsItStands(TextResult):
+    """A result without ddgs' clean-up, which decodes addresses once too often."""
+
+    def __setattr__(self, name: str, value: str) -> None:
+        object.__setattr__(self, name, value)
+
+
+class _Page(Duckduckgo):
+    """What ddgs knows of the page, without the HTTP client that its constructor opens."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def result_type(self) -> type[TextResult]:
+        return _AsItStands
+
+    def pre_process_html(self, html_text: str) -> str:
+        """Give the parser a document in any case: it refuses empty ones and those that are XML."""
+        return "<html>" + html_text.replace("\0", "")
+
+
+def results_on(page: str) -> str:
+    """Return the results on a page as a JSON list of objects: `title`, `url`, `snippet`."""
+    engine = _Page()
+    found = engine.extract_results(page)
+    for result in found:
+        result.href = _target(result.href)
+    wanted = [result for result in engine.post_extract_results(found) if result.href]
+    return json.dumps(
+        [
+            {
+                "title": result.title[:_MOST_CHARACTERS],
+                "url": result.href[:_MOST_CHARACTERS],
+                "snippet": result.body[:_MOST_CHARACTERS],
+            }
+            for result in wanted[:_MOST_RESULTS]
+        ]
+    )
+
+
+def _target(link: str) -> str:
+    """Return where a link leads: some go through DuckDuckGo, as `//duckduckgo.com/l/?uddg=…`."""
+    try:
+        address = urlsplit(urljoin(_HOME, link)) if link else None
+    except ValueError:
+        return ""
+    if address is None:
+        return ""
+    if address.hostname == "duckduckgo.com" and address.path == "/l/":
+        return parse_qs(address.query).get("uddg", [""])[0]
+    return address.geturl()
+
+
+if __name__ == "__main__":
+    serve(results_on)
