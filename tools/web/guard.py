@@ -102,6 +102,7 @@ def checked(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
         host = parsed.raw_host.decode("ascii")
+        _ = parsed.host  # decodes IDNA, which not every host that can be written survives
     except (httpx.InvalidURL, ValueError):
         raise AddressRefused("This is not a valid web address.") from None
     if parsed.scheme not in DEFAULT_PORTS:
@@ -120,12 +121,12 @@ def origin_of(url: httpx.URL) -> Origin:
 
 def _checked_host(host: str) -> str:
     """Return a host in its one plain notation."""
-    if ":" in host:
-        return _checked_literal(host)
     host = host.removesuffix(".")
     labels = host.split(".")
     if len(host) > LONGEST_HOST or not all(labels) or "%" in host:
         raise AddressRefused("The address has no valid host name.")
+    if ":" in host:
+        return _checked_literal(host)
     if labels[-1].isdigit() or labels[-1].lower().startswith("0x"):
         return _checked_literal(host)
     return host

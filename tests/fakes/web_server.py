@@ -1,0 +1,204 @@
+"""A web server on loopback that keeps to no rule but those that a test gives it.
+
+    async with web_server({"/page": answer(b"<p>Hello</p>"), "/slow": dripping(...)}) as server:
+        ...  # server.url("/page"), server.asked, await server.hung_up()
+
+A behaviour is what happens after a request has been read; the connection is closed after it
+unless it is kept alive by `answer(..., keep_alive=True)`.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+CLOSE_SECONDS: Final = 5.0
+_DRIP_SECONDS: Final = 0.02
+_HTML: Final = "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it came in; header names in lower case."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What a behaviour may use."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def until_hung_up(self) -> None:
+        await self.reader.read()
+
+
+Behaviour = Callable[[Connection], Awaitable[bool]]
+"""Answers a request; returns whether the connection stays open for the next."""
+
+
+@dataclass(slots=True)
+class WebServer:
+    """What happened, and where to ask."""
+
+    host: str
+    port: int
+    scheme: str
+    behaviours: dict[str, Behaviour]
+    asked: list[Asked] = field(default_factory=list)
+    connections: int = 0
+    open: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def url(self, path: str, *, host: str | None = None) -> str:
+        return f"{self.scheme}://{host or self.host}:{self.port}{path}"
+
+    async def hung_up(self) -> None:
+        """Wait until no connection is open."""
+        async with asyncio.timeout(CLOSE_SECONDS):
+            while self.open:
+                await asyncio.wait(set(self.open))
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.open.add(task)
+        self.connections += 1
+        try:
+            with suppress(ConnectionError, EOFError):
+                while await self._serve(Connection(reader, writer)):
+                    pass
+        finally:
+            writer.transport.abort() if writer.transport.is_closing() else writer.close()
+            self.open.discard(task)
+
+    async def _serve(self, connection: Connection) -> bool:
+        request = await _request(connection.reader)
+        self.asked.append(request)
+        behave = self.behaviours.get(request.target.partition("?")[0], answer(b"", status=404))
+        return await behave(connection)
+
+
+@asynccontextmanager
+async def web_server(
+    behaviours: Mapping[str, Behaviour],
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[WebServer]:
+    """Serve while the context is open; connections that hang then are closed."""
+    server = WebServer(host, 0, "https" if tls else "http", dict(behaviours))
+    listener = await asyncio.start_server(server.accept, host, 0, ssl=tls)
+    server.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listener.close()
+        await server.hung_up()
+
+
+async def _request(reader: asyncio.StreamReader) -> Asked:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    method, target, _ = head[0].split(" ")
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])
+    }
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Asked(method, target, headers, body)
+
+
+def answer(
+    body: bytes,
+    content_type: str | None = _HTML,
+    *,
+    status: int = 200,
+    keep_alive: bool = False,
+    **headers: str,
+) -> Behaviour:
+    """Answer properly; `content_encoding="gzip"` and so on become headers."""
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}"]
+    if content_type is not None:
+        lines.append(f"Content-Type: {content_type}")
+    if not keep_alive:
+        lines.append("Connection: close")
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    head = "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+    async def behave(connection: Connection) -> bool:
+        await connection.send(head + body)
+        return keep_alive
+
+    return behave
+
+
+def redirect(location: str, status: int = 302) -> Behaviour:
+    """Send the client elsewhere."""
+    return answer(b"", status=status, location=location)
+
+
+def raw(data: bytes) -> Behaviour:
+    """Send anything and close."""
+
+    async def behave(connection: Connection) -> bool:
+        await connection.send(data)
+        return False
+
+    return behave
+
+
+def reset(data: bytes) -> Behaviour:
+    """Send the beginning of an answer and reset the connection."""
+
+    async def behave(connection: Connection) -> bool:
+        await connection.send(data)
+        connection.writer.transport.abort()
+        return False
+
+    return behave
+
+
+def endless(head: bytes, piece: bytes) -> Behaviour:
+    """Send a piece again and again, as fast as it is taken, until the client hangs up."""
+
+    async def behave(connection: Connection) -> bool:
+        await connection.send(head)
+        while True:
+            await connection.send(piece)
+
+    return behave
+
+
+def dripping(head: bytes, piece: bytes) -> Behaviour:
+    """Send a piece again and again, with pauses, until the client hangs up."""
+
+    async def behave(connection: Connection) -> bool:
+        await connection.send(head)
+        while True:
+            await connection.send(piece)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRIP_SECONDS):
+                    await connection.until_hung_up()
+                    return False
+
+    return behave
+
+
+def silent(head: bytes = b"") -> Behaviour:
+    """Send a beginning and then nothing until the client hangs up."""
+
+    async def behave(connection: Connection) -> bool:
+        await connection.send(head)
+        await connection.until_hung_up()
+        return False
+
+    return behave
