@@ -103,6 +103,15 @@ async def test_imperial_units_are_asked_for_and_named() -> None:
     assert told.count("sunrise") == 7
 
 
+async def test_an_answer_with_a_single_value_is_an_answer() -> None:
+    async with weather() as world:
+        world.service.script(reply(200, {"current": {"time": "2026-11-22T14:15"}}))
+        assert "Measured at 14:15 local time: no values\n" in await world.of("1, 1")
+        daily = {"time": ["2026-11-22"], "precipitation_probability_max": [30]}
+        world.service.script(reply(200, {"daily": daily}))
+        assert "Sunday, 22 November: 30 % chance of precipitation\n" in await world.of("2, 2")
+
+
 async def test_what_is_not_known_is_left_out() -> None:
     async with weather() as world:
         world.service.forecast = "forecast_gaps"
@@ -250,6 +259,14 @@ async def test_a_name_that_is_nowhere_in_the_area_is_answered_with_where_it_is()
     assert "Paris, Texas, United States (pop. 24,782)" in problem
 
 
+async def test_in_an_area_the_place_may_be_far_down_among_its_namesakes() -> None:
+    async with weather() as world:
+        await world.of("Springfield")
+        await world.of("Springfield, Vermont")
+        counts = [request.parameters["count"] for request in world.service.asked(SEARCH)]
+    assert counts == ["10", "100"]
+
+
 @pytest.mark.parametrize("place", [" , ", "\n", "95, 10", "52.52, 190"])
 async def test_what_cannot_be_a_place_is_refused_without_asking_anybody(place: str) -> None:
     async with weather() as world:
@@ -371,6 +388,8 @@ async def test_every_answer_that_is_no_place_becomes_a_sentence(step: Step, prob
         (reply(200, {"current": {"time": "now"}}), "cannot be read"),
         (reply(200, {"current": {"temperature_2m": 1.0}}), "cannot be read"),
         (reply(200, {"daily": {"time": ["2026-11-22"], "sunrise": 7}}), "cannot be read"),
+        (reply(200, {"current": {"time": "2026-11-22T14:15Z"}}), "cannot be read"),
+        (reply(200, {"daily": {"time": ["2026-11-22"], "weather_code": [10**999]}}), "be read"),
         (reply(200, {"latitude": 1.0}), "The weather service has no data for this place."),
     ],
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, FiniteFloat
+from pydantic import AfterValidator, Field, FiniteFloat, NaiveDatetime
 
 MAX_LINE_CHARACTERS: Final = 60
 
@@ -25,7 +25,8 @@ Value = TypeVar("Value")
 
 _Line = Annotated[str, AfterValidator(one_line)]
 _Floats = tuple[FiniteFloat | None, ...]
-_Moments = tuple[datetime | None, ...]
+_Code = Annotated[int, Field(ge=0, le=999)]
+_Moments = tuple[NaiveDatetime | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Place:
     admin3_id: int | None = None
     admin4: _Line = ""
     admin4_id: int | None = None
-    population: int = 0
+    population: Annotated[int, Field(le=10**10)] = 0
     postcodes: tuple[_Line, ...] = ()
 
 
@@ -64,14 +65,14 @@ class Places:
 class Current:
     """The weather now; `time` is local, `precipitation` that of the last `interval` seconds."""
 
-    time: datetime
-    interval: int | None = None
+    time: NaiveDatetime
+    interval: Annotated[int, Field(le=86_400)] | None = None
     temperature_2m: FiniteFloat | None = None
     relative_humidity_2m: FiniteFloat | None = None
     apparent_temperature: FiniteFloat | None = None
     is_day: int | None = None
     precipitation: FiniteFloat | None = None
-    weather_code: int | None = None
+    weather_code: _Code | None = None
     wind_speed_10m: FiniteFloat | None = None
     wind_direction_10m: FiniteFloat | None = None
     wind_gusts_10m: FiniteFloat | None = None
@@ -96,7 +97,7 @@ class Daily:
     """The forecast as it comes, a column for each variable; `time` says how many days it has."""
 
     time: tuple[date, ...] = ()
-    weather_code: tuple[int | None, ...] = ()
+    weather_code: tuple[_Code | None, ...] = ()
     temperature_2m_max: _Floats = ()
     temperature_2m_min: _Floats = ()
     precipitation_sum: _Floats = ()

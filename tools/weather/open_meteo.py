@@ -22,7 +22,7 @@ from tools.web.guard import AddressRefused
 ANSWER_LIMIT_BYTES: Final = 512 * 1024
 PLACES_SECONDS: Final = 24 * 60 * 60
 FORECAST_SECONDS: Final = 5 * 60
-CACHE_ENTRIES: Final = 256
+CACHE_ENTRIES: Final = 64
 RETRY_WITHIN_SECONDS: Final = 2.0
 RETRY_PAUSE_SECONDS: Final = 0.2
 MAX_REASON_CHARACTERS: Final = 200
