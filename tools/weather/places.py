@@ -20,7 +20,7 @@ NEAR_DEGREES: Final = 0.3  # has the same weather
 MOST_LISTED: Final = 6
 MOST_OTHERS: Final = 3
 
-_NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,15})?)\s*°?\s*"
+_NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,20})?)\s*°?\s*"
 _COORDINATES: Final = re.compile(
     _NUMBER + r"([NS]?)\s*[,;]\s*" + _NUMBER + r"([EW]?)", re.IGNORECASE
 )
