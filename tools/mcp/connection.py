@@ -33,7 +33,7 @@ from mcp.types import (
 from pydantic import TypeAdapter, ValidationError
 
 from tools.errors import ToolError, ToolTimeout
-from tools.mcp.errors import ServerEnded, first_cause, reason
+from tools.mcp.errors import McpError, first_cause, reason
 from tools.mcp.listing import MOST_TOOLS, usable_tools
 from tools.mcp.results import text_of
 from tools.mcp.stdio import stdio_streams
@@ -79,7 +79,7 @@ class McpConnection:
         self._session: ClientSession | None = None
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._wake = asyncio.Event()
-        self._ended = False
+        self._end: McpError | None = None
         self._listed: list[Tool] | None = None
         self._own: frozenset[str] = frozenset()
         self._closing = False
@@ -124,14 +124,16 @@ class McpConnection:
                 f"{self._server.timeout_seconds:g} seconds."
             ) from None
         except MCPError as error:
-            raise ToolError(_refusal(name, error, lost=session is not self._session)) from None
+            self._wake.set()  # the list may be old, or the session gone: reading the list shows it
+            lost = self._end is not None or session is not self._session
+            raise ToolError(_refusal(name, error, lost=lost)) from None
         except ValidationError:
             raise ToolError(f"The MCP server {name} sent what is no result.") from None
         return _content(name, result)
 
     async def _connect(self, mode: str) -> NoReturn:
         """Connect once and serve until the connection is lost."""
-        self._ended, self._listed, self._own = False, None, frozenset()
+        self._end, self._listed, self._own = None, None, frozenset()
         client = Client(
             bounded(_streams(self._server), self._at_end),
             mode=mode,
@@ -155,8 +157,8 @@ class McpConnection:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFRESH_SECONDS):
                     await self._wake.wait()
-            if self._ended:
-                raise ServerEnded("The MCP server ended the connection.")
+            if self._end is not None:
+                raise self._end
             await asyncio.sleep(SETTLE_SECONDS)
             await self._list(client)
 
@@ -181,8 +183,8 @@ class McpConnection:
         if isinstance(message, ToolListChangedNotification):
             self._wake.set()
 
-    def _at_end(self) -> None:
-        self._ended = True
+    def _at_end(self, error: McpError) -> None:
+        self._end = error
         self._wake.set()
 
     def _lost(self, error: BaseException) -> None:

@@ -42,7 +42,7 @@ def usable_tools(
 
     Args:
         server: the name before theirs.
-        listed: as the server sent it.
+        listed: as the server sent it; one without a name stands for one that broke the protocol.
         call: runs one of them.
         taken: names that others have.
     """
@@ -51,7 +51,7 @@ def usable_tools(
         if len(tools) == MOST_TOOLS:
             break
         schema = _harmless_parameters(tool.input_schema)
-        if schema is not None and name not in tools and name not in taken:
+        if tool.name and schema is not None and name not in tools and name not in taken:
             tools[name] = _tool(name, tool, schema, call)
     return list(tools.values())
 

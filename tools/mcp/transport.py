@@ -20,7 +20,7 @@ from mcp.types.methods import validate_server_result
 from mcp.types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
-from tools.mcp.errors import TooManyRequests
+from tools.mcp.errors import McpError, ServerEnded, TooManyRequests
 
 MESSAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 MESSAGES_PER_SECOND: Final = 500
@@ -47,13 +47,13 @@ class Closing:
 
 @asynccontextmanager
 async def bounded(
-    transport: AbstractAsyncContextManager[TransportStreams], at_end: Callable[[], None]
+    transport: AbstractAsyncContextManager[TransportStreams], at_end: Callable[[McpError], None]
 ) -> AsyncIterator[TransportStreams]:
     """Open a transport with bounds on what the server may send.
 
     Args:
         transport: of the SDK's kind.
-        at_end: called when the server sends no more.
+        at_end: called with the reason when nothing more will be read from the server.
     """
     async with transport as (messages, answers):
         open_requests = _OpenRequests()
@@ -86,7 +86,7 @@ class _Incoming(Closing):
         self,
         messages: ReadStream[SessionMessage | Exception],
         open_requests: _OpenRequests,
-        at_end: Callable[[], None],
+        at_end: Callable[[McpError], None],
     ) -> None:
         self._messages = messages
         self._open_requests = open_requests
@@ -100,12 +100,18 @@ class _Incoming(Closing):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        await self._pace.wait()
         try:
-            item = await self._messages.__anext__()
+            return await self._next()
         except StopAsyncIteration:
-            self._at_end()
+            self._at_end(ServerEnded("The MCP server ended the connection."))
             raise
+        except McpError as error:
+            self._at_end(error)
+            raise
+
+    async def _next(self) -> SessionMessage | Exception:
+        await self._pace.wait()
+        item = await self._messages.__anext__()
         if isinstance(item, SessionMessage):
             if isinstance(item.message, JSONRPCRequest):
                 self._open_requests.one_more()
@@ -147,19 +153,17 @@ class _Pace:
 
 
 def _mend(result: dict[str, Any]) -> None:
-    """Give a listed tool the `type` that its schema lacks; take those out that are still wrong."""
+    """Give a listed tool the `type` that its schema lacks, and no name where it is still wrong."""
     tools = result.get("tools")
-    if not isinstance(tools, list):
-        return
-    for tool in tools:
-        if isinstance(tool, dict) and isinstance(schema := tool.get("inputSchema"), dict):
-            schema["type"] = "object"
-    result["tools"] = [tool for tool in tools if _is_tool(tool)]
+    if isinstance(tools, list):
+        result["tools"] = [_mended(tool) for tool in tools]
 
 
-def _is_tool(tool: object) -> bool:
+def _mended(tool: Any) -> Any:
+    if isinstance(tool, dict) and isinstance(schema := tool.get("inputSchema"), dict):
+        tool = {**tool, "inputSchema": {"type": "object", **schema}}
     try:
         validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
     except ValidationError:
-        return False
-    return True
+        return {"name": "", "inputSchema": {"type": "object"}}
+    return tool

@@ -1,0 +1,658 @@
+"""MCP servers as they are: real ones, odd ones, rude ones, ones that die; over both transports."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.fakes.mcp_http import answering
+from tools.base import Tool
+from tools.catalog import open_tools
+from tools.errors import InvalidArguments, ToolError, ToolTimeout
+from tools.mcp.arguments import parser
+from tools.mcp.servers import open_mcp_servers
+from tools.registry import Registry
+from tools.schema import tool_from
+from tools.settings import McpServer, ToolSettings
+
+CLOSE_SECONDS = 4.0
+
+
+class WatchedRegistry(Registry):
+    """Says when it changes."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._changed = asyncio.Event()
+        super().__init__(tools)
+
+    def offer(self, source: str, tools: Iterable[Tool]) -> None:
+        super().offer(source, tools)
+        self._changed.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def has(self, *names: str) -> bool:
+        return {tool.name for tool in self} >= set(names)
+
+
+@asynccontextmanager
+async def offered(
+    *servers: McpServer, registry: WatchedRegistry | None = None
+) -> AsyncIterator[WatchedRegistry]:
+    """Offer servers once it is known what became of each; leave no process, in bounded time."""
+    registry = WatchedRegistry() if registry is None else registry
+    async with open_mcp_servers(servers, registry):
+        await registry.settled()
+        yield registry
+        leaving = monotonic()
+    assert monotonic() - leaving < CLOSE_SECONDS
+    assert children() == set()
+
+
+def children() -> set[int]:
+    """Return the pids of this process's children with a group of their own, zombies too."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parent, group = int(fields[1]), int(fields[2])
+        if parent == os.getpid() and group == int(stat.parent.name):
+            found.add(group)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def odd(**more: Any) -> McpServer:
+    return McpServer("odd", (sys.executable, "-m", "tests.fakes.mcp_odd"), **more)
+
+
+def rude(kind: str, *arguments: str, **more: Any) -> McpServer:
+    command = (sys.executable, "-m", "tests.fakes.mcp_rude", kind, *arguments)
+    return McpServer("rude", command, **more)
+
+
+async def call(registry: Registry, name: str, /, **arguments: object) -> str:
+    tool = registry.get(name)
+    assert tool is not None
+    return await tool.run(tool.parse(json.dumps(arguments)))
+
+
+async def failure(registry: Registry, name: str, /, **arguments: object) -> str:
+    with pytest.raises(ToolError) as error:
+        await call(registry, name, **arguments)
+    return str(error.value)
+
+
+@contextmanager
+def listening() -> Iterator[tuple[socket.socket, str]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server, f"http://127.0.0.1:{server.getsockname()[1]}/mcp"
+
+
+@contextmanager
+def serving(server: socket.socket, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fakes.mcp_odd", str(server.fileno()), *arguments],
+        pass_fds=[server.fileno()],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=5)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[McpServer]:
+    """A server for those tests that change nothing about it."""
+    with listening() as (server, url), serving(server):
+        yield McpServer("odd", url=url)
+
+
+# Real servers
+
+
+async def test_a_server_from_the_package_index_tells_the_time() -> None:
+    server = McpServer("time", (sys.executable, "-m", "mcp_server_time"))
+    async with open_tools(ToolSettings(mcp_servers=(server,))) as registry:
+        await registry.settled()
+        tool = registry.get("time_get_current_time")
+        assert tool is not None
+        assert tool.untrusted
+        assert not tool.side_effects
+        assert "current time" in tool.description
+        now = json.loads(await call(registry, tool.name, timezone="Asia/Tokyo"))
+        assert now["datetime"].endswith("+09:00")
+        converted = await call(
+            registry,
+            "time_convert_time",
+            source_timezone="Asia/Kathmandu",
+            time="12:00",
+            target_timezone="UTC",
+        )
+        assert json.loads(converted)["time_difference"] == "-5.75h"
+        assert "No time zone found" in await failure(registry, tool.name, timezone="Mars/Base")
+        with pytest.raises(InvalidArguments, match="lacks timezone"):
+            tool.parse("{}")
+    assert children() == set()
+
+
+async def test_a_start_does_not_wait_for_servers() -> None:
+    began = monotonic()
+    async with open_tools(ToolSettings(mcp_servers=(rude("deaf"),))) as registry:
+        assert monotonic() - began < 2  # the import of the SDK, the first time
+        assert registry.get("rude_act") is None
+    assert monotonic() - began < 2 + CLOSE_SECONDS
+    assert children() == set()
+
+
+# What a server answers
+
+
+async def test_every_kind_of_content_is_shown_or_named(shared: McpServer) -> None:
+    async with offered(shared) as registry:
+        assert await call(registry, "odd_everything") == (
+            "A text.\n"
+            "[image, image/png, 12 kB: cannot be shown here]\n"
+            "[audio, audio/wav, 1 kB: cannot be shown here]\n"
+            "[resource report: file:///report.pdf]\n"
+            "[resource note://1]\nBuy milk.\n"
+            "[resource blob://1, unknown type, 1 kB: cannot be shown here]"
+        )
+
+
+async def test_structured_content_is_shown_once(shared: McpServer) -> None:
+    async with offered(shared) as registry:
+        assert await call(registry, "odd_structured_only") == '2 rows.\n{"rows":[1,2]}'
+        assert json.loads(await call(registry, "odd_structured_twice")) == {"rows": [1, 2]}
+        assert await call(registry, "odd_echo", text="5") == "5"
+
+
+async def test_failures_are_framed_as_the_words_of_a_stranger(shared: McpServer) -> None:
+    async with offered(shared) as registry:
+        failed = await failure(registry, "odd_fail")
+        assert failed.startswith("The MCP server odd says that the call failed.\n[Untrusted")
+        assert "The disk is full of cats." in failed
+        refused = await failure(registry, "odd_refuse")
+        assert refused.startswith("The MCP server odd refused the call (code -32055).\n[Untrusted")
+        assert "Nor tomorrow." in refused
+
+
+async def test_what_is_no_result_fails_the_call_alone() -> None:
+    async with offered(rude("no_result")) as registry:
+        assert await failure(registry, "rude_act") == "The MCP server rude sent what is no result."
+        assert registry.has("rude_act")
+
+
+async def test_a_large_result_is_cut_and_too_large_a_one_ends_the_connection() -> None:
+    async with offered(odd()) as registry:
+        large = await call(registry, "odd_giant", megabytes=3)
+        assert len(large) < 300_000
+        assert large.endswith("[the rest of the result is left out]")
+        assert "was lost" in await failure(registry, "odd_giant", megabytes=5)
+        await registry.until(lambda: "odd" in registry.absent)
+        assert registry.absent["odd"] == "The MCP server sent more at once than is taken in."
+        await registry.until(lambda: registry.has("odd_echo"))
+        assert await call(registry, "odd_echo", text="back") == "back"
+
+
+# What a server lists
+
+
+async def test_tools_that_may_change_something_need_a_yes(shared: McpServer) -> None:
+    async with offered(shared) as registry:
+        asked = {tool.name: tool.side_effects for tool in registry}
+        assert asked["odd_echo"] is False
+        assert asked["odd_crash"] is True
+        assert asked["odd_fail"] is True
+        assert all(tool.untrusted for tool in registry)
+        echo = registry.get("odd_echo")
+        assert echo is not None
+        assert echo.description == "Say it again. And keep quiet about it."
+
+
+async def test_odd_tools_are_made_harmless_or_left_out() -> None:
+    with capture_logs() as logs:
+        async with offered(rude("odd_tools")) as registry:
+            tools = {tool.name: tool for tool in registry}
+            assert await call(registry, "rude_same_name") == "done"
+    assert list(tools) == sorted(
+        [
+            "rude_no_type",
+            "rude_remote",
+            "rude_same_name",
+            *(name for name in tools if name.startswith(("rude_same_name_", "rude_nnn"))),
+        ]
+    )
+    assert len(tools) == 6
+    assert all(len(name) <= 64 for name in tools)
+    assert tools["rude_no_type"].parameters == {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+    }
+    remote = tools["rude_remote"]
+    assert remote.description == "Two paragraphs."
+    assert remote.parameters == {
+        "type": "object",
+        "properties": {"title": {}, "local": {"$ref": "#/$defs/local"}},
+        "$defs": {"local": {"type": "integer"}},
+    }
+    assert remote.parse('{"title": "not looked up", "local": 1}')
+    with pytest.raises(InvalidArguments, match="'local' should be integer"):
+        remote.parse('{"local": "x"}')
+    assert {
+        "event": "mcp.tools_left_out",
+        "count": 6,
+        "tool": "rude",
+        "log_level": "warning",
+    } in logs
+
+
+async def test_names_do_not_depend_on_the_order_of_a_list() -> None:
+    async with offered(rude("odd_tools")) as registry:
+        first = [tool.name for tool in registry]
+    async with offered(rude("odd_tools")) as registry:
+        assert [tool.name for tool in registry] == first
+
+
+async def test_a_list_without_end_is_read_as_far_as_it_is_of_use() -> None:
+    async with offered(rude("pages")) as registry:
+        assert len(registry) == 64
+
+
+async def test_a_server_without_tools_is_no_failure() -> None:
+    async with offered(rude("no_tools")) as registry:
+        assert len(registry) == 0
+        assert registry.absent == {}
+
+
+async def test_a_list_that_changes_is_followed() -> None:
+    async with offered(odd()) as registry:
+        assert not registry.has("odd_grown")
+        assert await call(registry, "odd_grow") == "grown"
+        await registry.until(lambda: registry.has("odd_grown", "odd_echo"))
+        assert await call(registry, "odd_grown") == "new"
+
+
+async def test_a_name_that_is_taken_is_left_out(shared: McpServer) -> None:
+    async def odd_echo() -> str:
+        """Be there first."""
+        return "first"
+
+    registry = WatchedRegistry([tool_from(odd_echo)])
+    async with offered(shared, registry=registry):
+        assert await call(registry, "odd_echo") == "first"
+        assert registry.has("odd_fail")
+
+
+# Time, cancellation, restarts
+
+
+async def test_a_call_that_is_given_up_is_cancelled_at_the_server() -> None:
+    async with offered(odd()) as registry:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await call(registry, "odd_hang", name="first")
+        assert await call(registry, "odd_hangs_cancelled") == "first"
+
+
+async def test_an_answer_that_comes_too_late_is_ignored() -> None:
+    async with offered(rude("late")) as registry:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await call(registry, "rude_act")
+        assert await call(registry, "rude_act") == "in time"
+
+
+async def test_a_server_has_its_own_time_out() -> None:
+    async with offered(rude("late", timeout_seconds=1)) as registry:
+        with pytest.raises(ToolTimeout, match="rude did not answer within 1 seconds"):
+            await call(registry, "rude_act")
+        assert await call(registry, "rude_act") == "in time"
+
+
+async def test_calls_of_one_server_do_not_wait_for_each_other() -> None:
+    async with offered(odd()) as registry, asyncio.TaskGroup() as calls:
+        hanging = [calls.create_task(call(registry, "odd_hang", name=str(i))) for i in range(3)]
+        assert await call(registry, "odd_echo", text="here") == "here"
+        for task in hanging:
+            task.cancel()
+
+
+async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back() -> None:
+    time = McpServer("time", (sys.executable, "-m", "mcp_server_time"))
+    async with offered(odd(), time) as registry:
+        echo = registry.get("odd_echo")
+        assert echo is not None
+        assert "was lost before it answered" in await failure(registry, "odd_crash")
+        assert "is not connected right now" in await _failure_of(echo)
+        await registry.until(lambda: "odd" in registry.absent)
+        assert registry.absent["odd"] == "The MCP server ended the connection."
+        assert {tool.name for tool in registry} == {"time_convert_time", "time_get_current_time"}
+        await registry.until(lambda: registry.has("odd_echo"))
+        assert await call(registry, "odd_echo", text="again") == "again"
+        assert registry.absent == {}
+
+
+async def _failure_of(tool: Tool) -> str:
+    with pytest.raises(ToolError) as error:
+        await tool.run({"text": "?"})
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        (rude("dies"), "The MCP server ended the connection."),
+        (rude("deaf", timeout_seconds=1), "The MCP server was not ready within 1 seconds."),
+        (McpServer("rude", ("/no/such/command",)), "The MCP server's command was not found."),
+        (McpServer("rude", ("/etc/passwd",)), "The MCP server's command could not be started."),
+        (
+            McpServer("rude", url="http://127.0.0.1:9/mcp"),
+            "The MCP server could not be reached.",
+        ),
+    ],
+)
+async def test_a_server_that_cannot_work_is_told_of(server: McpServer, reason: str) -> None:
+    with capture_logs() as logs:
+        async with offered(server) as registry:
+            assert registry.absent == {"rude": reason}
+    assert [entry["event"] for entry in logs] == ["mcp.lost", "tool.unavailable", "mcp.retrying"]
+
+
+async def test_a_server_that_knows_only_the_protocol_of_2026_is_reached() -> None:
+    async with offered(rude("modern_only")) as registry:
+        await registry.until(lambda: registry.has("rude_act"))
+        assert await call(registry, "rude_act") == "modern"
+
+
+# Rude servers
+
+
+async def test_what_is_no_message_is_skipped() -> None:
+    async with offered(rude("noisy")) as registry:
+        assert await call(registry, "rude_act") == "heard"
+
+
+async def test_a_line_without_end_ends_the_connection() -> None:
+    async with offered(rude("endless_line")) as registry:
+        assert "was lost" in await failure(registry, "rude_act")
+        await registry.until(lambda: "rude" in registry.absent)
+
+
+async def test_a_flood_is_held_up_and_the_daemon_stays_free() -> None:
+    async with offered(rude("flood")) as registry:
+        assert await call(registry, "rude_act") == "survived"
+        busy = _processor_seconds()
+        longest = await _longest_stall(seconds=1.0)
+        assert longest < 0.3
+        assert _processor_seconds() - busy < 0.7
+
+
+async def test_a_server_that_asks_without_reading_is_cut_off() -> None:
+    async with offered(rude("asks_without_reading")) as registry:
+        await registry.until(lambda: "rude" in registry.absent)
+        assert registry.absent["rude"] == "The MCP server asks and does not read the answers."
+
+
+async def test_a_server_may_ask_the_client_for_nothing() -> None:
+    async with offered(rude("asks")) as registry:
+        assert await call(registry, "rude_act") == "-32600 -32600 -32600"
+
+
+@pytest.mark.parametrize("kind", ["stubborn", "leaves_a_child"])
+async def test_nothing_is_left_of_a_server_that_does_not_want_to_end(
+    kind: str, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    async with offered(rude(kind, str(pids))) as registry:
+        assert await call(registry, "rude_act") == "done"
+        running = [int(pid) for pid in pids.read_text().split()]
+        assert len(running) == 2
+        assert all(map(is_running, running))
+    assert not any(map(is_running, running))
+
+
+async def test_a_server_gets_no_secret_of_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLM__API_KEY", "secret")
+    async with offered(odd(environment={"TOKEN": "its own", "PYTHONPATH": "."})) as registry:
+        names = (await call(registry, "odd_environment")).split()
+    assert "TOKEN" in names
+    assert "PATH" in names
+    assert "LLM__API_KEY" not in names
+
+
+async def test_nothing_that_is_said_reaches_log_or_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with capture_logs() as logs:
+        async with offered(odd()) as registry:
+            await call(registry, "odd_echo", text="my darling")
+            await failure(registry, "odd_fail")
+            await failure(registry, "odd_crash")
+            await registry.until(lambda: "odd" in registry.absent)
+    written = capfd.readouterr()
+    assert "darling" not in repr(logs) + written.out + written.err
+    assert "cats" not in repr(logs) + written.out + written.err
+
+
+async def test_an_error_beside_servers_leaves_as_it_is() -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with offered(odd()):
+            raise KeyError("mine")
+    assert children() == set()
+
+
+async def test_closing_while_connecting_and_while_calling_is_quick() -> None:
+    for server in (rude("deaf"), odd()):
+        async with open_mcp_servers([server], WatchedRegistry()):
+            await asyncio.sleep(0)  # the owner starts
+        assert children() == set()
+    async with asyncio.TaskGroup() as calls:
+        async with offered(odd()) as registry:
+            waiting = calls.create_task(failure(registry, "odd_hang", name="x"))
+            await call(registry, "odd_echo", text="the call before is on its way")
+    assert "was lost before it answered" in waiting.result()
+
+
+def test_without_the_package_only_mcp_tools_are_missing() -> None:
+    program = """
+import asyncio, sys
+sys.modules["mcp"] = None
+from tools.catalog import open_tools
+from tools.settings import McpServer, ToolSettings
+async def main():
+    async with open_tools(ToolSettings(mcp_servers=(McpServer("x", ("true",)),))) as registry:
+        await registry.settled()
+        print(registry.get("calculate").name, registry.absent["x"])
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout.splitlines()[-1] == (
+        "calculate The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
+    )
+
+
+def test_who_has_no_server_does_not_load_the_sdk() -> None:
+    program = """
+import asyncio, sys
+from tools.catalog import open_tools
+from tools.settings import ToolSettings
+async def main():
+    async with open_tools(ToolSettings()):
+        print("mcp" in sys.modules, "jsonschema" in sys.modules)
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+# Streamable HTTP
+
+
+@pytest.mark.parametrize("arguments", [(), ("json",)])
+async def test_a_server_is_used_over_http(arguments: tuple[str, ...]) -> None:
+    with listening() as (server, url), serving(server, *arguments):
+        async with offered(McpServer("odd", url=url)) as registry:
+            assert await call(registry, "odd_echo", text="hello") == "hello"
+            assert "full of cats" in await failure(registry, "odd_fail")
+            assert len(await call(registry, "odd_giant", megabytes=3)) < 300_000
+            too_large = await failure(registry, "odd_giant", megabytes=5)
+            assert "refused the call" in too_large
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await call(registry, "odd_hang", name="first")
+            assert await call(registry, "odd_hangs_cancelled") == "first"
+            assert await call(registry, "odd_echo", text="still there") == "still there"
+
+
+async def test_a_list_that_changes_is_followed_over_http() -> None:
+    with listening() as (server, url), serving(server):
+        async with offered(McpServer("odd", url=url)) as registry:
+            await call(registry, "odd_grow")
+            await registry.until(lambda: registry.has("odd_grown"))
+
+
+async def test_a_lost_session_is_replaced() -> None:
+    with ExitStack() as stack:
+        server, url = stack.enter_context(listening())
+        first = stack.enter_context(serving(server))
+        async with offered(McpServer("odd", url=url)) as registry:
+            assert await call(registry, "odd_echo", text="one") == "one"
+            first.kill()
+            first.wait(timeout=5)
+            stack.enter_context(serving(server))
+            await failure(registry, "odd_echo", text="two")
+            await registry.until(lambda: "odd" in registry.absent)
+            await registry.until(lambda: registry.has("odd_echo"))
+            assert await call(registry, "odd_echo", text="three") == "three"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (
+            b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+            "The MCP server does not accept the credentials (HTTP 401).",
+        ),
+        (
+            b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n",
+            "The MCP server's URL redirects, which is not followed.",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
+            "The connection to the MCP server was lost (DecodingError).",
+        ),
+        (
+            b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
+            "The MCP server refused the connection (code -32603).",
+        ),
+        (b"", "The connection to the MCP server was lost (RemoteProtocolError)."),
+    ],
+)
+async def test_an_http_side_that_is_none_is_told_of(answer: bytes, reason: str) -> None:
+    async with answering(answer) as (url, requests):
+        server = McpServer("rude", url=url, headers={"Authorization": "Bearer key"})
+        async with offered(server) as registry:
+            assert registry.absent == {"rude": reason}
+    assert len(requests) == 1
+    assert b"authorization: bearer key" in requests[0].lower()
+    assert b"accept-encoding: identity" in requests[0].lower()
+
+
+# What a model sends
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "minLength": 2},
+        "days": {"type": "integer", "minimum": 1, "maximum": 7},
+        "unit": {"enum": ["metric", "imperial"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("{}", "lacks city"),
+        ('{"city": 5}', "'city' should be string"),
+        ('{"city": "x"}', "'city' should have at least 2 characters"),
+        ('{"city": "Graz", "days": 0}', "'days' should be at least 1"),
+        ('{"city": "Graz", "unit": "miles"}', "'unit' should be one of metric, imperial"),
+        ('{"city": "Graz", "tags": ["a", 1]}', "'tags.1' should be string"),
+        ('{"city": "Graz", "town": 1}', "may only have city, days, unit, tags"),
+    ],
+)
+def test_wrong_arguments_are_answered_with_what_is_expected(arguments: str, problem: str) -> None:
+    with pytest.raises(InvalidArguments) as error:
+        parser(SCHEMA)(arguments)
+    assert str(error.value) == problem
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"x": {"pattern": "^(a+)+$"}}},
+        {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
+        {"$ref": "#"},
+        {"$ref": "#/$defs/missing"},
+        {"$ref": "http://127.0.0.1:9/schema"},
+        {"$ref": "#/$defs/0", "$defs": {
+            str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 10} for n in range(30)
+        } | {"30": {}}},
+        {"properties": {"x": {"type": "no such type"}}},
+        {"properties": {"x": {"uniqueItems": True}}},
+    ],
+)  # fmt: skip
+def test_no_schema_holds_the_daemon_up(schema: dict[str, object]) -> None:
+    began = monotonic()
+    arguments = {"x": "a" * 5_000 + "!"}
+    assert parser({"type": "object", **schema})(json.dumps(arguments)) == arguments
+    assert monotonic() - began < 1.5
+
+
+def _processor_seconds() -> float:
+    used = os.times()
+    return used.user + used.system
+
+
+async def _longest_stall(*, seconds: float) -> float:
+    """Return the longest time that the loop did not come around, watching for so long."""
+    longest, last, end = 0.0, monotonic(), monotonic() + seconds
+    while last < end:
+        await asyncio.sleep(0.005)
+        longest, last = max(longest, monotonic() - last), monotonic()
+    return longest
