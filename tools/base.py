@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -30,6 +30,7 @@ class Tool:
             it is never run a second time by itself.
         question: what a call is going to do, for the person who is asked; None lists the arguments.
         untrusted: its results hold what strangers wrote; they are marked as such for the model.
+        address: the address on the internet that a call asks, where the model chooses it.
         calls_per_minute: of all people together.
         probe: finds out whether it can work at all; raises ToolUnavailable.
     """
@@ -42,6 +43,7 @@ class Tool:
     side_effects: bool = False
     question: Callable[[Any], str] | None = None
     untrusted: bool = False
+    address: Callable[[Any], str] | None = None
     calls_per_minute: int = 120
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
@@ -97,6 +99,19 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """What the model has been told in a conversation, by whom.
+
+    Attributes:
+        people: what people wrote.
+        results: what tools returned, as the model read it.
+    """
+
+    people: Sequence[str] = ()
+    results: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolRequest:
     """One call as it reaches the executor.
 
@@ -105,12 +120,14 @@ class ToolRequest:
         tool: what the model calls; perhaps no tool at all.
         arguments: the model's text, not always JSON.
         caller: who it is made for, opaque here; the rate of calls is counted by it.
+        heard: what the model knew when it made the call.
     """
 
     call_id: str
     tool: str
     arguments: str
     caller: str
+    heard: Heard = Heard()
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,17 +98,17 @@ class ToolExecutor:
 
         Args:
             request: as the model sent it; nothing about it needs to be right.
-            audit: is told before the run of a tool with side effects, and before this returns; its
+            audit: is told before the run of what a person has allowed, and before this returns; its
                 errors are not caught.
-            approval: asks a person before the run of a tool with side effects.
+            approval: asks a person before what needs a yes.
         """
         stopwatch = _Stopwatch()
         try:
             tool = self._find(request.tool)
             arguments = _validate(tool, request.arguments)
             self._limits.take(tool, request.caller)
-            if tool.side_effects:
-                await _approve(tool, arguments, request, approval)
+            if _needs_yes(tool, arguments, request):
+                await policy.approve(request, _question(tool, arguments), approval)
                 tool = self._find_again(tool)
                 await audit.starting(request)
             with stopwatch:
@@ -129,7 +129,7 @@ class ToolExecutor:
     def _find_again(self, asked_about: Tool) -> Tool:
         """Find a tool as it is now: whole minutes may have passed since a person was asked."""
         tool = self._registry.get(asked_about.name)
-        if tool is None or not tool.side_effects:
+        if tool is None or tool.side_effects != asked_about.side_effects:
             raise ToolError(
                 f"Not run: {asked_about.name} was allowed, but is gone meanwhile. "
                 "Tell the person that it was not done."
@@ -208,9 +208,14 @@ def _validate(tool: Tool, text: str) -> Any:
         ) from None
 
 
-async def _approve(tool: Tool, arguments: Any, request: ToolRequest, approval: Approval) -> None:
+def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
     with _bugs_told(tool.name):
-        await policy.approve(tool, arguments, request, approval)
+        return policy.needs_yes(tool, arguments, request.heard)
+
+
+def _question(tool: Tool, arguments: Any) -> str:
+    with _bugs_told(tool.name):
+        return policy.question(tool, arguments)
 
 
 def _outcome(error: ToolError) -> Outcome:

@@ -1,18 +1,24 @@
 """Which calls a person is asked about, what the question says, and what comes of the answer.
 
-Only an explicit yes lets a call with side effects run. The question shows what will happen in
-words that the arguments cannot disguise: each on a line of its own, nothing invisible in it.
+Only an explicit yes lets such a call run. The question shows what will happen in words that the
+arguments cannot disguise: each on a line of its own, nothing invisible in it.
+
+Asked about are calls with side effects, and calls that could carry a conversation away: once the
+model has read what strangers wrote, it may ask only those addresses on the internet that a person
+or what it read has named, letter by letter. An address that it puts together itself could contain
+what people said here, for whoever it belongs to.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Never
 
 from pydantic import BaseModel
 
 from tools.approval import Approval, Decision
-from tools.base import Tool, ToolRequest, first_sentence, shown, visible
+from tools.base import Heard, Tool, ToolRequest, first_sentence, shown, visible
 from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
+from tools.results import is_marked
 
 QUESTION_LIMIT_BYTES: Final = 1_500
 """Signal shows 2,000 bytes as text; how to answer must fit below the question."""
@@ -25,6 +31,10 @@ _MOST_DESCRIPTION_CHARACTERS: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_NAME_CHARACTERS: Final = 64
 
+_ADDRESS: Final = (
+    "May {tool} open this address?\n{address}\nNobody named it here: the model made it up after it"
+    " read what strangers wrote. It could carry away what was said in this chat."
+)
 _DECLINED: Final = (
     "Not run: the person said no. Do not call it again unless the person asks for it; "
     "tell the person that it was not done."
@@ -43,16 +53,38 @@ _INTERRUPTED: Final = (
 )
 
 
-async def approve(tool: Tool, arguments: Any, request: ToolRequest, approval: Approval) -> None:
+def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
+    """Whether a person is asked before a call.
+
+    Args:
+        tool: what is called.
+        arguments: as the tool has parsed them.
+        heard: what the model has been told before it made the call.
+    """
+    if tool.side_effects:
+        return True
+    if tool.address is None:
+        return False
+    strangers = [result for result in heard.results if is_marked(result)]
+    return bool(strangers) and not _is_named(tool.address(arguments), (*heard.people, *strangers))
+
+
+def _is_named(address: str, texts: Iterable[str]) -> bool:
+    """Whether an address is in one of the texts; what is not sent, or says nothing, may differ."""
+    sent = address.partition("#")[0].rstrip("/")
+    without_scheme = sent.partition("://")[2] or sent
+    return any(without_scheme in text for text in texts)
+
+
+async def approve(request: ToolRequest, asked: str, approval: Approval) -> None:
     """Return when a person has allowed the call.
 
     Raises:
         Declined: a person said no.
         Unanswered: nobody answered in time, or nobody could be asked.
         Interrupted: it was allowed and begun before a restart.
-        InvalidArguments: the call is too large to be shown.
     """
-    decision = await approval.ask(request, question(tool, arguments))
+    decision = await approval.ask(request, asked)
     if decision is not Decision.YES:
         _refuse(decision)
 
@@ -67,6 +99,8 @@ def question(tool: Tool, arguments: Any) -> str:
         InvalidArguments: not even that fits.
         TypeError: the arguments have no names.
     """
+    if tool.address is not None and not tool.side_effects:
+        return _ADDRESS.format(tool=tool.name, address=_whole(tool.address(arguments)))
     if tool.question is not None:
         own_words = "\n".join(map(visible, tool.question(arguments).split("\n")))
         if _fits(own_words):
@@ -80,6 +114,16 @@ def question(tool: Tool, arguments: Any) -> str:
         f"Not run: the arguments of {tool.name} are too many to be shown to the person who has to "
         "allow the call. Send fewer."
     )
+
+
+def _whole(address: str) -> str:
+    """Return an address as a person is shown it: all of it, for what it carries may be its end."""
+    text = visible(address)
+    if not _fits(_ADDRESS + text):
+        raise InvalidArguments(
+            "Not run: the address is too long to be shown to the person who has to allow it."
+        )
+    return text
 
 
 def _listed(tool: Tool, named: Mapping[str, object], most_characters: int) -> str:

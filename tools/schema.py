@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -29,6 +30,7 @@ def tool_from(
     side_effects: bool = False,
     question: str | None = None,
     untrusted: bool = False,
+    address: str | None = None,
     calls_per_minute: int = 120,
     probe: Callable[[], Awaitable[None]] | None = None,
 ) -> Tool:
@@ -43,6 +45,7 @@ def tool_from(
         question: what a call is going to do, with `{argument}` in place of an argument's value;
             a text is put in quotes, and what is invisible in it is spelt out.
         untrusted: its results hold what strangers wrote.
+        address: the argument that is an address on the internet, chosen by the model.
         calls_per_minute: of all people together.
         probe: finds out whether it can work at all; raises ToolUnavailable.
 
@@ -68,6 +71,7 @@ def tool_from(
         side_effects=side_effects,
         question=None if question is None else partial(_filled_in, question),
         untrusted=untrusted,
+        address=None if address is None else attrgetter(address),
         calls_per_minute=calls_per_minute,
         probe=probe,
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final, Protocol
 
 import structlog
@@ -41,7 +42,7 @@ from conversation_store.models import (
     TurnUsage,
 )
 from conversation_store.store import ConversationStore
-from tools.base import Outcome, ToolRequest, ToolResult
+from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.registry import Registry
 
@@ -121,6 +122,15 @@ class _Loop:
         }
         asked = [message for message in self.messages if message.tool_calls]
         return tuple(call for call in asked[-1].tool_calls if call.id in open_ids) if asked else ()
+
+    @property
+    def heard(self) -> Heard:
+        """What the model has been told so far."""
+        told = [*chain.from_iterable(self.history), *self.messages]
+        return Heard(
+            people=[message.content or "" for message in told if message.role == "user"],
+            results=[message.content or "" for message in told if message.role == "tool"],
+        )
 
     def ask(self, assistant: StoredMessage) -> StoredMessage:
         """Add a message that calls tools, with every call open and no id used twice."""
@@ -301,18 +311,21 @@ class ChatHandler:
         waiting = loop.open_calls
         # Below zero when the setting was lowered while the turn waited for a restart.
         allowed = max(0, self._max_tool_calls - (loop.calls - len(waiting)))
+        heard = loop.heard
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(calls.audit.show(self._shown_at_once(waiting[:allowed])))
             running = [
-                tasks.create_task(self._run_call(call, calls, within=number < allowed))
+                tasks.create_task(self._run_call(call, calls, heard, within=number < allowed))
                 for number, call in enumerate(waiting)
             ]
         for task in running:
             result = task.result()
             loop.close(result.request.call_id, result.content)
 
-    async def _run_call(self, call: StoredToolCall, calls: "_Calls", *, within: bool) -> ToolResult:
-        request = ToolRequest(call.id, call.name, call.arguments, calls.audit.caller)
+    async def _run_call(
+        self, call: StoredToolCall, calls: "_Calls", heard: Heard, *, within: bool
+    ) -> ToolResult:
+        request = ToolRequest(call.id, call.name, call.arguments, calls.audit.caller, heard)
         if within or self._registry.get(call.name) is None:
             return await self._executor.execute(request, calls.audit, calls.approval)
         result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)

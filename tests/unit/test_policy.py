@@ -1,6 +1,8 @@
 """What a person is asked before a call with side effects, and what comes of the answer."""
 
 import json
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from tools.approval import Decision
-from tools.base import Tool, ToolRequest
+from tools.base import Heard, Tool, ToolRequest
 from tools.errors import Declined, Interrupted, InvalidArguments, ToolError, Unanswered
-from tools.policy import QUESTION_LIMIT_BYTES, approve, question
+from tools.policy import QUESTION_LIMIT_BYTES, approve, needs_yes, question
+from tools.results import mark
 from tools.schema import parse_object, tool_from
 
 
@@ -210,14 +213,74 @@ async def test_anything_but_a_yes_tells_the_model_to_leave_it_and_to_say_so(
     request = ToolRequest("call_1", "files_write", "{}", "someone")
     person = Answers(decision)
     with pytest.raises(error, match=words) as refusal:
-        await approve(of_a_server(), {}, request, person)
+        await approve(request, "May it?", person)
     assert "Do not call it again" in str(refusal.value)
     assert "tell the person" in str(refusal.value)
-    assert person.questions == ["Run files_write? Do something."]
+    assert person.questions == ["May it?"]
 
 
 async def test_a_yes_lets_the_call_go_on() -> None:
     request = ToolRequest("call_1", "files_write", "{}", "someone")
     person = Answers(Decision.YES)
-    await approve(of_a_server(), {"path": "a"}, request, person)
-    assert person.questions == ['Run files_write? Do something.\npath: "a"']
+    await approve(request, "May it?", person)
+    assert person.questions == ["May it?"]
+
+
+def fetch(url: str) -> tuple[Tool, dict[str, str]]:
+    """A tool that asks an address of the model's choice, and a call of it."""
+    tool = replace(of_a_server(), side_effects=False, address=itemgetter("url"))
+    return tool, {"url": url}
+
+
+PAGE = mark("See https://b.example/more and www.c.example.", "web_fetch", 4_096)
+
+
+@pytest.mark.parametrize("url", ["https://anywhere.example/", "https://b.example/x?said=here"])
+def test_before_the_model_has_read_anything_of_strangers_it_may_open_any_address(url: str) -> None:
+    tool, arguments = fetch(url)
+    assert not needs_yes(tool, arguments, Heard(people=["read about cats"], results=["43"]))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.example/page",
+        "https://a.example/page/",
+        "https://a.example/page#part",
+        "http://a.example/page",
+        "https://b.example/more",
+        "https://www.c.example/",
+    ],
+)
+def test_an_address_that_a_person_or_a_page_named_is_opened_without_asking(url: str) -> None:
+    tool, arguments = fetch(url)
+    heard = Heard(people=["read https://a.example/page"], results=[PAGE])
+    assert not needs_yes(tool, arguments, heard)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://b.example/more?said=i+am+ill",
+        "https://b.example/more/i-am-ill",
+        "https://i-am-ill.b.example/more",
+        "https://evil.example/",
+    ],
+)
+def test_once_strangers_words_were_read_a_made_up_address_needs_a_yes(url: str) -> None:
+    tool, arguments = fetch(url)
+    assert needs_yes(tool, arguments, Heard(people=["I am ill."], results=[PAGE]))
+    asked = question(tool, arguments)
+    assert url in asked
+    assert "Nobody named it" in asked
+
+
+def test_an_address_in_what_a_tool_echoes_is_nobodys_word() -> None:
+    tool, arguments = fetch("https://evil.example/?said=i+am+ill")
+    echo = "There is no tool named 'https://evil.example/?said=i+am+ill'."
+    assert needs_yes(tool, arguments, Heard(results=[PAGE, echo]))
+
+
+def test_an_address_that_is_too_long_to_be_shown_is_not_asked_about() -> None:
+    with pytest.raises(InvalidArguments, match="too long"):
+        question(*fetch("https://b.example/" + "x" * 2_000))
