@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -77,12 +78,9 @@ def children() -> set[int]:
     return found
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+def ended(process: int) -> bool:
+    """Wait, within a bound, until the process of a pidfd has ended; the kernel takes its time."""
+    return bool(select.select([process], [], [], 1)[0])
 
 
 def odd(**more: Any) -> McpServer:
@@ -368,7 +366,7 @@ async def _failure_of(tool: Tool) -> str:
     ("server", "reason"),
     [
         (rude("dies"), "The MCP server ended the connection."),
-        (rude("deaf", timeout_seconds=1), "The MCP server was not ready within 1 seconds."),
+        (rude("deaf", timeout_seconds=1), "The MCP server did not answer within 1 seconds."),
         (McpServer("rude", ("/no/such/command",)), "The MCP server's command was not found."),
         (McpServer("rude", ("/etc/passwd",)), "The MCP server's command could not be started."),
         (
@@ -431,10 +429,12 @@ async def test_nothing_is_left_of_a_server_that_does_not_want_to_end(
     pids = tmp_path / "pids"
     async with offered(rude(kind, str(pids))) as registry:
         assert await call(registry, "rude_act") == "done"
-        running = [int(pid) for pid in pids.read_text().split()]
+        running = [os.pidfd_open(int(pid)) for pid in pids.read_text().split()]
         assert len(running) == 2
-        assert all(map(is_running, running))
-    assert not any(map(is_running, running))
+        assert not any(select.select(running, [], [], 0))
+    assert all(map(ended, running))
+    for process in running:
+        os.close(process)
 
 
 async def test_a_server_gets_no_secret_of_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def reason(error: BaseException, *, timeout_seconds: float) -> str:
 
     Args:
         error: what ended the connection, no group.
-        timeout_seconds: how long the server had to connect.
+        timeout_seconds: how long the server had to connect or to answer.
     """
     match error:
         case McpError():
@@ -57,8 +57,8 @@ def reason(error: BaseException, *, timeout_seconds: float) -> str:
             sentence = "The MCP server's command was not found."
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             sentence = "The MCP server could not be reached."
-        case TimeoutError():
-            sentence = f"The MCP server was not ready within {timeout_seconds:g} seconds."
+        case TimeoutError() | MCPError(code=types.REQUEST_TIMEOUT):
+            sentence = f"The MCP server did not answer within {timeout_seconds:g} seconds."
         case OSError():
             sentence = "The MCP server's command could not be started."
         case MCPError(code=types.CONNECTION_CLOSED):
