@@ -103,6 +103,8 @@ class ApprovalDesk:
         channel: where they are asked.
         is_admin: whether a person may answer for others.
         patience_seconds: silence for so long is no.
+        catch_up_seconds: after a restart, how long answers may take to come in.
+        clock: seconds since 1970.
     """
 
     def __init__(
@@ -112,11 +114,15 @@ class ApprovalDesk:
         channel: QuestionChannel,
         is_admin: Callable[[Person], bool],
         patience_seconds: float = PATIENCE_SECONDS,
+        catch_up_seconds: float = CATCH_UP_SECONDS,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._channel = channel
         self._is_admin = is_admin
         self._patience_seconds = patience_seconds
+        self._catch_up_seconds = catch_up_seconds
+        self._clock = clock
         self._open: dict[tuple[str, int], _Question] = {}
 
     async def resume(self) -> None:
@@ -137,7 +143,7 @@ class ApprovalDesk:
         here = [
             question
             for question in self._open.values()
-            if question.chat == message.chat and _in_time(message.timestamp, question)
+            if question.chat == message.chat and self._in_time(message.timestamp, question)
         ]
         private = not ChatId.parse(message.chat).is_group
         if private and len(here) == 1 and meaning is not _Meaning.UNCLEAR:
@@ -156,7 +162,7 @@ class ApprovalDesk:
             return NOT_YOURS
         if answer.meaning is _Meaning.UNCLEAR:
             return YES_OR_NO
-        if question.decided.is_set() or not _in_time(message.timestamp, question):
+        if question.decided.is_set() or not self._in_time(message.timestamp, question):
             return TOO_LATE
         state = ApprovalState.YES if answer.meaning is _Meaning.YES else ApprovalState.NO
         await self._decide(question, state, by=author.aci, answer=accepted)
@@ -168,7 +174,7 @@ class ApprovalDesk:
         meaning = _meaning(reaction.emoji)
         if question is None or reaction.removed or meaning is _Meaning.UNCLEAR:
             return
-        in_time = _in_time(reaction.timestamp, question)
+        in_time = self._in_time(reaction.timestamp, question)
         if in_time and self._may_decide(reaction.author, question):
             state = ApprovalState.YES if meaning is _Meaning.YES else ApprovalState.NO
             await self._decide(question, state, by=reaction.author.aci)
@@ -197,7 +203,7 @@ class ApprovalDesk:
         timestamp = await self._send(ChatId.parse(stored.chat), text)
         if timestamp is None:
             return None
-        expires_at = int((time.time() + self._patience_seconds) * 1000)
+        expires_at = int((self._clock() + self._patience_seconds) * 1000)
         # Before the store has it: an answer may be on its way already.
         question = self._listen(stored, timestamp, expires_at)
         await self._store.mark_asked(stored.id, timestamp, expires_at)
@@ -231,8 +237,12 @@ class ApprovalDesk:
         return question
 
     def _time_left(self, question: _Question, *, resumed: bool) -> float:
-        left = question.expires_at / 1000 - time.time()
-        return max(left, CATCH_UP_SECONDS) if resumed else left
+        left = question.expires_at / 1000 - self._clock()
+        return max(left, self._catch_up_seconds) if resumed else left
+
+    def _in_time(self, timestamp: int, question: _Question) -> bool:
+        """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
+        return min(timestamp, self._clock() * 1000) <= question.expires_at
 
     def _may_decide(self, person: Person, question: _Question) -> bool:
         return person.aci == question.asker or self._is_admin(person)
@@ -268,25 +278,23 @@ class TurnApproval:
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         """Ask, or go on with the question that a restart has left, or return its answer."""
-        fingerprint = _fingerprint(request)
-        stored = await self._store.approval(
-            self._turn_id,
-            request.call_id,
-            chat=self._accepted.message.chat,
-            asker=self._accepted.message.author,
-            fingerprint=fingerprint,
-        )
+        stored = await self.stored(request)
         # An answer counts for the very call that was asked about.
-        if stored is None or stored.fingerprint != fingerprint:
+        if stored is None or stored.fingerprint != _fingerprint(request):
             return Decision.NOT_ASKED
         if stored.state is not ApprovalState.OPEN:
             return _DECISIONS[stored.state]
         return await self._desk.ask(stored, question)
 
-
-def _in_time(timestamp: int, question: _Question) -> bool:
-    """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
-    return min(timestamp, time.time_ns() // 1_000_000) <= question.expires_at
+    async def stored(self, request: ToolRequest) -> StoredApproval | None:
+        """Return the question about a call as the store has it; None if the call is not open."""
+        return await self._store.approval(
+            self._turn_id,
+            request.call_id,
+            chat=self._accepted.message.chat,
+            asker=self._accepted.message.author,
+            fingerprint=_fingerprint(request),
+        )
 
 
 def _meaning(text: str) -> _Meaning:

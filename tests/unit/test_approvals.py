@@ -1,0 +1,170 @@
+"""What becomes of a question that nobody answers, that cannot be put, or that a restart cuts."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bot.approvals import ApprovalDesk
+from bot.errors import SignalRejected, SignalUnavailable
+from bot.messaging.events import ChatId, Person, Reaction
+from conversation_store.models import (
+    AcceptedMessage,
+    ApprovalState,
+    ReceivedMessage,
+    StoredMessage,
+    StoredToolCall,
+)
+from conversation_store.store import ConversationStore, open_store
+from tools.approval import Decision
+from tools.base import ToolRequest
+
+CHAT = "direct:ada"
+REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', "ada")
+
+
+class Phone:
+    """Takes questions, or fails to as told."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.texts: list[str] = []
+        self.failures = list(failures)
+        self.rang = asyncio.Event()
+
+    async def send(self, chat: ChatId, text: str) -> int:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.texts.append(text)
+        self.rang.set()
+        return 1_000 + len(self.texts)
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def desk_of(store: ConversationStore, phone: Phone, *, patience: float = 20.0) -> ApprovalDesk:
+    return ApprovalDesk(
+        store=store, channel=phone, is_admin=lambda _: False, patience_seconds=patience
+    )
+
+
+@asynccontextmanager
+async def open_call(path: Path) -> AsyncIterator[tuple[ConversationStore, AcceptedMessage]]:
+    """Provide a store with a turn whose call is open."""
+    message = ReceivedMessage("+49", "ada", 1, CHAT, "note milk", now())
+    async with open_store(path / "store.db") as store:
+        (accepted,) = await store.accept([message])
+        assert accepted is not None
+        turn = store.begin_turn(accepted, "note milk")
+        call = StoredToolCall(REQUEST.call_id, REQUEST.tool, REQUEST.arguments)
+        await store.record_calls(turn.id, StoredMessage("assistant", None, (call,)))
+        yield store, accepted
+
+
+def reaction(emoji: str, target: int, *, author: str = "ada", timestamp: int = 1) -> Reaction:
+    return Reaction(
+        account="+49",
+        chat=ChatId.parse(CHAT),
+        author=Person(author),
+        timestamp=timestamp,
+        emoji=emoji,
+        target_timestamp=target,
+        removed=False,
+    )
+
+
+async def test_silence_is_no_and_stays_no(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        phone = Phone()
+        approval = desk_of(store, phone, patience=0.05).for_turn(accepted, accepted.id)
+        assert await approval.ask(REQUEST, "Write?") is Decision.SILENCE
+        assert await approval.ask(REQUEST, "Write?") is Decision.SILENCE
+    assert len(phone.texts) == 1
+
+
+async def test_a_question_that_signal_refuses_counts_as_not_asked(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        desk = desk_of(store, Phone(SignalRejected("no such group")))
+        decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?")
+    assert decision is Decision.NOT_ASKED
+
+
+async def test_a_question_is_put_again_until_there_is_a_connection(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
+        phone = Phone(SignalUnavailable("not connected"))
+        desk = desk_of(store, phone)
+        asking = tasks.create_task(desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?"))
+        await phone.rang.wait()
+        await desk.react(reaction("👍", 1_001))
+        assert await asking is Decision.YES
+
+
+async def test_without_a_connection_for_all_the_time_nobody_was_asked(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        phone = Phone(*(SignalUnavailable("not connected") for _ in range(9)))
+        desk = desk_of(store, phone, patience=0.05)
+        decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?")
+    assert decision is Decision.NOT_ASKED
+
+
+async def test_a_strangers_reaction_decides_nothing(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
+        phone = Phone()
+        desk = desk_of(store, phone)
+        asking = tasks.create_task(desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?"))
+        await phone.rang.wait()
+        await desk.react(reaction("👍", 1_001, author="eve"))
+        await desk.react(reaction("👎", 1_001))
+        assert await asking is Decision.NO
+
+
+async def test_the_answer_counts_for_the_very_call_that_was_asked_about(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        desk = desk_of(store, Phone())
+        stored = await store.approval(
+            accepted.id, "call_1", chat=CHAT, asker="ada", fingerprint="of another call"
+        )
+        assert stored is not None
+        await store.decide(stored.id, ApprovalState.YES, by="ada")
+        decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?")
+    assert decision is Decision.NOT_ASKED
+
+
+async def asked_before_a_restart(store: ConversationStore, accepted: AcceptedMessage) -> None:
+    """Leave a question in the store as a crash would, put now, to be answered in 5 minutes."""
+    approval = await desk_of(store, Phone()).for_turn(accepted, accepted.id).stored(REQUEST)
+    assert approval is not None
+    await store.mark_asked(approval.id, 1_001, now() + 300_000)
+
+
+@pytest.mark.parametrize(("late", "decision"), [(False, Decision.YES), (True, Decision.SILENCE)])
+async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_later_one_does_not(
+    tmp_path: Path, late: bool, decision: Decision
+) -> None:
+    async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
+        await asked_before_a_restart(store, accepted)
+        phone = Phone()
+        desk = ApprovalDesk(
+            store=store,
+            channel=phone,
+            is_admin=lambda _: False,
+            catch_up_seconds=0.5,
+            clock=lambda: time.time() + 600,
+        )
+        await desk.resume()
+        asking = tasks.create_task(desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?"))
+        await desk.react(reaction("👍", 1_001, timestamp=now() + (590_000 if late else 1_000)))
+        assert await asking is decision
+        assert phone.texts == []
+
+
+async def test_a_turn_that_ends_takes_no_more_answers(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        await asked_before_a_restart(store, accepted)
+        assert len(await store.waiting_approvals()) == 1
+        await store.answer(accepted, ("Something went wrong.",), outcome="bug")
+        assert await store.waiting_approvals() == ()
