@@ -58,6 +58,7 @@ class WebServer:
     behaviours: dict[str, Behaviour]
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
     open: set[asyncio.Task[None]] = field(default_factory=set)
 
     def url(self, path: str, *, host: str | None = None) -> str:
@@ -85,6 +86,7 @@ class WebServer:
     async def _serve(self, connection: Connection) -> bool:
         request = await _request(connection.reader)
         self.asked.append(request)
+        self.arrived.set()
         behave = self.behaviours.get(request.target.partition("?")[0], answer(b"", status=404))
         return await behave(connection)
 
@@ -123,15 +125,15 @@ def answer(
     *,
     status: int = 200,
     keep_alive: bool = False,
-    **headers: str,
+    headers: Mapping[str, str] | None = None,
 ) -> Behaviour:
-    """Answer properly; `content_encoding="gzip"` and so on become headers."""
+    """Answer properly."""
     lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}"]
     if content_type is not None:
         lines.append(f"Content-Type: {content_type}")
     if not keep_alive:
         lines.append("Connection: close")
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     head = "\r\n".join(lines).encode() + b"\r\n\r\n"
 
     async def behave(connection: Connection) -> bool:
@@ -143,7 +145,7 @@ def answer(
 
 def redirect(location: str, status: int = 302) -> Behaviour:
     """Send the client elsewhere."""
-    return answer(b"", status=status, location=location)
+    return answer(b"", status=status, headers={"Location": location})
 
 
 def raw(data: bytes) -> Behaviour:

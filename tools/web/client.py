@@ -34,6 +34,7 @@ MOST_REDIRECTS: Final = 5
 _MOST_CONNECTIONS: Final = 20
 _KEEP_ALIVE_SECONDS: Final = 5.0
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_PACKING_BYTES: Final = 65_536  # what compression may add to a body
 _LEAST_PIECE_BYTES: Final = 256  # what a chunk counts for at least: each costs the event loop time
 _NAME: Final = "signal-tee-bot"
 
@@ -94,7 +95,7 @@ class _Request:
         """Return what a browser would ask for next (RFC 9110, 15.4; Fetch, 4.4)."""
         try:
             url = checked(str(self.url.join(location)))
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, ValueError):
             raise AddressRefused("The page redirects to what is no web address.") from None
         if self.url.scheme == "https" and url.scheme == "http":
             raise AddressRefused("The page redirects from https to http, which is not followed.")
@@ -179,7 +180,7 @@ class WebClient:
             if not bound.expired():
                 raise
             raise ToolError(
-                f"{target.host} took over {self._bounds.total:g} seconds, so I gave up."
+                f"{origin_of(target)[1]} took over {self._bounds.total:g} seconds, so I gave up."
             ) from error
 
     async def _follow(self, request: _Request, max_bytes: int, *, cut_long: bool) -> WebAnswer:
@@ -201,7 +202,7 @@ class WebClient:
         cut_long: bool,
     ) -> WebAnswer | _Request:
         """Return an answer, or what to ask for instead."""
-        with _sentences(request.url.host, self._bounds):
+        with _sentences(origin_of(request.url)[1], self._bounds):
             async with self._stream(pool, request) as response:
                 headers = _headers(response)
                 location = headers.get("location")
@@ -282,14 +283,14 @@ async def _read(response: httpcore.Response, headers: Mapping[str, str], max_byt
     decoder = Decoder(headers.get("content-encoding", ""), max_bytes=max_bytes)
     connection = response.extensions["network_stream"]
     if isinstance(connection, BoundedStream):
-        connection.allow(2 * max_bytes)
+        connection.allow(2 * (max_bytes + _PACKING_BYTES))
     received = 0
     async for piece in response.aiter_stream():
         decoder.feed(piece)
         received += max(len(piece), _LEAST_PIECE_BYTES)
         if decoder.full:
             break
-        if received > max_bytes:
+        if received > max_bytes + _PACKING_BYTES:
             raise ToolError(f"The answer is larger than {_size(max_bytes)}.")
     return decoder
 

@@ -102,7 +102,6 @@ def checked(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
         host = parsed.raw_host.decode("ascii")
-        _ = parsed.host  # decodes IDNA, which not every host that can be written survives
     except (httpx.InvalidURL, ValueError):
         raise AddressRefused("This is not a valid web address.") from None
     if parsed.scheme not in DEFAULT_PORTS:

@@ -39,12 +39,14 @@ class Resolver:
 
     def _ask(self, name: str, answer: asyncio.Future[Sequence[str]]) -> None:
         addresses: Sequence[str] = ()
-        failure: Exception | None = None
+        failure: OSError | None = None
         try:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
-        except (OSError, UnicodeError) as error:
-            failure = OSError(*error.args) if isinstance(error, UnicodeError) else error
+        except UnicodeError:  # a label that is too long for IDNA, and so for DNS
+            failure = socket.gaierror(socket.EAI_NONAME, "not a name")
+        except OSError as error:
+            failure = error
         with suppress(RuntimeError):  # the loop may be closed by now
             self._loop.call_soon_threadsafe(self._settle, answer, addresses, failure)
 
@@ -52,7 +54,7 @@ class Resolver:
         self,
         answer: asyncio.Future[Sequence[str]],
         addresses: Sequence[str],
-        failure: Exception | None,
+        failure: OSError | None,
     ) -> None:
         self._free.release()
         if answer.cancelled():

@@ -1,12 +1,9 @@
 """Bytes to text, whatever they are and whatever they claim to be. Runs inside the sandbox."""
 
 import codecs
-import encodings
-import pkgutil
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
 from typing import Final
 
 from trafilatura.utils import detect_encoding
@@ -37,14 +34,6 @@ _NOT_OF_THE_WEB: Final = frozenset(
     {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"}
 )
 _LAST_RESORT: Final = "cp1252"  # has a letter for nearly every byte
-
-
-def load_all() -> None:
-    """Load every character set from disk, which cannot be done later."""
-    for module in pkgutil.iter_modules(encodings.__path__):
-        with suppress(ImportError):  # some are for other systems
-            import_module(f"encodings.{module.name}")
-    codecs.lookup(_LAST_RESORT)
 
 
 def decoded(body: bytes, content_type: str) -> str:

@@ -60,6 +60,8 @@ def _article(html: str, url: str) -> str:
             )
     except TimeIsUp:
         return ""
+    except OSError:
+        raise  # not the page's fault: a part of the library was not loaded in time
     except Exception:  # a page may be made to trip the library; its words are left
         return ""
     return text or ""

@@ -31,8 +31,8 @@ def document_of(body: bytes) -> Document:
             _collect(reader, pages)
     except TimeIsUp:
         pass
-    except ToolError:
-        raise
+    except (ToolError, OSError):
+        raise  # OSError: not the document's fault; a part of the library was not loaded in time
     except Exception as error:  # a PDF may be made to trip the library anywhere
         if not pages:
             raise ToolError("This PDF is broken and cannot be read.") from error

@@ -3,13 +3,16 @@
 A request is a `Source`, the reply a `Document`, both as JSON.
 """
 
-import pypdf._codecs.core_font_metrics  # noqa: F401 - pypdf would load it later, from disk
+import encodings
+
+import pypdf
 
 from tools.errors import ToolError
 from tools.sandbox.child import serve
 from tools.web.reader import charset, html, pdf
 from tools.web.reader.document import MOST_CHARACTERS, Document, Source
 from tools.web.reader.kinds import Kind
+from tools.web.reader.preload import load_all_of
 
 _SAMPLE_WORDS = "<p>Some words, so that every part of the libraries is loaded from disk.</p>"
 _SAMPLE_PAGE = f"<html><head><title>Sample</title></head><body>{_SAMPLE_WORDS}</body></html>"
@@ -54,6 +57,7 @@ def _clean(text: str) -> str:
 _INVISIBLE = {code: None for code in (*range(32), 127) if chr(code) not in "\n\t"}
 
 if __name__ == "__main__":
-    charset.load_all()
+    for library in (encodings, pypdf):
+        load_all_of(library)
     html.text_of(_SAMPLE_PAGE, "https://sample.invalid/")
     serve(read)

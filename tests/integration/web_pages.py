@@ -1,0 +1,100 @@
+"""Documents for the tests of `web_fetch`, and the tool as a model meets it."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from io import BytesIO
+
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+from tools.approval import Decision
+from tools.base import ToolRequest, ToolResult
+from tools.executor import ToolExecutor
+from tools.rate_limits import RateLimits
+from tools.registry import Registry
+from tools.settings import RESULT_LIMIT_BYTES, ToolSettings
+from tools.web.client import Bounds
+from tools.web.fetch import open_web_fetch
+from tools.web.guard import IPAddress
+from tools.web.lookup import Lookup
+
+Fetch = Callable[..., Awaitable[ToolResult]]
+"""Calls `web_fetch` through an executor: `await fetch(url, offset=...)`."""
+
+_PLENTY = 100_000
+
+
+class NoAudit:
+    async def starting(self, request: ToolRequest) -> None:
+        raise AssertionError("web_fetch has no side effects")
+
+    async def finished(self, result: ToolResult) -> None:
+        return
+
+
+class NobodyToAsk:
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        raise AssertionError("web_fetch asks nobody")
+
+
+def only_one(address: IPAddress) -> bool:
+    """Play the internet on 127.0.0.1; all other loopback addresses play private ones."""
+    return str(address) == "127.0.0.1"
+
+
+async def everywhere(name: str) -> Sequence[str]:
+    return ["127.0.0.1"]
+
+
+@asynccontextmanager
+async def web_fetch(
+    *,
+    lookup: Lookup = everywhere,
+    bounds: Bounds | None = None,
+    timeout_seconds: float = 10,
+    result_limit_bytes: int = RESULT_LIMIT_BYTES,
+) -> AsyncIterator[Fetch]:
+    settings = replace(ToolSettings(), result_limit_bytes=result_limit_bytes)
+    async with open_web_fetch(settings, permits=only_one, lookup=lookup, bounds=bounds) as tool:
+        executor = ToolExecutor(
+            Registry([replace(tool, calls_per_minute=_PLENTY)]),
+            limits=RateLimits(per_person=_PLENTY, per_bot=_PLENTY),
+            timeout_seconds=timeout_seconds,
+            result_limit_bytes=result_limit_bytes,
+        )
+
+        async def fetch(url: str, **arguments: int) -> ToolResult:
+            sent = json.dumps({"url": url, **arguments})
+            request = ToolRequest("call_1", "web_fetch", sent, "someone")
+            return await executor.execute(request, NoAudit(), NobodyToAsk())
+
+        yield fetch
+
+
+def pdf(*pages: str, title: str = "", password: str = "", algorithm: str = "RC4-128") -> bytes:
+    """Return a PDF whose pages say that; an empty text makes a page without any."""
+    writer = PdfWriter()
+    font = DictionaryObject(
+        {
+            NameObject("/Type"): NameObject("/Font"),
+            NameObject("/Subtype"): NameObject("/Type1"),
+            NameObject("/BaseFont"): NameObject("/Helvetica"),
+        }
+    )
+    for text in pages:
+        page = writer.add_blank_page(300, 300)
+        content = DecodedStreamObject()
+        content.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode() if text else b"")
+        page[NameObject("/Contents")] = writer._add_object(content)
+        page[NameObject("/Resources")] = DictionaryObject(
+            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
+        )
+    if title:
+        writer.add_metadata({"/Title": title})
+    if password or algorithm != "RC4-128":
+        writer.encrypt(password, "owner", algorithm=algorithm)
+    file = BytesIO()
+    writer.write(file)
+    return file.getvalue()

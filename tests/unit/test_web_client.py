@@ -1,0 +1,491 @@
+"""What the client sends, what it follows, what it takes, and what it says where it gives up."""
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import socket
+import ssl
+import threading
+import zlib
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.fakes.web_server import (
+    Behaviour,
+    WebServer,
+    answer,
+    dripping,
+    endless,
+    raw,
+    redirect,
+    silent,
+    web_server,
+)
+from tools.errors import ToolError
+from tools.web.client import MOST_REDIRECTS, Bounds, WebClient, open_web_client
+from tools.web.guard import AddressRefused, IPAddress
+from tools.web.lookup import Lookup, Resolver
+
+SHORT = Bounds(connect=0.2, silence=0.2, total=0.5)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+
+
+def only_one(address: IPAddress) -> bool:
+    """Play the internet on 127.0.0.1; all other loopback addresses play private ones."""
+    return str(address) == "127.0.0.1"
+
+
+async def everywhere(name: str) -> Sequence[str]:
+    return ["127.0.0.1"]
+
+
+@asynccontextmanager
+async def web_client(
+    *,
+    operator_urls: Collection[str] = (),
+    lookup: Lookup = everywhere,
+    bounds: Bounds | None = None,
+) -> AsyncIterator[WebClient]:
+    async with open_web_client(
+        operator_urls=operator_urls, permits=only_one, lookup=lookup, bounds=bounds
+    ) as client:
+        yield client
+
+
+async def test_a_request_says_no_more_than_it_must() -> None:
+    async with web_server({"/page": answer(b"Hello")}) as server, web_client() as client:
+        got = await client.request(server.url("/page#part"))
+    (asked,) = server.asked
+    assert (asked.method, asked.target, asked.body) == ("GET", "/page", b"")
+    assert asked.headers == {
+        "host": f"127.0.0.1:{server.port}",
+        "user-agent": "signal-tee-bot",
+        "accept": "*/*",
+        "accept-encoding": "gzip",
+        "": "",
+    }
+    assert (got.status, got.body, got.cut) == (200, b"Hello", False)
+    assert got.headers["content-type"] == "text/html; charset=utf-8"
+    assert got.url == server.url("/page")
+
+
+async def test_parameters_forms_and_headers_reach_the_server() -> None:
+    async with web_server({"/api": answer(b"{}")}) as server, web_client() as client:
+        await client.request(server.url("/api?a=1"), params={"q": "ü &", "n": 2})
+        await client.request(
+            server.url("/api"), method="POST", form={"q": "ü &"}, headers={"X-Key": "secret"}
+        )
+    assert server.asked[0].target == "/api?a=1&q=%C3%BC+%26&n=2"
+    posted = server.asked[1]
+    assert (posted.method, posted.body) == ("POST", b"q=%C3%BC+%26")
+    assert posted.headers["x-key"] == "secret"
+    assert posted.headers["content-type"] == "application/x-www-form-urlencoded"
+
+
+async def test_any_status_is_an_answer() -> None:
+    async with (
+        web_server({"/": answer(b"busy", status=429, headers={"Retry-After": "9"})}) as server,
+        web_client() as client,
+    ):
+        got = await client.request(server.url("/"))
+    assert (got.status, got.body, got.headers["retry-after"]) == (429, b"busy", "9")
+
+
+async def test_json_is_read_and_what_is_none_is_said() -> None:
+    bodies = {"/good": b'{"a": [1]}', "/bad": b"<html>", "/deep": b"[" * 100_000, "/": b"\xff"}
+    async with (
+        web_server({path: answer(body) for path, body in bodies.items()}) as server,
+        web_client() as client,
+    ):
+        assert (await client.request(server.url("/good"))).json() == {"a": [1]}
+        for path in ("/bad", "/deep", "/"):
+            with pytest.raises(ToolError, match="not the JSON"):
+                (await client.request(server.url(path))).json()
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with web_server({"/": answer(b"direct")}) as server, web_client() as client:
+        assert (await client.request(server.url("/"))).body == b"direct"
+
+
+async def test_cookies_are_not_kept() -> None:
+    async with (
+        web_server({"/": answer(b"", headers={"Set-Cookie": "a=b; Path=/"})}) as server,
+        web_client() as client,
+    ):
+        await client.request(server.url("/"))
+        await client.request(server.url("/"))
+    assert "cookie" not in server.asked[1].headers
+
+
+async def test_a_connection_serves_several_requests_to_one_origin() -> None:
+    async with web_client() as client, web_server({"/": answer(b"", keep_alive=True)}) as server:
+        for _ in range(3):
+            await client.request(server.url("/"))
+        assert server.connections == 1
+        server.open.clear()  # it stays open longer than this test
+
+
+# Redirects
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "becomes"),
+    [
+        (301, "POST", "GET"),
+        (302, "POST", "GET"),
+        (303, "POST", "GET"),
+        (303, "PUT", "GET"),
+        (303, "HEAD", "HEAD"),
+        (307, "POST", "POST"),
+        (308, "POST", "POST"),
+        (301, "PUT", "PUT"),
+    ],
+)
+async def test_redirects_are_followed_as_browsers_do(
+    status: int, method: str, becomes: str
+) -> None:
+    behaviours = {"/old": redirect("new?a=b", status), "/new": answer(b"")}
+    async with web_server(behaviours) as server, web_client() as client:
+        got = await client.request(server.url("/old"), method=method, form={"q": "x"})
+    assert got.url == server.url("/new?a=b")
+    assert server.asked[1].method == becomes
+    assert server.asked[1].body == (b"" if becomes == "GET" else b"q=x")
+
+
+async def test_a_key_stays_with_its_origin() -> None:
+    async with (
+        web_server({"/end": answer(b"")}) as other,
+        web_server({"/near": redirect("/end"), "/end": answer(b"")}) as server,
+        web_client() as client,
+    ):
+        server.behaviours["/far"] = redirect(other.url("/end"))
+        server.behaviours["/name"] = redirect(server.url("/end", host="web.test"))
+        other.behaviours["/back"] = redirect(server.url("/end"))
+        server.behaviours["/there-and-back"] = redirect(other.url("/back"))
+        for path in ("/near", "/far", "/name", "/there-and-back"):
+            await client.request(server.url(path), headers={"X-Subscription-Token": "secret"})
+    key = "x-subscription-token"
+    assert [key in asked.headers for asked in other.asked] == [False, False]
+    assert [(asked.target, key in asked.headers) for asked in server.asked] == [
+        ("/near", True),
+        ("/end", True),
+        ("/far", True),
+        ("/name", True),
+        ("/end", False),
+        ("/there-and-back", True),
+        ("/end", False),
+    ]
+
+
+async def test_as_many_redirects_as_allowed_are_followed_and_no_more() -> None:
+    behaviours = {f"/{n}": redirect(f"/{n + 1}") for n in range(MOST_REDIRECTS + 1)}
+    behaviours[f"/{MOST_REDIRECTS + 1}"] = answer(b"end")
+    async with web_server(behaviours) as server, web_client() as client:
+        assert (await client.request(server.url("/1"))).body == b"end"
+        with pytest.raises(ToolError, match="redirects more than 5 times"):
+            await client.request(server.url("/0"))
+
+
+async def test_a_redirect_without_a_target_is_an_answer() -> None:
+    async with (
+        web_server({"/": answer(b"where?", status=302)}) as server,
+        web_client() as client,
+    ):
+        assert (await client.request(server.url("/"))).body == b"where?"
+
+
+@pytest.mark.parametrize(
+    ("location", "sentence"),
+    [
+        ("http://127.0.0.2/", "127.0.0.2 is not on the public internet"),
+        ("//127.0.0.2/", "127.0.0.2 is not on the public internet"),
+        ("http://169.254.169.254/latest/meta-data/", "169.254.169.254 is not on the public"),
+        ("http://[::1]/", "::1 is not on the public internet"),
+        ("http://2130706434/", "no plain IP address"),
+        ("http://user:pass@127.0.0.1/", "user name or password"),
+        ("file:///etc/passwd", "must begin with http"),
+        ("http://[", "no valid host name"),
+        ("http://127.0.0.1:http/", "redirects to what is no web address"),
+        ("http://127.0.0.1:0/", "port that does not exist"),
+    ],
+)
+async def test_each_redirect_is_checked_anew(location: str, sentence: str) -> None:
+    async with web_server({"/": redirect(location)}) as server, web_client() as client:
+        with pytest.raises(AddressRefused, match=sentence):
+            await client.request(server.url("/"))
+    assert len(server.asked) == 1
+
+
+# The operator's own servers
+
+
+async def test_the_operators_own_server_may_be_asked_wherever_it_is() -> None:
+    async with web_server({"/api": answer(b"mine")}, host="127.0.0.2") as server:
+        async with web_client(operator_urls=[server.url("/api")]) as client:
+            assert (await client.request(server.url("/api"))).body == b"mine"
+            with pytest.raises(AddressRefused):
+                await client.request(f"http://127.0.0.2:{server.port + 1}/api")
+            with pytest.raises(AddressRefused):
+                await client.request(f"http://127.0.0.3:{server.port}/api")
+        async with web_client() as client:
+            with pytest.raises(AddressRefused):
+                await client.request(server.url("/api"))
+
+
+async def test_nothing_is_redirected_to_or_by_the_operators_own_server() -> None:
+    async with (
+        web_server({"/": answer(b"mine", keep_alive=True)}, host="127.0.0.2") as own,
+        web_server({"/": redirect(own.url("/secret"))}) as public,
+        web_client(operator_urls=[own.url("/")]) as client,
+    ):
+        await client.request(own.url("/"))  # a connection to it is now kept
+        own.behaviours["/away"] = redirect(f"http://127.0.0.3:{own.port}/")
+        own.behaviours["/self"] = redirect(own.url("/"))
+        own.behaviours["/public"] = redirect(public.url("/end"))
+        public.behaviours["/end"] = answer(b"end")
+        for url in (public.url("/"), own.url("/away"), own.url("/self")):
+            with pytest.raises(AddressRefused, match="not on the public internet"):
+                await client.request(url)
+        assert (await client.request(own.url("/public"))).body == b"end"
+    assert [asked.target for asked in own.asked] == ["/", "/away", "/self", "/public"]
+
+
+# The body
+
+
+@pytest.mark.parametrize(
+    ("coding", "packed"),
+    [
+        ("gzip", gzip.compress(b"Hello " * 100)),
+        ("x-gzip", gzip.compress(b"Hello " * 100)),
+        ("GZIP", gzip.compress(b"Hello " * 100)),
+        ("deflate", zlib.compress(b"Hello " * 100)),
+        ("deflate", zlib.compress(b"Hello " * 100, wbits=-15)),
+        ("identity", b"Hello " * 100),
+    ],
+)
+async def test_content_codings_are_undone(coding: str, packed: bytes) -> None:
+    async with (
+        web_server({"/": answer(packed, headers={"Content-Encoding": coding})}) as server,
+        web_client() as client,
+    ):
+        assert (await client.request(server.url("/"))).body == b"Hello " * 100
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "sentence"),
+    [
+        ("br", b"x", r"compressed in a way that I cannot read \(br\)"),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"x")), "compressed in a way"),
+        ("x" * 500, b"x", rf"\({'x' * 40}\)"),
+        ("gzip", b"Hello", "compressed wrongly"),
+        ("deflate", b"Hello", "compressed wrongly"),
+        ("gzip", gzip.compress(b"Hello" * 100)[:-9], "ends too early"),
+    ],
+)
+async def test_codings_that_were_not_asked_for_or_are_broken_are_said(
+    coding: str, body: bytes, sentence: str
+) -> None:
+    async with (
+        web_server({"/": answer(body, headers={"Content-Encoding": coding})}) as server,
+        web_client() as client,
+    ):
+        with pytest.raises(ToolError, match=sentence):
+            await client.request(server.url("/"))
+
+
+async def test_a_body_may_be_as_long_as_asked_and_not_a_byte_longer() -> None:
+    body = b"0123456789"
+    behaviours = {
+        "/": answer(body),
+        "/gzip": answer(gzip.compress(body), headers={"Content-Encoding": "gzip"}),
+    }
+    async with web_server(behaviours) as server, web_client() as client:
+        assert (await client.request(server.url("/"), max_bytes=10)).body == body
+        with pytest.raises(ToolError, match="larger than 9 bytes"):
+            await client.request(server.url("/"), max_bytes=9)
+        cut = await client.request(server.url("/"), max_bytes=9, cut_long=True)
+        assert (cut.body, cut.cut) == (body[:9], True)
+        cut = await client.request(server.url("/gzip"), max_bytes=4, cut_long=True)
+        assert (cut.body, cut.cut) == (b"0123", True)
+
+
+async def test_a_long_body_is_left_on_its_connection() -> None:
+    async with (
+        web_server({"/": endless(HEAD + b"\r\n", b"x" * 65_536)}) as server,
+        web_client() as client,
+    ):
+        got = await client.request(server.url("/"), max_bytes=100_000, cut_long=True)
+        assert len(got.body) == 100_000
+        await server.hung_up()
+
+
+# Time, and broken connections
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "sentence"),
+    [
+        (silent(), r"127\.0\.0\.1 was silent for 0\.2 seconds"),
+        (silent(HEAD), r"was silent for 0\.2 seconds"),
+        (silent(HEAD + b"\r\nsome"), r"was silent for 0\.2 seconds"),
+        (dripping(b"", b"x"), r"took over 0\.5 seconds"),
+        (dripping(HEAD + b"X: ", b"x"), r"took over 0\.5 seconds"),
+        (dripping(HEAD + b"\r\n", b"x"), r"took over 0\.5 seconds"),
+        (dripping(b"", b"HTTP/1.1 100 Wait\r\n\r\n"), r"took over 0\.5 seconds"),
+        (raw(b""), "broke off or does not speak proper HTTP"),
+        (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), "does not speak proper HTTP"),
+        (raw(HEAD + b"Content-Length: 10\r\n\r\nfive!"), "broke off"),
+        (raw(HEAD + b"Content-Length: ten\r\n\r\n"), "does not speak proper HTTP"),
+        (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), "does not speak proper HTTP"),
+    ],
+)
+async def test_servers_that_dawdle_or_babble_end_in_a_sentence(
+    behaviour: Behaviour, sentence: str
+) -> None:
+    async with (
+        web_server({"/": behaviour}) as server,
+        web_client(bounds=SHORT) as client,
+    ):
+        with pytest.raises(ToolError, match=sentence):
+            await client.request(server.url("/"))
+        await server.hung_up()
+
+
+async def test_no_connection_is_said() -> None:
+    async with web_server({}) as server:
+        url = server.url("/")
+    async with web_client() as client:
+        with pytest.raises(ToolError, match=r"No connection to 127\.0\.0\.1 could be made"):
+            await client.request(url)
+
+
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    async with web_server({"/": silent(HEAD + b"\r\n")}) as server, web_client() as client:
+        async with asyncio.TaskGroup() as requests:
+            request = requests.create_task(client.request(server.url("/")))
+            await server.arrived.wait()
+            request.cancel()
+        await server.hung_up()
+        server.behaviours["/"] = answer(b"next")
+        assert (await client.request(server.url("/"))).body == b"next"
+
+
+async def test_a_slow_name_server_costs_its_own_bound_only() -> None:
+    async def never(name: str) -> Sequence[str]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async with web_client(lookup=never, bounds=SHORT) as client:
+        with pytest.raises(ToolError, match=r"No connection to web\.test within 0\.2 seconds"):
+            await client.request("http://web.test/")
+
+
+async def test_the_systems_resolver_is_asked_in_a_thread_that_holds_nothing_up() -> None:
+    resolver = Resolver()
+    found = await asyncio.gather(*(resolver.look_up("localhost") for _ in range(50)))
+    assert all(set(addresses) <= {"127.0.0.1", "::1"} for addresses in found)
+    assert all(found)
+    with pytest.raises(socket.gaierror):
+        await resolver.look_up("a" * 64 + ".invalid")
+    assert all(thread.daemon for thread in threading.enumerate()[1:])
+
+
+# TLS
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """Make a certificate of its own authority, with its key in the same file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    file.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return file
+
+
+@asynccontextmanager
+async def secure_server(file: Path) -> AsyncIterator[WebServer]:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(file)
+    async with web_server({"/": answer(b"secret")}, tls=tls) as server:
+        yield server
+
+
+async def test_a_certificate_is_checked_against_the_name_not_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = certificate(tmp_path, "web.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    async with secure_server(file) as server, web_client() as client:
+        assert (await client.request(server.url("/", host="web.test"))).body == b"secret"
+        for host in ("other.test", "127.0.0.1"):
+            with pytest.raises(ToolError, match=f"The certificate of {host} is not valid"):
+                await client.request(server.url("/", host=host))
+
+
+async def test_an_unknown_authority_is_refused(tmp_path: Path) -> None:
+    async with secure_server(certificate(tmp_path, "web.test")) as server, web_client() as client:
+        with pytest.raises(ToolError, match="is not valid, so I did not ask it anything"):
+            await client.request(server.url("/", host="web.test"))
+        assert server.asked == []
+
+
+async def test_no_redirect_leads_from_https_to_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = certificate(tmp_path, "web.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    async with (
+        web_server({"/": answer(b"")}) as plain,
+        secure_server(file) as server,
+        web_client() as client,
+    ):
+        server.behaviours["/"] = redirect(plain.url("/"))
+        with pytest.raises(AddressRefused, match="from https to http"):
+            await client.request(server.url("/", host="web.test"))
+        plain.behaviours["/up"] = redirect(server.url("/end", host="web.test"))
+        server.behaviours["/end"] = answer(b"up")
+        assert (await client.request(plain.url("/up"))).body == b"up"
+
+
+async def test_a_server_without_tls_is_said() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, web_client() as client:
+        with pytest.raises(ToolError, match="No secure connection to"):
+            await client.request(f"https://127.0.0.1:{port}/")
