@@ -46,7 +46,7 @@ MONTH_WITHOUT_LIMIT = {
 }
 MONTH_USED_UP = {
     "x_ratelimit_limit": "1, 2000",
-    "x_ratelimit_remaining": "1, 0",
+    "x_ratelimit_remaining": "0, 0",
     "x_ratelimit_reset": "1, 864000",
 }
 
@@ -172,11 +172,16 @@ async def test_no_more_results_are_written_than_were_asked_for() -> None:
         assert [request.parameters["count"] for request in api.requests] == ["1", "3"]
 
 
-async def test_long_texts_are_cut_and_long_addresses_left_out() -> None:
+async def test_long_texts_are_cut_and_addresses_that_mislead_are_left_out() -> None:
     results = [
         {"title": "word " * 1_000, "url": "https://a.example", "description": "word " * 1_000},
         {"title": "Too long", "url": "https://b.example/" + "x" * 3_000, "description": ""},
         {"title": "Named", "url": "https://bank.example@evil.example/", "description": ""},
+        {"title": "Broken", "url": "https://[1", "description": ""},
+        {"title": "Spaced", "url": "https://c.example/ [2] https://d.example", "description": ""},
+        {"title": "Nowhere", "url": "https:///page", "description": ""},
+        {"title": "Backwards", "url": "https://e.example/\u202etxt.exe", "description": ""},
+        {"title": "Files", "url": "ftp://files.example/", "description": ""},
     ]
     body = json.dumps({"type": "search", "web": {"results": results}})
     async with brave_api() as api, a_bot_with_brave(api) as bot:
@@ -266,6 +271,18 @@ async def test_searches_that_came_too_fast_are_made_again_one_each_second() -> N
         assert all(call.result().startswith("[1] Night trains") for call in calls)
         assert monotonic() - started >= 2
         assert len(api.requests) == 5
+
+
+async def test_searches_that_would_wait_too_long_for_their_turn_are_refused() -> None:
+    slow = {**FREE_MONTH_LEFT, "x_ratelimit_reset": "2, 389223"}
+    async with brave_api() as api, a_bot_with_brave(api) as bot:
+        api.answers += [error("RATE_LIMITED", 429, **slow)] * 4
+        async with asyncio.TaskGroup() as turn:
+            calls = [turn.create_task(bot.call(query=str(number))) for number in range(4)]
+        first, *_, last = (call.result() for call in calls)
+        assert first.outcome is Outcome.OK
+        assert last.content == "Too many searches at once; try again in a few seconds."
+        assert max(call.result().duration_seconds for call in calls) < 5
 
 
 async def test_who_is_too_fast_twice_is_told_to_wait() -> None:
@@ -527,39 +544,30 @@ async def test_duckduckgo_needs_no_key_and_stays_when_probed() -> None:
         assert page.requests == []
 
 
+def output_of(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+    )
+    return done.stdout
+
+
 def test_without_its_package_duckduckgo_is_absent() -> None:
     program = """
 import asyncio, sys
 sys.modules["ddgs"] = None  # as if it were not installed
-from tools.errors import ToolUnavailable
-from tools.settings import SearchProvider, WebSearchSettings
-from tools.web.search import open_web_search
+from tools.catalog import open_tools
+from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
 
 async def main():
-    try:
-        async with open_web_search(WebSearchSettings(provider=SearchProvider.DUCKDUCKGO)):
-            pass
-    except ToolUnavailable as error:
-        print(error)
+    search = WebSearchSettings(provider=SearchProvider.DUCKDUCKGO)
+    async with open_tools(ToolSettings(web_search=search)) as registry:
+        print(registry.absent["web_search"])
 
 asyncio.run(main())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
-    )
-    assert done.stdout == (
-        "The package ddgs is not installed: pip install 'signal-tee-bot[duckduckgo]'.\n"
-    )
+    reason = "The package ddgs is not installed: pip install 'signal-tee-bot[duckduckgo]'."
+    assert output_of(program).splitlines()[-1] == reason
 
 
-async def test_ddgs_is_not_loaded_for_brave() -> None:
-    program = "import sys, tools.web.search; print([m for m in sys.modules if m[:4] == 'ddgs'])"
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
+def test_ddgs_is_not_loaded_for_brave() -> None:
+    assert output_of("import sys, tools.web.search; print('ddgs' in sys.modules)") == "False\n"

@@ -22,7 +22,7 @@ from tools.web.search_results import SearchResult
 
 BRAVE_URL: Final = "https://api.search.brave.com/res/v1/web/search"
 LONGEST_PAUSE_SECONDS: Final = 2.0
-_TURN_SECONDS: Final = 6.0
+_TURN_SECONDS: Final = 4.0  # as many calls as a turn may have, one each second
 _ONE_SECOND: Final = 1  # the shortest window that Brave counts in
 _MOST_RESULTS: Final = 20  # what Brave sends at most
 

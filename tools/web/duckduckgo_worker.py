@@ -15,7 +15,7 @@ from ddgs.results import TextResult
 from tools.sandbox.child import serve
 
 _MOST_RESULTS: Final = 20
-_MOST_CHARACTERS: Final = 2_049
+_MOST_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out
 _HOME: Final = "https://duckduckgo.com/"
 
 
@@ -39,7 +39,7 @@ class _Page(Duckduckgo):
 
     def pre_process_html(self, html_text: str) -> str:
         """Give the parser a document in any case: it refuses empty ones and those that are XML."""
-        return "<html>" + html_text.replace("\0", "")
+        return "<html>" + html_text
 
 
 def results_on(page: str) -> str:
@@ -63,11 +63,11 @@ def results_on(page: str) -> str:
 
 def _target(link: str) -> str:
     """Return where a link leads: some go through DuckDuckGo, as `//duckduckgo.com/l/?uddg=…`."""
-    try:
-        address = urlsplit(urljoin(_HOME, link)) if link else None
-    except ValueError:
+    if not link:
         return ""
-    if address is None:
+    try:
+        address = urlsplit(urljoin(_HOME, link))
+    except ValueError:
         return ""
     if address.hostname == "duckduckgo.com" and address.path == "/l/":
         return parse_qs(address.query).get("uddg", [""])[0]

@@ -111,7 +111,7 @@ def _tool(engine: SearchEngine, max_results: int, recent: _Recent) -> Tool:
         query: Annotated[str, Field(min_length=1, max_length=MOST_QUERY_CHARACTERS)],
         count: Annotated[int | None, Field(ge=1, le=max_results)] = None,
     ) -> str:
-        """Search the web for what is new or not certain. Results are numbered, with title, link,
+        """Search the web for current or uncertain facts. Results are numbered, with title, link,
         age and a few lines of the page. Cite what you use by its number and link, as in [1]; read
         a whole page with web_fetch.
 
