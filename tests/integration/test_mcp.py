@@ -4,11 +4,12 @@ import asyncio
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -324,6 +325,23 @@ async def test_an_answer_that_comes_too_late_is_ignored() -> None:
             async with asyncio.timeout(0.2):
                 await call(registry, "rude_act")
         assert await call(registry, "rude_act") == "in time"
+
+
+async def test_a_server_that_stops_reading_holds_nobody_up_and_is_replaced(
+    tmp_path: Path,
+) -> None:
+    pids = tmp_path / "pids"
+    async with offered(rude("noisy", str(pids))) as registry:
+        os.kill(int(pids.read_text()), signal.SIGSTOP)
+        for _ in range(30):
+            began = monotonic()
+            with suppress(ToolError, TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await call(registry, "rude_act", text="x" * 60_000)
+            assert monotonic() - began < 0.5
+        await registry.until(lambda: "rude" in registry.absent)
+        await registry.until(lambda: registry.has("rude_act"))
+        assert await call(registry, "rude_act") == "heard"
 
 
 async def test_a_server_has_its_own_time_out() -> None:

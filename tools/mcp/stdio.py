@@ -26,7 +26,7 @@ from tools.settings import McpServer
 
 EXIT_SECONDS: Final = 1.0
 """For each step of ending a process: its input is closed, it is asked, it is killed."""
-WRITE_SECONDS: Final = 5.0
+UNREAD_LIMIT_BYTES: Final = 1024 * 1024
 _INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
@@ -125,16 +125,17 @@ class _Lines(Closing):
 
 
 class _Input(Closing):
-    """What the command reads, a message a line."""
+    """What the command reads, a message a line.
+
+    Nobody waits for the command to read: who gives up a call has to say so at once. A command
+    that has left too much unread counts as gone.
+    """
 
     def __init__(self, stdin: asyncio.StreamWriter) -> None:
         self._stdin = stdin
 
     async def send(self, item: SessionMessage, /) -> None:
+        if self._stdin.transport.get_write_buffer_size() > UNREAD_LIMIT_BYTES:
+            raise BrokenResourceError
         message = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._stdin.write(message.encode() + b"\n")
-        try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await self._stdin.drain()
-        except (OSError, TimeoutError):
-            raise BrokenResourceError from None
