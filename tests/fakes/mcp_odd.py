@@ -42,12 +42,6 @@ def echo(text: str) -> str:
     return text
 
 
-@server.tool()
-def environment() -> str:
-    """Name the variables of the environment."""
-    return " ".join(sorted(os.environ))
-
-
 @server.tool(annotations=ToolAnnotations(destructive_hint=True))
 def crash() -> str:
     """End the process in the middle of a call."""

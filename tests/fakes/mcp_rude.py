@@ -234,6 +234,31 @@ def late() -> None:
     serve([TOOL], on_call)
 
 
+def crashes() -> None:
+    """End in the middle of a call, unless it says not to."""
+
+    def on_call(request: dict[str, Any]) -> None:
+        if request["params"]["arguments"].get("crash"):
+            sys.exit(3)
+        say("alive")(request)
+
+    serve([TOOL], on_call)
+
+
+def giant() -> None:
+    """Answer with as many megabytes as were asked for."""
+
+    def on_call(request: dict[str, Any]) -> None:
+        say("x" * request["params"]["arguments"]["megabytes"] * 1_000_000)(request)
+
+    serve([TOOL], on_call)
+
+
+def environment() -> None:
+    """Name the variables of the environment."""
+    serve([TOOL], say(" ".join(os.environ)))
+
+
 def dies() -> None:
     """End before anything was said."""
     sys.exit("I have no idea why.")

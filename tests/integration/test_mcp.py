@@ -208,15 +208,15 @@ async def test_what_is_no_result_fails_the_call_alone() -> None:
 
 
 async def test_a_large_result_is_cut_and_too_large_a_one_ends_the_connection() -> None:
-    async with offered(odd()) as registry:
-        large = await call(registry, "odd_giant", megabytes=3)
+    async with offered(rude("giant")) as registry:
+        large = await call(registry, "rude_act", megabytes=3)
         assert len(large) < 300_000
         assert large.endswith("[the rest of the result is left out]")
-        assert "was lost" in await failure(registry, "odd_giant", megabytes=5)
-        await registry.until(lambda: "odd" in registry.absent)
-        assert registry.absent["odd"] == "The MCP server sent more at once than is taken in."
-        await registry.until(lambda: registry.has("odd_echo"))
-        assert await call(registry, "odd_echo", text="back") == "back"
+        assert "was lost" in await failure(registry, "rude_act", megabytes=5)
+        await registry.until(lambda: "rude" in registry.absent)
+        assert registry.absent["rude"] == "The MCP server sent more at once than is taken in."
+        await registry.until(lambda: registry.has("rude_act"))
+        assert await call(registry, "rude_act", megabytes=0) == ""
 
 
 # What a server lists
@@ -351,33 +351,30 @@ async def test_a_server_has_its_own_time_out() -> None:
         assert await call(registry, "rude_act") == "in time"
 
 
-async def test_calls_of_one_server_do_not_wait_for_each_other() -> None:
-    async with offered(odd()) as registry, asyncio.TaskGroup() as calls:
+async def test_calls_of_one_server_do_not_wait_for_each_other(shared: McpServer) -> None:
+    async with offered(shared) as registry, asyncio.TaskGroup() as calls:
         hanging = [calls.create_task(call(registry, "odd_hang", name=str(i))) for i in range(3)]
         assert await call(registry, "odd_echo", text="here") == "here"
         for task in hanging:
             task.cancel()
 
 
-async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back() -> None:
-    time = McpServer("time", (sys.executable, "-m", "mcp_server_time"))
-    async with offered(odd(), time) as registry:
-        echo = registry.get("odd_echo")
-        assert echo is not None
-        assert "was lost before it answered" in await failure(registry, "odd_crash")
-        assert "is not connected right now" in await _failure_of(echo)
-        await registry.until(lambda: "odd" in registry.absent)
-        assert registry.absent["odd"] == "The MCP server ended the connection."
-        assert {tool.name for tool in registry} == {"time_convert_time", "time_get_current_time"}
-        await registry.until(lambda: registry.has("odd_echo"))
-        assert await call(registry, "odd_echo", text="again") == "again"
+async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
+    shared: McpServer,
+) -> None:
+    async with offered(rude("crashes"), shared) as registry:
+        act = registry.get("rude_act")
+        assert act is not None
+        assert "was lost before it answered" in await failure(registry, "rude_act", crash=True)
+        with pytest.raises(ToolError, match="rude is not connected right now"):
+            await act.run({})
+        await registry.until(lambda: "rude" in registry.absent)
+        assert registry.absent["rude"] == "The MCP server ended the connection."
+        assert registry.get("rude_act") is None
+        assert registry.has("odd_echo")
+        await registry.until(lambda: registry.has("rude_act"))
+        assert await call(registry, "rude_act") == "alive"
         assert registry.absent == {}
-
-
-async def _failure_of(tool: Tool) -> str:
-    with pytest.raises(ToolError) as error:
-        await tool.run({"text": "?"})
-    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -457,8 +454,8 @@ async def test_nothing_is_left_of_a_server_that_does_not_want_to_end(
 
 async def test_a_server_gets_no_secret_of_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM__API_KEY", "secret")
-    async with offered(odd(environment={"TOKEN": "its own", "PYTHONPATH": "."})) as registry:
-        names = (await call(registry, "odd_environment")).split()
+    async with offered(rude("environment", environment={"TOKEN": "its own"})) as registry:
+        names = (await call(registry, "rude_act")).split()
     assert "TOKEN" in names
     assert "PATH" in names
     assert "LLM__API_KEY" not in names
@@ -480,20 +477,20 @@ async def test_nothing_that_is_said_reaches_log_or_terminal(
 
 async def test_an_error_beside_servers_leaves_as_it_is() -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with offered(odd()):
+        async with offered(rude("noisy")):
             raise KeyError("mine")
     assert children() == set()
 
 
 async def test_closing_while_connecting_and_while_calling_is_quick() -> None:
-    for server in (rude("deaf"), odd()):
+    for server in (rude("deaf"), rude("noisy")):
         async with open_mcp_servers([server], WatchedRegistry()):
             await asyncio.sleep(0)  # the owner starts
         assert children() == set()
     async with asyncio.TaskGroup() as calls:
-        async with offered(odd()) as registry:
-            waiting = calls.create_task(failure(registry, "odd_hang", name="x"))
-            await call(registry, "odd_echo", text="the call before is on its way")
+        async with offered(rude("late")) as registry:
+            waiting = calls.create_task(failure(registry, "rude_act"))
+            await asyncio.sleep(0)  # the call is made
     assert "was lost before it answered" in waiting.result()
 
 
