@@ -176,7 +176,6 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
                 retention_days=settings.store.retention_days,
             )
         )
-        registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
         endpoint = llm_endpoint(settings)
         transport = await open_parts.enter_async_context(open_transport(endpoint))
         model = LlmClient(transport, endpoint)
@@ -184,6 +183,7 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
         if settings.health.listen:
             checks = _health_checks(messenger, store, model)
             await open_parts.enter_async_context(_health(settings.health.listen, checks))
+        registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
         tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
         yield _wire(
             settings,

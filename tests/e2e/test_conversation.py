@@ -34,13 +34,16 @@ async def test_progress_is_shown_while_a_tool_runs_and_then_one_answer_comes() -
 
 
 async def test_further_tools_extend_the_same_progress_message() -> None:
-    unknown: tuple[str, dict[str, object]] = ("get_weather", {})
-    steps = script(tool_calls(CALCULATE), tool_calls(CALCULATE, unknown), text("Done."))
+    unknown: tuple[str, dict[str, object]] = ("no_such_tool", {})
+    clock: tuple[str, dict[str, object]] = ("current_time", {})
+    steps = script(tool_calls(CALCULATE), tool_calls(CALCULATE, unknown, clock), text("Done."))
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("Work")
         await here.answer()
-    progress = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
-    assert len(progress) == 1
+    first, second = (sent for sent in here.signal.sent if sent.text.startswith("🔧"))
+    assert first.text == "🔧 Using calculate…"
+    assert second.text == "🔧 Using calculate, current_time…"
+    assert (first.replaces, second.replaces) == (None, first.timestamp)
 
 
 async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model() -> None:

@@ -14,7 +14,7 @@ RUN_SECONDS: Final = 15.0
 PROGRAM: Final = """
 import asyncio
 from tools.base import ToolRequest
-from tools.catalog import open_tools
+from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.settings import ToolSettings
@@ -24,7 +24,8 @@ class Quiet:
     async def finished(self, result): pass
 
 async def main():
-    async with open_tools(ToolSettings()) as registry:
+    wanted = ToolSettings(disabled=frozenset(CATALOG) - {"roll_dice"})
+    async with open_tools(wanted) as registry:
         executor = ToolExecutor(
             registry, limits=RateLimits(per_person=9, per_bot=9), timeout_seconds=9
         )
@@ -47,15 +48,15 @@ async def output_of(*command: str, cwd: Path) -> tuple[str, int | None]:
         cwd=cwd,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(cwd)},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(RUN_SECONDS):
-            output, _ = await process.communicate()
+            output, errors = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
-    return output.decode(), process.returncode
+    return (output if process.returncode == 0 else errors).decode(), process.returncode
 
 
 async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_path: Path) -> None:
