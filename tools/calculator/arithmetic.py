@@ -1,17 +1,15 @@
 """One calculation from text to text. Runs inside the sandbox."""
 
 import ast
-from typing import Final
 
 from asteval import Interpreter
 
 from tools.calculator.display import written
+from tools.calculator.failures import TOO_DEEP, sentence
 from tools.calculator.functions import CONSTANTS, FUNCTIONS
 from tools.calculator.notation import to_python
 from tools.calculator.syntax import parse
 from tools.errors import ToolError
-
-_TOO_DEEP: Final = "The calculation is nested too deep."
 
 
 def calculate(text: str) -> str:
@@ -23,7 +21,7 @@ def calculate(text: str) -> str:
     try:
         return written(_value(parse(to_python(text))))
     except RecursionError:
-        raise ToolError(_TOO_DEEP) from None
+        raise ToolError(TOO_DEEP) from None
 
 
 def _value(tree: ast.Expression) -> int | float:
@@ -31,7 +29,7 @@ def _value(tree: ast.Expression) -> int | float:
     try:
         value: int | float = interpreter.run(tree.body, expr="")
     except (ToolError, ArithmeticError) as error:
-        raise ToolError(_sentence(_first(error))) from None
+        raise ToolError(sentence(_first(error))) from None
     return value
 
 
@@ -44,15 +42,3 @@ def _first(error: BaseException) -> BaseException:
             first = cause
         cause = cause.__context__
     return first
-
-
-def _sentence(error: BaseException) -> str:
-    match error:
-        case ToolError():
-            return str(error)
-        case ZeroDivisionError():
-            return "Division by zero has no result."
-        case OverflowError():
-            return "The result is too large."
-        case _:
-            return "The calculation has no result."

@@ -19,14 +19,15 @@ _SPELLINGS: Final = str.maketrans(
         "²": "**2", "³": "**3", "π": " pi ", "τ": " tau ",
     }
 )  # fmt: skip
-_INFIX_WORDS: Final = {"of": "*", "x": "*"}
+INFIX_WORDS: Final = {"of": "*", "x": "*"}
 _DIVIDING: Final = {"/", "//", "%", "**"}
 
 _FRACTION: Final = r"(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?"
 _PLAIN: Final = rf"[0-9][0-9_]*{_FRACTION}|\.[0-9]+(?:e[+-]?[0-9]+)?"
 _GROUPED: Final = rf"[1-9][0-9]{{0,2}}(?:,[0-9]{{3}})+(?![0-9]){_FRACTION}"
+NUMBER: Final = rf"{_GROUPED}|{_PLAIN}"
 _REST: Final = r"[a-z][a-z0-9]*|\*\*|//|!(?!!)|[-+*/%(),√]"
-_LEXEME: Final = re.compile(rf"{_GROUPED}|{_PLAIN}|{_REST}")
+_LEXEME: Final = re.compile(rf"{NUMBER}|{_REST}")
 
 
 def to_python(text: str) -> str:
@@ -93,8 +94,8 @@ def _with_operators(lexemes: list[str]) -> list[str]:
     output: list[str] = []
     for index, lexeme in enumerate(lexemes):
         following = lexemes[index + 1] if index + 1 < len(lexemes) else ""
-        if lexeme in _INFIX_WORDS:
-            output.append(_INFIX_WORDS[lexeme])
+        if lexeme in INFIX_WORDS:
+            output.append(INFIX_WORDS[lexeme])
         elif lexeme == "mod" and output and _ends_operand(output[-1]):
             output.append("%")
         elif lexeme == "!":
@@ -102,7 +103,7 @@ def _with_operators(lexemes: list[str]) -> list[str]:
         elif lexeme == "%" and not _starts_operand(following):
             _wrap_operand(output, "percent", lexeme)
         elif output and _multiplies(output[-1], lexeme):
-            _refuse_two_readings(output, lexeme)
+            _refuse_two_readings(output)
             output += ["*", lexeme]
         else:
             output.append(lexeme)
@@ -122,13 +123,13 @@ def _multiplies(left: str, right: str) -> bool:
     return (_is_number(left) or left == ")") and (right == "(" or _is_name(right))
 
 
-def _refuse_two_readings(output: list[str], right: str) -> None:
+def _refuse_two_readings(output: list[str]) -> None:
     """Refuse `1/2(3)`: some read (1/2)*3, some 1/(2*3)."""
     start = _operand_start(output)
     if start > 0 and output[start - 1] in _DIVIDING:
         raise ToolError(
             f"A product without * after {output[start - 1]} can be read in two ways: "
-            f"write * before {right!r} and parentheses."
+            "write the * and parentheses."
         )
 
 
@@ -159,7 +160,7 @@ def _is_number(lexeme: str) -> bool:
 
 
 def _is_name(lexeme: str) -> bool:
-    return lexeme[:1].isalpha() and lexeme not in _INFIX_WORDS
+    return lexeme[:1].isalpha() and lexeme not in INFIX_WORDS
 
 
 def _without_grouping(number: str) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import math
+from collections.abc import Collection
 from typing import Final
 
 from tools.calculator.functions import CONSTANTS, FUNCTIONS
@@ -15,10 +16,14 @@ _MAX_NAME_CHARACTERS: Final = 30
 _INCOMPLETE: Final = "This is no complete calculation: check its operators and parentheses."
 
 
-def parse(source: str) -> ast.Expression:
+def parse(source: str, constants: Collection[str] = tuple(CONSTANTS)) -> ast.Expression:
     """Parse an expression and hold it to the allow-list.
 
     Powers become calls of the bounded `pow`, and `200 + 10%` becomes `200 * (1 + 10%)`.
+
+    Args:
+        source: Python, as `to_python` writes it.
+        constants: names that stand for values.
 
     Raises:
         ToolError: it is incomplete, or holds something else than arithmetic.
@@ -29,7 +34,7 @@ def parse(source: str) -> ast.Expression:
         raise ToolError(_INCOMPLETE) from None
     for node in ast.walk(tree):
         _check(node)
-    _check_names(tree)
+    _check_names(tree, constants)
     return ast.fix_missing_locations(ast.Expression(_Meaning().visit(tree.body)))
 
 
@@ -45,15 +50,15 @@ def _check(node: ast.AST) -> None:
         raise ToolError("Only functions can be called, with plain numbers.")
 
 
-def _check_names(tree: ast.Expression) -> None:
+def _check_names(tree: ast.Expression, constants: Collection[str]) -> None:
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            _check_name(node.id[:_MAX_NAME_CHARACTERS], is_called=id(node) in called)
+            known = FUNCTIONS if id(node) in called else constants
+            _check_name(node.id[:_MAX_NAME_CHARACTERS], known)
 
 
-def _check_name(name: str, *, is_called: bool) -> None:
-    known = FUNCTIONS if is_called else CONSTANTS
+def _check_name(name: str, known: Collection[str]) -> None:
     if name in known:
         return
     if name in FUNCTIONS:
