@@ -59,7 +59,7 @@ class WebServer:
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    open: set[asyncio.Task[None]] = field(default_factory=set)
+    open: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     def url(self, path: str, *, host: str | None = None) -> str:
         return f"{self.scheme}://{host or self.host}:{self.port}{path}"
@@ -73,15 +73,15 @@ class WebServer:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self.open.add(task)
+        self.open[task] = writer
         self.connections += 1
         try:
             with suppress(ConnectionError, EOFError):
                 while await self._serve(Connection(reader, writer)):
                     pass
         finally:
-            writer.transport.abort() if writer.transport.is_closing() else writer.close()
-            self.open.discard(task)
+            writer.close()
+            del self.open[task]
 
     async def _serve(self, connection: Connection) -> bool:
         request = await _request(connection.reader)
@@ -106,6 +106,8 @@ async def web_server(
         yield server
     finally:
         listener.close()
+        for writer in server.open.values():
+            writer.transport.abort()
         await server.hung_up()
 
 

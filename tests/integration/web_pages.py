@@ -1,7 +1,7 @@
 """Documents for the tests of `web_fetch`, and the tool as a model meets it."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from io import BytesIO
@@ -20,7 +20,7 @@ from tools.web.fetch import open_web_fetch
 from tools.web.guard import IPAddress
 from tools.web.lookup import Lookup
 
-Fetch = Callable[..., Awaitable[ToolResult]]
+Fetch = Callable[..., Coroutine[None, None, ToolResult]]
 """Calls `web_fetch` through an executor: `await fetch(url, offset=...)`."""
 
 _PLENTY = 100_000

@@ -19,13 +19,13 @@ import httpx
 from tools.errors import ToolError
 from tools.web.decoding import Decoder
 from tools.web.guard import (
-    AddressRefused,
     GuardedBackend,
     Origin,
     Permits,
     checked,
     is_public,
     origin_of,
+    redirected,
 )
 from tools.web.lookup import Lookup, Resolver
 from tools.web.stream import BoundedStream
@@ -93,12 +93,7 @@ class _Request:
 
     def redirected(self, status: int, location: str) -> "_Request":
         """Return what a browser would ask for next (RFC 9110, 15.4; Fetch, 4.4)."""
-        try:
-            url = checked(str(self.url.join(location)))
-        except (httpx.InvalidURL, ValueError):
-            raise AddressRefused("The page redirects to what is no web address.") from None
-        if self.url.scheme == "https" and url.scheme == "http":
-            raise AddressRefused("The page redirects from https to http, which is not followed.")
+        url = redirected(self.url, location)
         following = replace(self, url=url)
         if origin_of(url) != origin_of(self.url):
             following = replace(following, headers={})  # they may hold a key for the first origin

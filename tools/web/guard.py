@@ -93,12 +93,7 @@ def checked(url: str) -> httpx.URL:
     Raises:
         AddressRefused: it is none, or one that can be read in two ways; the text says what to do.
     """
-    if len(url) > LONGEST_URL:
-        raise AddressRefused(f"The address is longer than {LONGEST_URL:,} characters.")
-    if "\\" in url or any(character.isspace() or not character.isprintable() for character in url):
-        raise AddressRefused(
-            "The address holds spaces, backslashes or control characters; write them as %20 etc."
-        )
+    _check_characters(url)
     try:
         parsed = httpx.URL(url)
         host = parsed.raw_host.decode("ascii")
@@ -113,9 +108,35 @@ def checked(url: str) -> httpx.URL:
     return parsed.copy_with(host=_checked_host(host), fragment=None)
 
 
+def redirected(url: httpx.URL, location: str) -> httpx.URL:
+    """Return where a checked URL's answer redirects to, checked as any other.
+
+    Raises:
+        AddressRefused: nothing may be asked for there.
+    """
+    _check_characters(location)
+    try:
+        target = str(url.join(location))
+    except (httpx.InvalidURL, ValueError):
+        raise AddressRefused("The page redirects to what is no web address.") from None
+    following = checked(target)
+    if url.scheme == "https" and following.scheme == "http":
+        raise AddressRefused("The page redirects from https to http, which is not followed.")
+    return following
+
+
 def origin_of(url: httpx.URL) -> Origin:
     """Return the origin of a checked URL; the port is never left out."""
     return url.scheme, url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme]
+
+
+def _check_characters(url: str) -> None:
+    if len(url) > LONGEST_URL:
+        raise AddressRefused(f"The address is longer than {LONGEST_URL:,} characters.")
+    if "\\" in url or any(character.isspace() or not character.isprintable() for character in url):
+        raise AddressRefused(
+            "The address holds spaces, backslashes or control characters; write them as %20 etc."
+        )
 
 
 def _checked_host(host: str) -> str:

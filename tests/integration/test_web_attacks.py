@@ -1,0 +1,456 @@
+"""What hostile sites try, each answered by a sentence, in time, through a real executor.
+
+The internet is played by 127.0.0.1; other loopback addresses play private ones.
+"""
+
+import asyncio
+import gzip
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.fakes.web_server import (
+    Behaviour,
+    answer,
+    dripping,
+    endless,
+    raw,
+    redirect,
+    reset,
+    silent,
+    web_server,
+)
+from tests.integration.web_pages import everywhere, only_one, pdf, web_fetch
+from tools.base import Outcome
+from tools.web.client import Bounds, open_web_client
+from tools.web.guard import AddressRefused
+
+TIMEOUT_SECONDS = 10.0
+"""What a call has; a sandbox that starts on a busy machine needs part of it."""
+
+SOON = 2.0
+BOUNDS = Bounds(connect=0.5, silence=0.5, total=1.0)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+PRIVATE = "is not on the public internet"
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What a site does and how the call must end.
+
+    Attributes:
+        name: shown by pytest.
+        behaviour: of the server at "/".
+        sentence: what the model must read, as a pattern.
+        seconds: within which the call ends.
+        others: behaviours at further paths.
+    """
+
+    name: str
+    behaviour: Behaviour
+    sentence: str
+    seconds: float = SOON
+    others: Mapping[str, Behaviour] = field(default_factory=dict)
+
+
+@cache
+def bomb(megabytes: int) -> bytes:
+    return gzip.compress(b"x" * (megabytes * MEGABYTE), compresslevel=1)
+
+
+def labelled(body: bytes, content_type: str | None) -> Behaviour:
+    return answer(body, content_type)
+
+
+def packed(body: bytes, coding: str) -> Behaviour:
+    return answer(body, headers={"Content-Encoding": coding})
+
+
+REDIRECTS = [
+    Attack(f"redirect to {location}", redirect(location), sentence)
+    for location, sentence in (
+        ("http://127.0.0.2/admin", PRIVATE),
+        ("http://localhost.example.:1/", PRIVATE),
+        ("http://[::1]/", PRIVATE),
+        ("http://[::ffff:127.0.0.1]/", PRIVATE),
+        ("http://[::ffff:7f00:1]/", PRIVATE),
+        ("http://[64:ff9b::7f00:1]/", PRIVATE),
+        ("http://[2002:7f00:1::]/", PRIVATE),
+        ("http://[fe80::1%25lo]/", "no valid host name"),
+        ("http://169.254.169.254/latest/meta-data/iam/", PRIVATE),
+        ("http://100.100.100.200/latest/meta-data/", PRIVATE),
+        ("http://168.63.129.16/machine?comp=goalstate", PRIVATE),
+        ("http://[fd00:ec2::254]/latest/", PRIVATE),
+        ("http://2130706433/", "no plain IP address"),
+        ("http://017700000001/", "no plain IP address"),
+        ("http://0x7f000001/", "no plain IP address"),
+        ("http://127.1/", "no plain IP address"),
+        ("http://0177.0.0.1/", "redirects to what is no web address"),
+        ("http://\uff11\uff12\uff17.0.0.1/", "redirects to what is no web address"),
+        ("http://127\u30020\u30020\u30022/", PRIVATE),
+        ("file:///etc/passwd", "must begin with http"),
+        ("ftp://127.0.0.1/", "must begin with http"),
+        ("gopher://127.0.0.1:6379/_FLUSHALL", "must begin with http"),
+        ("data:text/html,hello", "must begin with http"),
+        ("http://web.test@127.0.0.2/", "user name or password"),
+        ("http://user:secret@web.test/", "user name or password"),
+        ("http://web.test:0/", "port that does not exist"),
+        ("http://web.test\\@127.0.0.2/", "backslashes"),
+        ("/" + "a" * 3_000, "longer than 2,048"),
+    )
+]
+
+SIZES = [
+    Attack("gzip bomb", packed(bomb(50), "gzip"), "larger than 5 MB"),
+    Attack("deflate bomb", packed(zlib.compress(b"x" * 50 * MEGABYTE), "deflate"), "than 5 MB"),
+    Attack("nested gzip", packed(gzip.compress(bomb(50)), "gzip, gzip"), "compressed in a way"),
+    Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "a compressed file"),
+    Attack("unasked coding", packed(b"x", "br"), r"compressed in a way that I cannot read \(br\)"),
+    Attack("gzip that is none", packed(b"hello", "gzip"), "compressed wrongly"),
+    Attack("no length, no end", endless(HEAD + b"\r\n", b"x" * 65_536), "larger than 5 MB"),
+    Attack(
+        "chunks without end",
+        endless(
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"ffff\r\n" + b"x" * 65_535 + b"\r\n"
+        ),
+        "larger than 5 MB",
+    ),
+    Attack(
+        "chunks of one byte without end",
+        endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 5_000),
+        "larger than 5 MB",
+        seconds=5.0,
+    ),
+    Attack(
+        "a chunk's extension without end",
+        endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 65_536),
+        "does not speak proper HTTP",
+    ),
+    Attack(
+        "trailers without end",
+        endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 10_000),
+        "does not speak proper HTTP",
+    ),
+    Attack(
+        "a length of a thousand terabytes",
+        endless(HEAD + b"Content-Length: 999999999999999\r\n\r\n", b"x" * 65_536),
+        "larger than 5 MB",
+    ),
+    Attack("length too long", raw(HEAD + b"Content-Length: 99\r\n\r\nshort"), "broke off"),
+    Attack("length of nothing", raw(HEAD + b"Content-Length: -1\r\n\r\n"), "proper HTTP"),
+    Attack(
+        "two lengths",
+        raw(HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+        "proper HTTP",
+    ),
+    Attack("a header without end", endless(HEAD + b"X: ", b"x" * 65_536), "too much around"),
+    Attack("headers without end", endless(HEAD, b"X: y\r\n" * 10_000), "too much around"),
+    Attack("a status without end", endless(b"HTTP/1.1 200 ", b"x" * 65_536), "too much around"),
+    Attack(
+        "interim answers without end",
+        endless(b"", b"HTTP/1.1 103 Hints\r\n\r\n" * 1_000),
+        "too much around",
+    ),
+    Attack("a large PDF", answer(b"%PDF-1.4\n" + b"x" * 6 * MEGABYTE), "This PDF is larger than"),
+    Attack("a large film", answer(b"x" * 6 * MEGABYTE, "video/mp4"), r"a video \(video/mp4\)"),
+]
+
+TIMES = [
+    Attack("silence", silent(), r"was silent for 0\.5 seconds"),
+    Attack("silence in the headers", silent(HEAD), r"was silent for 0\.5 seconds"),
+    Attack("silence in the body", silent(HEAD + b"\r\n<p>"), r"was silent for 0\.5 seconds"),
+    Attack("slow headers", dripping(HEAD + b"X: ", b"x"), "took over 1 seconds"),
+    Attack("slow body", dripping(HEAD + b"\r\n", b"x"), "took over 1 seconds"),
+    Attack("slow interim answers", dripping(b"", b"HTTP/1.1 100 \r\n\r\n"), "took over 1 seconds"),
+    Attack("a loop", redirect("/"), "redirects more than 5 times"),
+    Attack(
+        "a loop over two pages",
+        redirect("/other"),
+        "redirects more than 5 times",
+        others={"/other": redirect("/")},
+    ),
+    Attack(
+        "10,000 redirects",
+        redirect("/0"),
+        "redirects more than 5 times",
+        others={f"/{n}": redirect(f"/{n + 1}") for n in range(10_000)},
+    ),
+]
+
+CONTENTS = [
+    Attack("an image as HTML", labelled(b"\x89PNG\r\n\x1a\n\0\0", "text/html"), "an image"),
+    Attack("an image", labelled(b"...", "image/png"), r"an image \(image/png\), which I cannot"),
+    Attack("a program as text", labelled(b"\x7fELF\x02\x01\x01\0", "text/plain"), "a program"),
+    Attack("binary as HTML", labelled(bytes(range(99)), "text/html"), "binary data"),
+    Attack("NUL bytes", labelled(b"<p>wo\0rds</p>", "text/html"), r"binary data \(text/html\)"),
+    Attack("an archive", labelled(b"PK\x03\x04...", "application/zip"), "an archive"),
+    Attack("a font", labelled(b"...", "font/woff2"), r"a font \(font/woff2\)"),
+    Attack("an odd type", labelled(b"...", "x/" + "y" * 5_000), r"a file \(x/y{58}\)"),
+    Attack("a broken PDF", labelled(b"%PDF-1.7\nnonsense", "application/pdf"), "PDF is broken"),
+    Attack("half a PDF", labelled(pdf("x" * 100)[:300], "application/pdf"), "PDF is broken"),
+    Attack(
+        "a PDF with a password",
+        labelled(pdf("x", password="secret"), "application/pdf"),
+        "protected with a password",
+    ),
+    Attack("a PDF of images", labelled(pdf("", ""), "application/pdf"), "This PDF has no text"),
+    Attack("a page of scripts", labelled(b"<script>x()</script>", "text/html"), "no text here"),
+    Attack("nothing", labelled(b"", "text/html"), "The page is empty"),
+    Attack("spaces", labelled(b" \n" * 1_000, "text/plain"), "no text here"),
+    Attack("garbage", raw(b"\0\xff" * 1_000), "does not speak proper HTTP"),
+    Attack("HTTP/0.9", raw(b"<h1>Hello</h1>"), "does not speak proper HTTP"),
+    Attack("nothing at all", raw(b""), "broke off"),
+    Attack("an upgrade", raw(b"HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\n"), "proper HTTP"),
+    Attack("a reset", reset(HEAD + b"Content-Length: 99\r\n\r\n<p>"), "broke"),
+    Attack("a reset at once", reset(b""), "broke"),
+]
+
+# These do no harm where they are read: in a process of its own, as plain or bounded text.
+HARMLESS = [
+    Attack("HTML as PDF", labelled(b"<html><p>words</p></html>", "application/pdf"), "words"),
+    Attack("a PDF as text", labelled(pdf("words"), "text/plain"), "words"),
+    Attack("HTML without a type", labelled(b"<!DOCTYPE html><p>words", None), "words"),
+    Attack(
+        "HTML 100,000 deep",
+        labelled(b"<div>" * 100_000 + b"words" + b"</div>" * 100_000, "text/html"),
+        "words",
+    ),
+    Attack("JSON 100,000 deep", labelled(b"[" * 100_000, "application/json"), r"\[\[\["),
+    Attack("200,000 tags", labelled(b"<b>" * 200_000 + b"words", "text/html"), "words", 8.0),
+    Attack("a million comments", labelled(b"<!--" * 1_000_000, "text/html"), "<!--|no text", 8.0),
+    Attack(
+        "a billion laughs",
+        labelled(
+            b'<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "'
+            + b"&a;" * 1_000
+            + b'"><!ENTITY c "'
+            + b"&b;" * 1_000
+            + b'">]><l>&c;</l>',
+            "application/xml",
+        ),
+        "<l>&c;</l>",
+    ),
+    Attack(
+        "a billion laughs as HTML",
+        labelled(
+            b'<!DOCTYPE html [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><html><p>words &b;</p></html>',
+            "application/xhtml+xml",
+        ),
+        "words",
+    ),
+    Attack(
+        "a file as an entity",
+        labelled(
+            b'<!DOCTYPE html [<!ENTITY f SYSTEM "file:///etc/hostname">]><html><p>words &f;</p>',
+            "application/xhtml+xml",
+        ),
+        "words &f;|words",
+    ),
+    Attack("NUL bytes later", labelled(b"x" * 2_000 + b" wo\0rds", "text/plain"), "words"),
+    Attack("an unknown charset", labelled(b"words", "text/html; charset=klingon"), "words"),
+    Attack("a charset that is code", labelled(b"words", "text/html; charset=../../x"), "words"),
+    Attack("a charset that packs", labelled(b"words", "text/html; charset=bz2"), "words"),
+    Attack(
+        "invalid UTF-8", labelled(b"words \xff\xfe\xc0\x80 end", "text/html; charset=utf-8"), "end"
+    ),
+    Attack(
+        "lone surrogates", labelled(b"words \xed\xa0\x80", "text/plain; charset=utf-8"), "words"
+    ),
+    Attack("an odd header", labelled(b"words", ";;charset=;=;"), "words"),
+    Attack("sections", labelled(b"<![if x]>words<![foo[y]]>", "text/html"), "words"),
+    Attack("control characters", labelled(b"words\x1b[2J\x07\x08", "text/plain"), r"words\[2J"),
+]
+
+
+def name_of(attack: Attack) -> str:
+    return attack.name
+
+
+async def names(name: str) -> Sequence[str]:
+    return ["127.0.0.2"] if name == "localhost.example" else ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("attack", [*REDIRECTS, *SIZES, *TIMES], ids=name_of)
+async def test_an_attack_on_the_way_ends_in_a_sentence_in_time(attack: Attack) -> None:
+    async with (
+        web_server({"/": attack.behaviour, **attack.others}) as server,
+        web_fetch(lookup=names, bounds=BOUNDS, timeout_seconds=TIMEOUT_SECONDS) as fetch,
+    ):
+        started = monotonic()
+        result = await fetch(server.url("/", host="web.test"))
+        assert monotonic() - started < attack.seconds
+        assert result.outcome is Outcome.FAILED, result.content
+        assert re.search(attack.sentence, result.content), result.content
+        assert len(result.content) < 300
+        assert len(server.asked) <= 6
+        await server.hung_up()
+
+
+async def test_contents_that_cannot_be_read_are_named_and_the_reader_goes_on() -> None:
+    assert await ends_of(CONTENTS, Outcome.FAILED) == {}
+
+
+async def test_contents_that_attack_a_parser_are_read_without_harm() -> None:
+    assert await ends_of(HARMLESS, Outcome.OK) == {}
+
+
+async def ends_of(attacks: Sequence[Attack], outcome: Outcome) -> dict[str, str]:
+    """Return what the model reads of those attacks that did not end as they must."""
+    wrong: dict[str, str] = {}
+    async with (
+        web_server({"/warm": answer(b"words", "text/plain")}) as server,
+        web_fetch(bounds=BOUNDS, timeout_seconds=TIMEOUT_SECONDS) as fetch,
+    ):
+        await fetch(server.url("/warm"))
+        for attack in attacks:
+            server.behaviours["/"] = attack.behaviour
+            started = monotonic()
+            result = await fetch(server.url("/"))
+            seconds = monotonic() - started
+            found = re.search(attack.sentence, result.content)
+            if result.outcome is not outcome or not found or seconds > attack.seconds:
+                wrong[attack.name] = f"{result.outcome} {seconds:.1f} {result.content[:300]}"
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.2",
+        "127.0.0.2.",
+        "[::1]",
+        "[::ffff:127.0.0.2]",
+        "[::ffff:7f00:2]",
+        "2130706434",
+        "0x7f000002",
+        "0x7f.0.0.2",
+        "017700000002",
+        "0177.0.0.2",
+        "127.2",
+        "127.0.2",
+        "\uff11\uff12\uff17.0.0.2",
+        "127\u30020\u30020\u30022",
+        "%31%32%37.0.0.2",
+        "user@127.0.0.2",
+        "user:secret@web.test",
+        "web.test@127.0.0.2",
+        "web.test\\@127.0.0.2",
+        "127.0.0.2#@web.test",
+        "127.0.0.2?@web.test",
+    ],
+)
+async def test_no_notation_of_a_private_address_reaches_it(host: str) -> None:
+    async with web_server({"/": answer(b"private")}, host="127.0.0.2") as server:
+        async with web_fetch() as fetch:
+            for url in (f"http://{host}:{server.port}/", f"http://{host}/"):
+                result = await fetch(url)
+                assert result.outcome is Outcome.FAILED
+                assert result.content.endswith(".")
+        assert server.connections == 0
+
+
+async def test_a_name_whose_address_changes_is_connected_to_where_it_was_checked() -> None:
+    asked: list[str] = []
+
+    async def rebinding(name: str) -> Sequence[str]:
+        asked.append(name)
+        return ["127.0.0.1"] if len(asked) % 2 else ["127.0.0.2"]
+
+    async with (
+        web_server({"/": answer(b"public words", "text/plain")}) as public,
+        web_fetch(lookup=rebinding) as fetch,
+    ):
+        first = await fetch(public.url("/", host="web.test"))
+        assert "public words" in first.content
+        assert asked == ["web.test"]
+        second = await fetch(public.url("/", host="web.test"))
+        assert PRIVATE in second.content
+        assert asked == ["web.test"] * 2
+        assert public.connections == 1
+
+
+async def test_a_name_that_changes_between_redirects_is_checked_each_time() -> None:
+    answers = [["127.0.0.1"], ["127.0.0.2"]]
+
+    async def rebinding(name: str) -> Sequence[str]:
+        return answers.pop(0)
+
+    async with (
+        web_server({"/": redirect("/next")}) as server,
+        web_fetch(lookup=rebinding) as fetch,
+    ):
+        assert PRIVATE in (await fetch(server.url("/", host="web.test"))).content
+        assert len(server.asked) == 1
+    assert answers == []
+
+
+@pytest.mark.parametrize("order", [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
+async def test_a_name_with_one_private_address_is_refused(order: list[str]) -> None:
+    async def mixed(name: str) -> Sequence[str]:
+        return order
+
+    async with web_server({"/": answer(b"")}) as server, web_fetch(lookup=mixed) as fetch:
+        assert PRIVATE in (await fetch(server.url("/", host="web.test"))).content
+        assert server.connections == 0
+
+
+async def test_no_page_redirects_to_the_operators_own_server() -> None:
+    async with (
+        web_server({"/": answer(b"{}", keep_alive=True)}, host="127.0.0.2") as own,
+        web_server({"/": redirect(own.url("/"))}) as page,
+        open_web_client(
+            operator_urls=[own.url("/")], permits=only_one, lookup=everywhere
+        ) as client,
+    ):
+        await client.request(own.url("/"))
+        with pytest.raises(AddressRefused, match=PRIVATE):
+            await client.request(page.url("/"))
+        assert len(own.asked) == 1
+
+
+async def test_a_slow_site_is_stopped_by_the_executor_when_that_is_sooner() -> None:
+    async with (
+        web_server({"/": dripping(HEAD + b"\r\n", b"x")}) as server,
+        web_fetch(timeout_seconds=0.2) as fetch,
+    ):
+        result = await fetch(server.url("/"))
+        assert result.outcome is Outcome.TIMEOUT
+        assert result.content == "web_fetch took over 0.2 seconds and was stopped."
+        await server.hung_up()
+
+
+async def test_the_daemon_goes_on_while_it_is_attacked() -> None:
+    behaviours = {
+        f"/{number}": attack.behaviour
+        for number, attack in enumerate([*SIZES[:10], *TIMES[:6], *CONTENTS])
+    }
+    async with web_server(behaviours) as server, web_fetch(bounds=BOUNDS) as fetch:
+        server.behaviours["/page"] = answer(b"honest words", "text/plain")
+        async with asyncio.TaskGroup() as calls:
+            for path in behaviours:
+                calls.create_task(fetch(server.url(path)))
+            honest = await fetch(server.url("/page"))
+    assert "honest words" in honest.content
+
+
+async def test_memory_does_not_grow_with_a_bomb() -> None:
+    def peak() -> int:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1_024
+
+    def reset_peak() -> None:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    behaviour = packed(bomb(100), "gzip")
+    async with web_server({"/": behaviour}) as server, web_fetch() as fetch:
+        reset_peak()
+        before = peak()
+        assert "larger than 5 MB" in (await fetch(server.url("/"))).content
+        assert peak() - before < 40 * MEGABYTE
