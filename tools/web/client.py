@@ -253,12 +253,13 @@ async def open_web_client(
         AddressRefused: an operator's URL is none.
     """
     lookup = lookup or Resolver().look_up
+    tls = httpcore.default_ssl_context()  # the system's authorities and certifi's
     origins = frozenset(origin_of(checked(url)) for url in operator_urls)
     async with AsyncExitStack() as pools:
         public, operators = [
             await pools.enter_async_context(
                 httpcore.AsyncConnectionPool(
-                    ssl_context=ssl.create_default_context(),
+                    ssl_context=tls,
                     max_connections=_MOST_CONNECTIONS,
                     keepalive_expiry=_KEEP_ALIVE_SECONDS,
                     network_backend=GuardedBackend(permits=allowed, lookup=lookup),
