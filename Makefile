@@ -1,7 +1,7 @@
 # Only Python >= 3.11 with venv, make and a package index are needed.
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
 .PHONY: demo run test test-full check format bench lock clean
 

@@ -76,7 +76,7 @@ async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_p
     assert code == 0, output
     rolled, refused = output.splitlines()
     assert re.fullmatch(r"ok [12], [12], [12]", rolled), output
-    assert refused.startswith("invalid The arguments of roll_dice are wrong: sides")
+    assert refused.startswith("invalid The arguments of roll_dice are wrong: 'sides' should")
 
     output, code = await output_of(
         sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"),
