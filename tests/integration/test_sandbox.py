@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
@@ -46,6 +47,16 @@ ATTACKS = [
     "(" * 499 + "1" + ")" * 499,
     "1" * 10_000_000,
     "factorial(3000)*" * 60 + "1",
+    "1e9**1e9 m",
+    "((m**9)**9)**9",
+    "10^999999999 m",
+    "ureg.define('x = 5 m')",
+    "@import /etc/passwd",
+    "5 m in __import__('os')",
+    "nautical " * 110,
+    "mb " * 333,
+    "2026-01-01" + " + 9999999 years" * 50,
+    "today " * 160,
 ]
 
 
@@ -95,6 +106,7 @@ async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -
                 attacking = chats.create_task(calculate(executor, attack))
                 honest = chats.create_task(calculate(executor, "127*43"))
             assert attacking.result().outcome in {Outcome.FAILED, Outcome.INVALID}, attack[:50]
+            assert "process ended" not in attacking.result().content, attack[:50]
             assert honest.result().content == "5461"
             assert monotonic() - started < CALL_SECONDS
 
@@ -112,6 +124,32 @@ async def test_long_honest_calculations_are_done(expression: str, answer: str) -
     async with open_tools(ToolSettings()) as registry:
         result = await calculate(an_executor(registry), expression)
     assert result.content == answer
+
+
+async def test_units_and_dates_are_calculated_in_a_sandbox_too() -> None:
+    async with open_tools(ToolSettings()) as registry:
+        executor = an_executor(registry)
+        answers = [
+            (await calculate(executor, expression)).content
+            for expression in ("5 km in miles", "5 furlog in m", "2026-11-22 + 6 weeks", "today")
+        ]
+    today = datetime.now(UTC).date()
+    assert answers[:3] == [
+        "5 km = 3.10685596119 mi",
+        "There is no unit 'furlog' here. Near: furlong, fur, floz.",
+        "2027-01-03 (Sunday)",
+    ]
+    assert str(today) in answers[3] or str(today - timedelta(days=1)) in answers[3]
+
+
+@pytest.mark.parametrize("module", ["tools.calculator.tool", "tools.calculator.worker"])
+async def test_neither_the_bot_nor_arithmetic_loads_the_table_of_units(module: str) -> None:
+    program = f"import sys, {module}; print('pint' in sys.modules, 'dateutil' in sys.modules)"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert output.split() == [b"False", b"False"]
 
 
 async def test_a_thousand_calculations_at_once_are_all_done() -> None:

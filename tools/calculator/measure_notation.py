@@ -20,6 +20,7 @@ _ASKING: Final = {"in", "to", "as", "into", "->", "→"}
 _JOINING: Final = {"/", "*", "·", "⋅", "×"}  # noqa: RUF001 as people write it
 _RAISING: Final = {"^", "**"}
 _MINUS: Final = {"-", "−"}  # noqa: RUF001 as people write it
+_INCH: Final = frozenset({"in"})  # after another unit it asks for one, and is no factor
 _NUMBERS: Final = {Part.NUMBER, Part.FRACTION, Part.POWER}
 _AND: Final = frozenset({"and"})
 _FIRST_POWERS: Final = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
@@ -199,7 +200,7 @@ class _Reader:
     def _sign_before_unit(self) -> str | None:
         """Return what joins the next unit to the one before: a sign, nothing, or None."""
         here, there = self._at(0), self._at(1)
-        if _is_unit(here):
+        if _is_unit(here) and not _is(here, _INCH):
             return ""
         if here is not None and here.text in _JOINING and _is_unit(there):
             return here.text

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from tools.calculator.functions import CONSTANTS, FUNCTIONS
-from tools.calculator.notation import INFIX_WORDS
+from tools.calculator.notation import INFIX_WORDS, NUMBER
 
 MONTHS: Final = (
     "january", "february", "march", "april", "may", "june",
@@ -26,7 +26,7 @@ _DATE: Final = re.compile(
     """,
     re.VERBOSE,
 )
-_NAME: Final = re.compile(r"([^\W\d_]\w*+)(\s*+\()?")
+_NUMBER_OR_NAME: Final = re.compile(rf"{NUMBER}|([^\W\d_]\w*+)(\s*+\()?")
 _UNIT_SIGN: Final = re.compile(r"[°'\"′″$€£¥₹₿⁻¹→]|->")  # noqa: RUF001 as people write them
 _ARITHMETIC_WORDS: Final = frozenset((*FUNCTIONS, *CONSTANTS, *INFIX_WORDS, "π", "τ"))
 
@@ -41,8 +41,8 @@ class Reading(Enum):
 
 def reading(text: str) -> Reading:
     """Return what a text is about; what is neither about units nor about dates is arithmetic."""
-    names = list(_NAME.finditer(text.lower()))
-    words = {name[1] for name in names if name[2] is None}
+    found = _NUMBER_OR_NAME.finditer(text.lower())
+    words = {name[1] for name in found if name[1] and not name[2]}  # a name before ( is a function
     if _DATE.search(text) or not _DATE_WORDS.isdisjoint(words):
         return Reading.DATES
     if words <= _ARITHMETIC_WORDS and not _UNIT_SIGN.search(text):
