@@ -8,8 +8,9 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -115,6 +116,26 @@ class _Request:
         return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
+class _Connections:
+    """A pool that is made when it is needed: a bot that asks nothing reads no certificates."""
+
+    def __init__(self, backend: GuardedBackend) -> None:
+        self._backend = backend
+
+    @cached_property
+    def pool(self) -> httpcore.AsyncConnectionPool:
+        return httpcore.AsyncConnectionPool(
+            ssl_context=httpcore.default_ssl_context(),  # the system's authorities and certifi's
+            max_connections=_MOST_CONNECTIONS,
+            keepalive_expiry=_KEEP_ALIVE_SECONDS,
+            network_backend=self._backend,
+        )
+
+    async def aclose(self) -> None:
+        if "pool" in self.__dict__:
+            await self.pool.aclose()
+
+
 class WebClient:
     """Asks the web; made by `open_web_client`.
 
@@ -127,8 +148,8 @@ class WebClient:
 
     def __init__(
         self,
-        public: httpcore.AsyncConnectionPool,
-        operators: httpcore.AsyncConnectionPool,
+        public: _Connections,
+        operators: _Connections,
         operator_origins: Collection[Origin],
         bounds: Bounds,
     ) -> None:
@@ -180,17 +201,17 @@ class WebClient:
 
     async def _follow(self, request: _Request, max_bytes: int, *, cut_long: bool) -> WebAnswer:
         chosen = origin_of(request.url) in self._operator_origins
-        pool = self._operators if chosen else self._public
+        connections = self._operators if chosen else self._public
         for _ in range(1 + MOST_REDIRECTS):
-            answer = await self._exchange(pool, request, max_bytes, cut_long=cut_long)
+            answer = await self._exchange(connections, request, max_bytes, cut_long=cut_long)
             if isinstance(answer, WebAnswer):
                 return answer
-            request, pool = answer, self._public
+            request, connections = answer, self._public
         raise ToolError(f"The page redirects more than {MOST_REDIRECTS} times.")
 
     async def _exchange(
         self,
-        pool: httpcore.AsyncConnectionPool,
+        connections: _Connections,
         request: _Request,
         max_bytes: int,
         *,
@@ -198,7 +219,7 @@ class WebClient:
     ) -> WebAnswer | _Request:
         """Return an answer, or what to ask for instead."""
         with _sentences(origin_of(request.url)[1], self._bounds):
-            async with self._stream(pool, request) as response:
+            async with self._stream(connections, request) as response:
                 headers = _headers(response)
                 location = headers.get("location")
                 if response.status in _REDIRECTS and location:
@@ -212,11 +233,11 @@ class WebClient:
 
     @asynccontextmanager
     async def _stream(
-        self, pool: httpcore.AsyncConnectionPool, request: _Request
+        self, connections: _Connections, request: _Request
     ) -> AsyncIterator[httpcore.Response]:
         """Send a request; what was not read of its answer closes the connection."""
         scheme, host, port = origin_of(request.url)
-        async with pool.stream(
+        async with connections.pool.stream(
             request.method,
             httpcore.URL(scheme=scheme, host=host, port=port, target=request.url.raw_path),
             headers=request.all_headers(),
@@ -253,20 +274,10 @@ async def open_web_client(
         AddressRefused: an operator's URL is none.
     """
     lookup = lookup or Resolver().look_up
-    tls = httpcore.default_ssl_context()  # the system's authorities and certifi's
     origins = frozenset(origin_of(checked(url)) for url in operator_urls)
-    async with AsyncExitStack() as pools:
-        public, operators = [
-            await pools.enter_async_context(
-                httpcore.AsyncConnectionPool(
-                    ssl_context=tls,
-                    max_connections=_MOST_CONNECTIONS,
-                    keepalive_expiry=_KEEP_ALIVE_SECONDS,
-                    network_backend=GuardedBackend(permits=allowed, lookup=lookup),
-                )
-            )
-            for allowed in (permits, _any_address)
-        ]
+    public = _Connections(GuardedBackend(permits=permits, lookup=lookup))
+    operators = _Connections(GuardedBackend(permits=_any_address, lookup=lookup))
+    async with aclosing(public), aclosing(operators):
         yield WebClient(public, operators, origins, bounds or Bounds())
 
 

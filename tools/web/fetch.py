@@ -111,13 +111,14 @@ async def open_web_fetch(
             """Read a web page, text file or PDF on the public internet as text.
 
             Args:
-                url: The full address, with https:// or http://.
+                url: The full address, with https:// or http://. What a person, a search or a page
+                    has named is opened at once; for what you make up, a person may be asked.
                 offset: Where to go on in a long page, in characters; the result says which.
             """
             page = await (pages.kept(url) if offset else pages.fresh(url))
             return _shown(page, offset, settings.result_limit_bytes - _FRAME_BYTES)
 
-        yield tool_from(web_fetch, untrusted=True)
+        yield tool_from(web_fetch, untrusted=True, address="url")
 
 
 def _source(answer: WebAnswer) -> Source:
