@@ -18,7 +18,7 @@ _PATTERN: Final = re.compile(
       (?P<space>\s+)
     | (?P<power>⁻?[¹²³]|(?<=[{_LETTERS}])(?<![xX])[1-9](?![0-9.]))
     | (?P<fraction>(?:[0-9]+\s+)?[0-9]+/[0-9]+(?=\s*[{_LETTERS}"'′″]))
-    | (?P<number>{NUMBER.replace("e[+-]", "[eE][+-]")})
+    | (?P<number>{NUMBER})
     | (?P<function>(?i:{_FUNCTIONS})(?=\s*\())
     | (?P<celsius>{_DEGREES}[Cc](?:elsius)?(?![{_LETTERS}]))
     | (?P<fahrenheit>{_DEGREES}[Ff](?:ahrenheit)?(?![{_LETTERS}]))

@@ -22,8 +22,8 @@ _SPELLINGS: Final = str.maketrans(
 INFIX_WORDS: Final = {"of": "*", "x": "*"}
 _DIVIDING: Final = {"/", "//", "%", "**"}
 
-_FRACTION: Final = r"(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?"
-_PLAIN: Final = rf"[0-9][0-9_]*{_FRACTION}|\.[0-9]+(?:e[+-]?[0-9]+)?"
+_FRACTION: Final = r"(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+_PLAIN: Final = rf"[0-9][0-9_]*{_FRACTION}|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
 _GROUPED: Final = rf"[1-9][0-9]{{0,2}}(?:,[0-9]{{3}})+(?![0-9]){_FRACTION}"
 NUMBER: Final = rf"{_GROUPED}|{_PLAIN}"
 _REST: Final = r"[a-z][a-z0-9]*|\*\*|//|!(?!!)|[-+*/%(),√]"

@@ -12,6 +12,7 @@ from tools.calculator.reading import Reading, reading
 from tools.sandbox.pool import Limits, Sandbox
 from tools.schema import tool_from
 
+_CALLS_PER_MINUTE: Final = 6_000  # it costs nobody but this machine: the bot's own limit decides
 _MEASURES: Final = Limits(idle_seconds=600)  # they are asked for rarely, and their table is large
 
 
@@ -41,4 +42,4 @@ async def open_calculator() -> AsyncIterator[Tool]:
             plain = reading(expression) is Reading.NUMBERS
             return await (numbers if plain else measures).call(expression)
 
-        yield tool_from(calculate)
+        yield tool_from(calculate, calls_per_minute=_CALLS_PER_MINUTE)
