@@ -233,7 +233,7 @@ class McpServerSettings(_Section):
     env: dict[str, SecretStr] = {}
     url: HttpUrl | None = None
     token: BearerToken | None = None
-    timeout_seconds: float = Field(10, gt=0, le=600)
+    timeout_seconds: float = Field(30, gt=0, le=600)
 
     @model_validator(mode="after")
     def _one_way_to_it(self) -> Self:

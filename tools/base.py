@@ -32,6 +32,7 @@ class Tool:
         untrusted: its results hold what strangers wrote; they are marked as such for the model.
         address: the address on the internet that a call asks, where the model chooses it.
         calls_per_minute: of all people together.
+        timeout_seconds: for one run, where it is another than that of all tools.
         probe: finds out whether it can work at all; raises ToolUnavailable.
     """
 
@@ -45,6 +46,7 @@ class Tool:
     untrusted: bool = False
     address: Callable[[Any], str] | None = None
     calls_per_minute: int = 120
+    timeout_seconds: float | None = None
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
 

@@ -71,7 +71,7 @@ class ToolExecutor:
     Args:
         registry: the tools there are.
         limits: how often they may be called.
-        timeout_seconds: for one run of one tool.
+        timeout_seconds: for one run of a tool that has no time of its own.
         result_limit_bytes: a longer result is cut, as UTF-8.
 
     Raises:
@@ -137,20 +137,21 @@ class ToolExecutor:
         return tool
 
     async def _run(self, tool: Tool, arguments: Any) -> str:
+        seconds = tool.timeout_seconds or self._timeout_seconds
         with _bugs_told(tool.name):
             try:
-                async with asyncio.timeout(self._timeout_seconds) as bound:
+                async with asyncio.timeout(seconds) as bound:
                     return await tool.run(arguments)
             except ToolUnavailable as error:
                 self._registry.withdraw(tool.name, str(error))
                 raise
+            except ToolTimeout as error:
+                raise _timed_out(tool, str(error)) from None
             except TimeoutError:
                 if not bound.expired():
                     raise
-                raise ToolTimeout(
-                    f"{tool.name} took over {self._timeout_seconds:g} seconds and was stopped."
-                    + (_PERHAPS_DONE if tool.side_effects else "")
-                ) from None
+                words = f"{tool.name} took over {seconds:g} seconds and was stopped."
+                raise _timed_out(tool, words) from None
 
     def _readable(self, tool: Tool, content: str) -> str:
         with _bugs_told(tool.name):  # content that is no text is a tool's bug, too
@@ -216,6 +217,10 @@ def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
 def _question(tool: Tool, arguments: Any) -> str:
     with _bugs_told(tool.name):
         return policy.question(tool, arguments)
+
+
+def _timed_out(tool: Tool, words: str) -> ToolTimeout:
+    return ToolTimeout(words + (_PERHAPS_DONE if tool.side_effects else ""))
 
 
 def _outcome(error: ToolError) -> Outcome:

@@ -60,7 +60,7 @@ class McpServer:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout_seconds: float = 10.0
+    timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

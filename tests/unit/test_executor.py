@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
 from time import monotonic
 from typing import Annotated, Any, Literal
@@ -634,3 +635,12 @@ async def test_what_cannot_be_stored_as_started_is_not_run() -> None:
         )
     assert results == []
     assert logs == []
+
+
+async def test_a_tool_with_a_time_of_its_own_is_given_it() -> None:
+    tool = replace(tool_from(hang, side_effects=True), timeout_seconds=0.05)
+    executor = an_executor([tool], timeout_seconds=60)
+    result = await execute("hang", executor=executor, person=Person(Decision.YES))
+    assert result.outcome is Outcome.TIMEOUT
+    assert result.content.startswith("hang took over 0.05 seconds")
+    assert "Whether it took effect is unknown" in result.content

@@ -170,7 +170,13 @@ class McpConnection:
             return
         name, registry = self._server.name, self._registry
         taken = {tool.name for tool in registry} - self._own
-        tools = usable_tools(name, listed, call=self.call, taken=taken)
+        tools = usable_tools(
+            name,
+            listed,
+            call=self.call,
+            timeout_seconds=self._server.timeout_seconds,
+            taken=taken,
+        )
         registry.offer(name, tools)
         self._own = frozenset(tool.name for tool in tools)
         if self._listed is None:

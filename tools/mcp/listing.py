@@ -36,7 +36,12 @@ class _TooDeep(Exception):
 
 
 def usable_tools(
-    server: str, listed: Sequence[types.Tool], *, call: Call, taken: Container[str]
+    server: str,
+    listed: Sequence[types.Tool],
+    *,
+    call: Call,
+    timeout_seconds: float,
+    taken: Container[str],
 ) -> list[Tool]:
     """Return those tools of a list that can be offered.
 
@@ -44,6 +49,7 @@ def usable_tools(
         server: the name before theirs.
         listed: as the server sent it; one without a name stands for one that broke the protocol.
         call: runs one of them.
+        timeout_seconds: for one call.
         taken: names that others have.
     """
     tools: dict[str, Tool] = {}
@@ -52,11 +58,13 @@ def usable_tools(
             break
         schema = _harmless_parameters(tool.input_schema)
         if tool.name and schema is not None and name not in tools and name not in taken:
-            tools[name] = _tool(name, tool, schema, call)
+            tools[name] = _tool(name, tool, schema, call, timeout_seconds)
     return list(tools.values())
 
 
-def _tool(name: str, tool: types.Tool, parameters: Mapping[str, Any], call: Call) -> Tool:
+def _tool(
+    name: str, tool: types.Tool, parameters: Mapping[str, Any], call: Call, timeout_seconds: float
+) -> Tool:
     annotations = tool.annotations or types.ToolAnnotations()
     return Tool(
         name=name,
@@ -66,6 +74,7 @@ def _tool(name: str, tool: types.Tool, parameters: Mapping[str, Any], call: Call
         run=partial(call, tool.name),
         side_effects=annotations.read_only_hint is not True,
         untrusted=True,
+        timeout_seconds=timeout_seconds,
     )
 
 
