@@ -29,7 +29,6 @@ from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
     NestedSecretsSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -143,9 +142,7 @@ def _server_name(value: str) -> str:
 
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 BearerToken = Annotated[SecretStr, AfterValidator(_bearer_token)]
-People = Annotated[
-    frozenset[Annotated[str, AfterValidator(_person)]], NoDecode, BeforeValidator(_split_list)
-]
+People = Annotated[frozenset[Annotated[str, AfterValidator(_person)]], BeforeValidator(_split_list)]
 
 
 class _Section(BaseModel):
@@ -229,7 +226,7 @@ class ToolsSettings(_Section):
 class McpServerSettings(_Section):
     """One MCP server: a command, or the URL of one that runs already."""
 
-    command: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_command_line)] = ()
+    command: Annotated[tuple[str, ...], BeforeValidator(_command_line)] = ()
     env: dict[str, SecretStr] = {}
     url: HttpUrl | None = None
     token: BearerToken | None = None
@@ -286,6 +283,7 @@ class Settings(BaseSettings):
         env_nested_delimiter=DELIMITER,
         env_file=".env",
         env_file_encoding="utf-8",
+        enable_decoding=False,
         extra="ignore",
         frozen=True,
         hide_input_in_errors=True,
@@ -391,6 +389,9 @@ def _explain(problem: Mapping[str, Any]) -> str:
         return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
         return f"{'SIGNAL__PHONE_NUMBER' if name == 'SIGNAL' else name}: is required"
+    if problem["type"] in {"dict_type", "model_type"}:
+        below = min(longer for longer in known if longer.startswith(name + DELIMITER))
+        return f"{name}: has no value of its own; set what is below it, such as {below}"
     return f"{name}: {_expectation(problem)}"
 
 

@@ -151,6 +151,28 @@ def test_the_environment_wins_over_the_file_and_the_file_over_secrets(
     assert settings.store.key.get_secret_value() == "from-secrets"
 
 
+def test_secret_files_hold_the_keys_of_tools_and_mcp_servers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secrets = tmp_path / "credentials"
+    secrets.mkdir()
+    for name in (
+        "TOOLS__WEB_SEARCH__API_KEY",
+        "MCP__SERVERS__NOTES__TOKEN",
+        "MCP__SERVERS__FILES__ENV__API_KEY",
+    ):
+        (secrets / name).write_text("sk-very-secret\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(secrets))
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("MCP__SERVERS__NOTES__URL", "http://127.0.0.1:3000/mcp")
+    monkeypatch.setenv("MCP__SERVERS__FILES__COMMAND", "server")
+    wanted = tool_settings(load_settings())
+    files, notes = wanted.mcp_servers
+    assert wanted.web_search.api_key == "sk-very-secret"
+    assert files.environment == {"API_KEY": "sk-very-secret"}
+    assert notes.headers == {"Authorization": "Bearer sk-very-secret"}
+
+
 def test_people_are_listed_by_number_or_aci_with_spaces_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,6 +234,24 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
             "TOOLS__WEB_SEARCH__MAX_RESULTS",
             "11",
             "TOOLS__WEB_SEARCH__MAX_RESULTS: must be less than or equal to 10",
+        ),
+        (
+            "TOOLS__WEATHER",
+            "false",
+            "TOOLS__WEATHER: has no value of its own; set what is below it, such as"
+            " TOOLS__WEATHER__ENABLED",
+        ),
+        (
+            "MCP__SERVERS__A",
+            "http://x",
+            "MCP__SERVERS__A: has no value of its own; set what is below it, such as"
+            " MCP__SERVERS__A__COMMAND",
+        ),
+        (
+            "MCP__SERVERS__A__ENV",
+            "KEY=sk-x",
+            "MCP__SERVERS__A__ENV: has no value of its own; set what is below it, such as"
+            " MCP__SERVERS__A__ENV__NAME",
         ),
     ],
 )
