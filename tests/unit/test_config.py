@@ -235,30 +235,28 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
             "11",
             "TOOLS__WEB_SEARCH__MAX_RESULTS: must be less than or equal to 10",
         ),
-        (
-            "TOOLS__WEATHER",
-            "false",
-            "TOOLS__WEATHER: has no value of its own; set what is below it, such as"
-            " TOOLS__WEATHER__ENABLED",
-        ),
-        (
-            "MCP__SERVERS__A",
-            "http://x",
-            "MCP__SERVERS__A: has no value of its own; set what is below it, such as"
-            " MCP__SERVERS__A__COMMAND",
-        ),
-        (
-            "MCP__SERVERS__A__ENV",
-            "KEY=sk-x",
-            "MCP__SERVERS__A__ENV: has no value of its own; set what is below it, such as"
-            " MCP__SERVERS__A__ENV__NAME",
-        ),
     ],
 )
 def test_what_is_wrong_about_a_tools_setting_is_said_in_one_line(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
 ) -> None:
     assert problem in problems_of(monkeypatch, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("TOOLS__WEATHER", "TOOLS__WEATHER__ENABLED"),
+        ("MCP__SERVERS__A", "MCP__SERVERS__A__COMMAND"),
+        ("MCP__SERVERS__A__ENV", "MCP__SERVERS__A__ENV__NAME"),
+    ],
+)
+def test_a_value_for_a_whole_section_is_refused_with_a_setting_below_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, below: str
+) -> None:
+    (problem,) = problems_of(monkeypatch, **{name: "sk-very-secret"})
+    expected = "has no value of its own; set what is below it, such as"
+    assert problem == f"{name}: {expected} {below}"
 
 
 def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
