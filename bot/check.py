@@ -16,6 +16,7 @@ from bot.config import Settings
 from bot.errors import SignalError
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
+from bot.observability import logs
 from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
 from tools.catalog import open_tools
@@ -43,6 +44,7 @@ class Finding:
 
 async def check(settings: Settings) -> bool:
     """Print a line for each part and return whether none failed."""
+    logs.configure(level="error", log_format="console")  # the report says the rest
     well = True
     async for finding in findings(settings):
         print(f"{finding.verdict:<8} {finding.part:<16} {finding.words}", flush=True)  # noqa: T201
@@ -164,9 +166,17 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
             words = "Ready; asks before each call." if tool.side_effects else "Ready."
             yield Finding(tool.name, Verdict.OK, words)
         for name, reason in sorted(registry.absent.items()):
-            yield Finding(name, Verdict.WARNING, reason)
+            yield Finding(name, Verdict.WARNING, f"{reason}{_where(name, settings)}")
         if not len(registry):
             yield Finding("tools", Verdict.WARNING, "None: the model answers from what it knows.")
+
+
+def _where(source: str, settings: Settings) -> str:
+    """Name the setting of an MCP server; the reason that a built-in tool is missing names its."""
+    server = settings.mcp.servers.get(source)
+    if server is None:
+        return ""
+    return f" See MCP__SERVERS__{source.upper()}__{'COMMAND' if server.command else 'URL'}."
 
 
 def _attestation(settings: Settings) -> Finding:

@@ -65,6 +65,30 @@ async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
     assert found["tools"].verdict is Verdict.WARNING
 
 
+def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:
+    done = run_cli(
+        "check",
+        folder=tmp_path,
+        SIGNAL__PHONE_NUMBER="+4915100000000",
+        SIGNAL__URL=f"unix:{tmp_path / 'nowhere'}",
+        LLM__BASE_URL="http://127.0.0.1:9/v1",
+        MCP__SERVERS__NOTES__COMMAND="no-such-program",
+        MCP__SERVERS__ARCHIVE__URL="http://127.0.0.1:9/mcp",
+    )
+    assert done.returncode == 1
+    assert done.stderr == ""
+    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert {verdict for verdict, _, _ in lines} == set(Verdict)
+    said = {part: words for _, part, words in lines}
+    assert len(said) == len(lines)
+    assert said["notes"] == (
+        "The MCP server's command was not found. See MCP__SERVERS__NOTES__COMMAND."
+    )
+    assert said["archive"] == (
+        "The MCP server could not be reached. See MCP__SERVERS__ARCHIVE__URL."
+    )
+
+
 async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is_unknown() -> None:
     async with world() as here:
         here.model.models_handler = models("other")
