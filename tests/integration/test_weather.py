@@ -24,8 +24,7 @@ from tests.fakes.open_meteo import (
 from tools.base import Tool
 from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.settings import WeatherSettings
-from tools.weather.cache import Cache
-from tools.weather.open_meteo import CACHE_ENTRIES, FORECAST_SECONDS, PLACES_SECONDS
+from tools.weather.open_meteo import FORECAST_SECONDS, PLACES_SECONDS
 from tools.weather.tool import open_weather
 from tools.weather.words import CONDITIONS, compass_point, condition
 
@@ -503,14 +502,6 @@ async def test_a_failure_is_not_remembered() -> None:
         world.service.script(refusal(429, "Minutely API request limit exceeded."))
         await world.problem("Berlin")
         assert (await world.of("Berlin")).startswith("Weather in Berlin")
-
-
-def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
-    cache: Cache[int, str] = Cache(seconds=60, entries=CACHE_ENTRIES, now=Clock())
-    for key in range(CACHE_ENTRIES + 1):
-        cache.put(key, "value")
-    kept = [key for key in range(CACHE_ENTRIES + 1) if cache.get(key) is not None]
-    assert kept == list(range(1, CACHE_ENTRIES + 1))
 
 
 # Around it ---------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from tools.cache import Cache
 from tools.errors import ToolError
 from tools.settings import WeatherSettings
 from tools.weather.answers import Forecast, Place, Places, Problem, one_line
-from tools.weather.cache import Cache
 from tools.web.client import WebAnswer, WebClient
 from tools.web.guard import AddressRefused
 

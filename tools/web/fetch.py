@@ -1,16 +1,15 @@
 """`web_fetch` as a tool: download, read in a sandbox, hand over in parts."""
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from time import monotonic
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from tools.base import Tool
+from tools.cache import Cache
 from tools.errors import ToolError
 from tools.schema import tool_from
 from tools.settings import ToolSettings
@@ -37,12 +36,10 @@ class Page:
     Attributes:
         url: where it came from, after redirects.
         document: what it says.
-        read_at: by `time.monotonic`.
     """
 
     url: str
     document: Document
-    read_at: float
 
 
 class Pages:
@@ -56,7 +53,7 @@ class Pages:
     def __init__(self, client: WebClient, read: Read) -> None:
         self._client = client
         self._read = read
-        self._kept: OrderedDict[str, Page] = OrderedDict()
+        self._kept: Cache[str, Page] = Cache(seconds=PAGE_KEPT_SECONDS, entries=MOST_PAGES_KEPT)
 
     async def fresh(self, url: str) -> Page:
         """Download and read a page.
@@ -67,19 +64,13 @@ class Pages:
         answer = await self._client.request(
             url, headers={"accept": _ACCEPT}, max_bytes=MOST_DOWNLOADED_BYTES, cut_long=True
         )
-        page = Page(answer.url, await self._read(_source(answer)), monotonic())
-        self._kept[url] = page
-        self._kept.move_to_end(url)
-        if len(self._kept) > MOST_PAGES_KEPT:
-            self._kept.popitem(last=False)
+        page = Page(answer.url, await self._read(_source(answer)))
+        self._kept.put(url, page)
         return page
 
     async def kept(self, url: str) -> Page:
         """Return a page that was read a short while ago, else a fresh one; errors as `fresh`."""
-        page = self._kept.get(url)
-        if page is None or monotonic() - page.read_at > PAGE_KEPT_SECONDS:
-            return await self.fresh(url)
-        return page
+        return self._kept.get(url) or await self.fresh(url)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from tools.base import Tool
+from tools.cache import Cache
 from tools.errors import InvalidArguments, ToolUnavailable
 from tools.schema import tool_from
 from tools.settings import SearchProvider, WebSearchSettings
@@ -28,6 +29,9 @@ REMEMBERED_SECONDS: Final = 600.0
 MOST_REMEMBERED: Final = 64
 _CALLS_PER_MINUTE: Final = 30
 
+_Recent = Cache[tuple[str, int], str]
+"""What was answered in the last minutes, by query and count."""
+
 
 class SearchEngine(Protocol):
     """Whoever searches: `tools.web.brave.Brave` or `tools.web.duckduckgo.DuckDuckGo`."""
@@ -39,32 +43,6 @@ class SearchEngine(Protocol):
     async def probe(self) -> None:
         """Find out whether a search can work at all; raises ToolUnavailable."""
         ...
-
-
-class _Recent:
-    """What was answered in the last minutes, in memory only.
-
-    Args:
-        now: a clock that never goes back, in seconds.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._answers: dict[tuple[str, int], tuple[float, str]] = {}
-
-    def get(self, query: str, count: int) -> str | None:
-        self._forget_old_ones()
-        _, answer = self._answers.get((query, count), (0.0, None))
-        return answer
-
-    def keep(self, query: str, count: int, answer: str) -> None:
-        if len(self._answers) >= MOST_REMEMBERED:
-            del self._answers[next(iter(self._answers))]
-        self._answers[query, count] = (self._now() + REMEMBERED_SECONDS, answer)
-
-    def _forget_old_ones(self) -> None:
-        now = self._now()
-        self._answers = {key: kept for key, kept in self._answers.items() if kept[0] > now}
 
 
 @asynccontextmanager
@@ -81,8 +59,9 @@ async def open_web_search(
         ToolUnavailable: the engine has no key, its package is not installed, or its address in the
             settings can never be asked.
     """
+    recent: _Recent = Cache(seconds=REMEMBERED_SECONDS, entries=MOST_REMEMBERED, now=now)
     async with _open_engine(settings) as engine:
-        yield _tool(engine, settings.max_results, _Recent(now))
+        yield _tool(engine, settings.max_results, recent)
 
 
 @asynccontextmanager
@@ -122,9 +101,9 @@ def _tool(engine: SearchEngine, max_results: int, recent: _Recent) -> Tool:
         query = " ".join(query.split())
         _check(query)
         count = count or max_results
-        if (answer := recent.get(query, count)) is None:
+        if (answer := recent.get((query, count))) is None:
             answer = numbered(await engine.search(query, count), count)
-            recent.keep(query, count, answer)
+            recent.put((query, count), answer)
         return answer
 
     return tool_from(
