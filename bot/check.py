@@ -21,6 +21,7 @@ from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
 from tools.catalog import open_tools
 from tools.probing import probe
+from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
 
@@ -157,7 +158,8 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _tools(settings: Settings) -> AsyncIterator[Finding]:
-    async with open_tools(tool_settings(settings)) as registry:
+    wanted = tool_settings(settings)
+    async with open_tools(wanted) as registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()
@@ -165,18 +167,22 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
         for tool in registry:
             words = "Ready; asks before each call." if tool.side_effects else "Ready."
             yield Finding(tool.name, Verdict.OK, words)
+        servers = {server.name for server in wanted.mcp_servers}
         for name, reason in sorted(registry.absent.items()):
-            yield Finding(name, Verdict.WARNING, f"{reason}{_where(name, settings)}")
+            if name not in servers:
+                yield Finding(name, Verdict.WARNING, reason)
+        for server in wanted.mcp_servers:
+            if not any(tool.name.startswith(f"{server.name}_") for tool in registry):
+                yield _server(server, registry.absent.get(server.name))
         if not len(registry):
             yield Finding("tools", Verdict.WARNING, "None: the model answers from what it knows.")
 
 
-def _where(source: str, settings: Settings) -> str:
-    """Name the setting of an MCP server; the reason that a built-in tool is missing names its."""
-    server = settings.mcp.servers.get(source)
-    if server is None:
-        return ""
-    return f" See MCP__SERVERS__{source.upper()}__{'COMMAND' if server.command else 'URL'}."
+def _server(server: McpServer, reason: str | None) -> Finding:
+    """Say of an MCP server without tools why that is so, and which setting it has."""
+    setting = f"MCP__SERVERS__{server.name.upper()}__{'COMMAND' if server.command else 'URL'}"
+    words = reason or "The MCP server has offered no tools so far."
+    return Finding(server.name, Verdict.WARNING, f"{words} See {setting}.")
 
 
 def _attestation(settings: Settings) -> Finding:

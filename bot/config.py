@@ -35,6 +35,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError as UnparsableSettings
 
 from bot.errors import SettingsError
+from tools.catalog import CATALOG
 from tools.settings import FORECAST_URL, GEOCODING_URL
 
 DELIMITER: Final = "__"
@@ -137,6 +138,8 @@ def _command_line(value: object) -> object:
 def _server_name(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,31}", value):
         raise ValueError("needs a name of letters, digits and underscores, up to 32")
+    if value in CATALOG:
+        raise ValueError("has the name of a built-in tool; choose another")
     return value
 
 

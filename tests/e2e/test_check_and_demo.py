@@ -15,6 +15,8 @@ from bot.demo.signal_side import ADA
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import models, status
 
+ROOT = Path(__file__).parents[2]
+
 
 async def report(settings: Settings) -> dict[str, Finding]:
     return {finding.part: finding async for finding in findings(settings)}
@@ -74,6 +76,8 @@ def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> N
         LLM__BASE_URL="http://127.0.0.1:9/v1",
         MCP__SERVERS__NOTES__COMMAND="no-such-program",
         MCP__SERVERS__ARCHIVE__URL="http://127.0.0.1:9/mcp",
+        MCP__SERVERS__EMPTY__COMMAND=f"{sys.executable} -m tests.fakes.mcp_rude no_tools",
+        MCP__SERVERS__EMPTY__ENV__PYTHONPATH=str(ROOT),
     )
     assert done.returncode == 1
     assert done.stderr == ""
@@ -86,6 +90,9 @@ def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> N
     )
     assert said["archive"] == (
         "The MCP server could not be reached. See MCP__SERVERS__ARCHIVE__URL."
+    )
+    assert said["empty"] == (
+        "The MCP server has offered no tools so far. See MCP__SERVERS__EMPTY__COMMAND."
     )
 
 

@@ -226,6 +226,11 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
             "MCP__SERVERS__A-B: needs a name of letters, digits and underscores, up to 32",
         ),
         (
+            "MCP__SERVERS__CALCULATE__COMMAND",
+            "run",
+            "MCP__SERVERS__CALCULATE: has the name of a built-in tool; choose another",
+        ),
+        (
             "TOOLS__WEB_SEARCH__PROVIDER",
             "bing",
             "TOOLS__WEB_SEARCH__PROVIDER: must be 'brave' or 'duckduckgo'",
