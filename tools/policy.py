@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from tools.approval import Approval, Decision
 from tools.base import Heard, Tool, ToolRequest, first_sentence, shown, visible
 from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
-from tools.results import is_marked
+from tools.results import holds_marked, is_marked
 
 QUESTION_LIMIT_BYTES: Final = 1_500
 """Signal shows 2,000 bytes as text; how to answer must fit below the question."""
@@ -65,8 +65,11 @@ def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
         return True
     if tool.address is None:
         return False
-    strangers = [result for result in heard.results if is_marked(result)]
-    return bool(strangers) and not _is_named(tool.address(arguments), (*heard.people, *strangers))
+    if not any(map(holds_marked, heard.results)):
+        return False
+    return not _is_named(
+        tool.address(arguments), (*heard.people, *filter(is_marked, heard.results))
+    )
 
 
 def _is_named(address: str, texts: Iterable[str]) -> bool:

@@ -33,8 +33,13 @@ def mark(content: str, tool: str, limit_bytes: int) -> str:
 
 
 def is_marked(result: str) -> bool:
-    """Whether a result, as the model read it, holds what strangers wrote."""
+    """Whether a result, as the model read it, is what strangers wrote."""
     return result.startswith(_BEGIN)
+
+
+def holds_marked(result: str) -> bool:
+    """Whether a result holds what strangers wrote, perhaps behind words of our own."""
+    return _BEGIN in result
 
 
 def _fitted(begin: str, content: str, end: str, limit_bytes: int) -> str:
