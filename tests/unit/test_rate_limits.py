@@ -126,6 +126,15 @@ def test_people_and_tools_whose_buckets_are_full_again_are_forgotten() -> None:
     assert len(limits) == 3
 
 
+def test_what_is_called_all_the_time_keeps_nobody_else_in_memory() -> None:
+    clock = Clock()
+    limits = RateLimits(per_person=60, per_bot=PLENTY, clock=clock)
+    for number in range(500):
+        limits.take(tool(), f"person {number}")
+        clock.advance(2)
+    assert len(limits) == 2 + 1, "the tool, the bot and the latest person"
+
+
 times = st.lists(st.integers(0, 90 * SECOND), max_size=60)
 
 
