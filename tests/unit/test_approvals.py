@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,16 +123,30 @@ async def test_a_strangers_reaction_decides_nothing(tmp_path: Path) -> None:
         assert await asking is Decision.NO
 
 
-async def test_the_answer_counts_for_the_very_call_that_was_asked_about(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "other", [replace(REQUEST, tool="pay"), replace(REQUEST, arguments='{"text": "wine"}')]
+)
+async def test_the_answer_counts_for_the_very_call_that_was_asked_about(
+    tmp_path: Path, other: ToolRequest
+) -> None:
     async with open_call(tmp_path) as (store, accepted):
-        desk = desk_of(store, Phone())
-        stored = await store.approval(
-            accepted.id, "call_1", chat=CHAT, asker="ada", fingerprint="of another call"
-        )
+        approval = desk_of(store, Phone()).for_turn(accepted, accepted.id)
+        stored = await approval.stored(REQUEST)
         assert stored is not None
         await store.decide(stored.id, ApprovalState.YES, by="ada")
-        decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?")
-    assert decision is Decision.NOT_ASKED
+        assert await approval.ask(other, "Write?") is Decision.NOT_ASKED
+        assert await approval.ask(REQUEST, "Write?") is Decision.YES
+
+
+async def test_an_answer_from_a_phone_whose_clock_is_ahead_is_in_time(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
+        phone = Phone()
+        desk = desk_of(store, phone)
+        approval = desk.for_turn(accepted, accepted.id)
+        asking = tasks.create_task(approval.ask(REQUEST, "Write?"))
+        await phone.rang.wait()
+        await desk.react(reaction("👍", 1_001, timestamp=now() + 3_600_000))
+        assert await asking is Decision.YES
 
 
 async def asked_before_a_restart(store: ConversationStore, accepted: AcceptedMessage) -> None:
@@ -156,7 +171,10 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
             clock=lambda: time.time() + 600,
         )
         await desk.resume()
-        asking = tasks.create_task(desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?"))
+        approval = desk.for_turn(accepted, accepted.id)
+        asking = tasks.create_task(approval.ask(REQUEST, "Write?"))
+        for _ in range(2):  # the store answers in order: now somebody waits for an answer
+            await approval.stored(REQUEST)
         await desk.react(reaction("👍", 1_001, timestamp=now() + (590_000 if late else 1_000)))
         assert await asking is decision
         assert phone.texts == []
