@@ -1,9 +1,9 @@
 """Asks people before a call with side effects runs, in the chat that the call came from.
 
 A question is one message. The person whom the call is made for, or an admin, answers it by a 👍 or
-👎 on it, or by `yes` or `no` as a reply; in a private chat a plain `yes` or `no` will do while only
-one question is open. Silence is no. Question and answer are on disk, so a restart in between goes
-on with the same question, and an allowed call is begun once.
+👎 on it, or by `yes` or `no` as a reply; in a private chat a plain `yes` or `no` that was written
+after it will do while only one question is open. Silence is no. Question and answer are on disk, so
+a restart in between goes on with the same question, and an allowed call is begun once.
 """
 
 import asyncio
@@ -145,10 +145,11 @@ class ApprovalDesk:
             for question in self._open.values()
             if question.chat == message.chat and self._in_time(message.timestamp, question)
         ]
-        private = not ChatId.parse(message.chat).is_group
-        if private and len(here) == 1 and meaning is not _Meaning.UNCLEAR:
-            return Answer(here[0], meaning)
-        return None
+        if ChatId.parse(message.chat).is_group or meaning is _Meaning.UNCLEAR or len(here) != 1:
+            return None
+        # What was written before the question, and waited since, is not meant for it.
+        is_later = message.timestamp > here[0].signal_timestamp
+        return Answer(here[0], meaning) if is_later else None
 
     async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
         """Take an accepted message as an answer; return words for the person where it is none.

@@ -214,6 +214,21 @@ async def test_a_question_that_a_crash_left_open_is_not_asked_again_and_its_answ
     assert here.answers() == [asked.text, "Done."]
 
 
+async def test_a_yes_that_was_said_before_the_question_does_not_answer_it() -> None:
+    steps = script(tool_calls(WRITE), text("Then not."), text("Yes to what?"))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)) as bot:
+            await here.signal.say("note: buy milk")
+            await here.signal.say("yes")  # to something else: it waits behind the turn
+            asked = await question(here)
+            await kill(bot)
+        async with running_bot(with_notes(here)):
+            await here.signal.react("👎", asked.timestamp)
+            assert (await here.answer()).text == "Then not."
+            assert (await here.answer()).text == "Yes to what?"
+        assert notes(here) == ""
+
+
 async def test_a_call_that_was_allowed_and_begun_before_a_crash_is_not_begun_again() -> None:
     sending = asyncio.Event()
 
