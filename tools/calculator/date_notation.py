@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum, auto
 from typing import Final, Self
 
-from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]
+from dateutil.relativedelta import relativedelta
 
 from tools.calculator.reading import MONTHS, WEEKDAYS
 from tools.errors import ToolError

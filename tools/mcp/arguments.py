@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
-from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]
-from jsonschema.validators import create  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import create
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
