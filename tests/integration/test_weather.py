@@ -131,11 +131,40 @@ async def test_where_the_sun_does_not_rise_no_time_is_made_up_for_it() -> None:
     assert "Sunday, 22 November (today): at most -9 °C\n" in told
 
 
-def test_every_code_of_the_service_has_words() -> None:
-    drizzle, rain, snow = {51, 53, 55, 56, 57}, {61, 63, 65, 66, 67}, {71, 73, 75, 77}
-    showers, storms = {80, 81, 82, 85, 86}, {95, 96, 99}
-    assert {0, 1, 2, 3, 45, 48} | drizzle | rain | snow | showers | storms == set(CONDITIONS)
-    assert condition(67) == "heavy freezing rain"
+FALLING = {
+    "drizzle": (51, 53, 55),
+    "freezing drizzle": (56, 57),
+    "rain": (61, 63, 65),
+    "freezing rain": (66, 67),
+    "snowfall": (71, 73, 75),
+    "rain showers": (80, 81, 82),
+    "snow showers": (85, 86),
+}
+OTHER = {
+    0: "clear sky",
+    1: "mainly clear",
+    2: "partly cloudy",
+    3: "overcast",
+    45: "fog",
+    48: "depositing rime fog",
+    77: "snow grains",
+    95: "thunderstorm",
+    96: "thunderstorm with slight hail",
+    99: "thunderstorm with heavy hail",
+}
+
+
+@pytest.mark.parametrize(("kind", "codes"), FALLING.items())
+def test_what_falls_is_named_by_its_kind_and_strength(kind: str, codes: tuple[int, ...]) -> None:
+    light, *moderate, heavy = [condition(code).removesuffix(f" {kind}") for code in codes]
+    assert light in {"light", "slight"}
+    assert moderate == ["moderate"] * (len(codes) - 2)
+    assert heavy in {"dense", "heavy", "violent"}
+
+
+def test_every_other_code_of_the_service_has_its_words() -> None:
+    assert {code: condition(code) for code in OTHER} == OTHER
+    assert set(CONDITIONS) == set(OTHER).union(*FALLING.values())
     assert condition(100) == "unknown weather code 100"
 
 
@@ -146,6 +175,18 @@ def test_every_code_of_the_service_has_words() -> None:
 )  # fmt: skip
 def test_wind_comes_from_the_nearest_of_sixteen_points(degrees: float, point: str) -> None:
     assert compass_point(degrees) == point
+
+
+async def test_a_sunrise_of_another_day_is_not_told() -> None:
+    daily = {
+        "time": ["2026-06-21"],
+        "weather_code": [0],
+        "sunrise": ["1970-01-01T01:00"],
+        "sunset": ["1970-01-01T02:00"],
+    }
+    async with weather() as world:
+        world.service.script(reply(200, {"daily": daily}))
+        assert "Sunday, 21 June: clear sky\n" in await world.of("69.65, 18.96")
 
 
 # Which place -------------------------------------------------------------------------------------
@@ -222,6 +263,35 @@ async def test_a_name_of_several_is_answered_with_the_candidates(
         assert told.startswith(candidates)
         assert told.endswith("with coordinates.")
         assert world.service.asked(FORECAST) == []
+
+
+def two_bergs(population: int, **beside: object) -> Step:
+    """The geocoder's answer of two places of one name, the second with 1,000 people."""
+    east = {"id": 1, "name": "Berg", "latitude": 48.0, "longitude": 16.0, "country": "Austria"}
+    west = {"id": 2, "name": "Berg", "latitude": 47.0, "longitude": 9.0, "country": "Switzerland"}
+    places = [{**east, "population": population}, {**west, "population": 1_000}]
+    return reply(200, {"results": [{**place, **beside} for place in places]})
+
+
+async def test_clearly_the_largest_has_five_times_as_many_people() -> None:
+    async with weather() as world:
+        world.service.script(two_bergs(4_999))
+        assert (await world.of("Berg")).startswith("Berg: which one? Berg, Austria (pop. 4,999);")
+    async with weather() as world:
+        world.service.script(two_bergs(5_000))
+        assert (await world.of("Berg")).startswith("Weather in Berg, Austria (pop. 5,000)\n")
+
+
+async def test_of_places_with_one_postal_code_the_larger_is_not_likelier() -> None:
+    async with weather() as world:
+        world.service.script(two_bergs(5_000, postcodes=["6800"]))
+        assert (await world.of("6800")).startswith("6800: which one? Berg, Austria (pop. 5,000);")
+
+
+async def test_places_that_claim_to_lie_in_each_other_are_places_all_the_same() -> None:
+    async with weather() as world:
+        world.service.script(two_bergs(5_000, admin1_id=1, admin2_id=2))
+        assert (await world.of("Berg")).startswith("Weather in Berg, Austria (pop. 5,000)\n")
 
 
 @pytest.mark.parametrize(
