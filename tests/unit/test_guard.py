@@ -1,6 +1,8 @@
 """Which addresses and URLs a tool may ask for."""
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 
 import httpcore
@@ -212,6 +214,20 @@ def backend(names: Names) -> GuardedBackend:
     )
 
 
+@contextmanager
+def deaf(host: str, port: int) -> Iterator[None]:
+    """Listen and take no connection: the kernel's queue is full, and drops who knocks."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind((host, port))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((host, port))
+        yield
+
+
 async def test_a_name_is_looked_up_once_and_its_checked_address_connected_to() -> None:
     names = Names(["127.0.0.1"], ["127.0.0.2"])
     async with web_server({"/": answer(b"")}) as server:
@@ -253,6 +269,23 @@ async def test_the_next_address_is_tried_when_one_takes_no_connection() -> None:
     async with web_server({}) as server:  # listens on 127.0.0.1 only
         stream = await backend(names).connect_tcp("web.test", server.port, timeout=2)
         await stream.aclose()
+        assert server.connections == 1
+
+
+async def test_of_many_addresses_only_the_first_few_are_tried() -> None:
+    names = Names(["127.0.0.9"] * MOST_ADDRESSES_TRIED + ["127.0.0.1"])
+    async with web_server({}) as server:  # listens on 127.0.0.1 only
+        with pytest.raises(httpcore.ConnectError):
+            await backend(names).connect_tcp("web.test", server.port, timeout=2)
+        assert server.connections == 0
+
+
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
+    names = Names(["127.0.0.9", "127.0.0.1"])
+    async with web_server({}) as server:
+        with deaf("127.0.0.9", server.port):
+            stream = await backend(names).connect_tcp("web.test", server.port, timeout=1)
+            await stream.aclose()
         assert server.connections == 1
 
 

@@ -155,6 +155,12 @@ def test_a_call_that_cannot_be_shown_is_refused(count: int) -> None:
         asked(of_a_server(), {f"a_long_argument_{number}": 1 for number in range(count)})
 
 
+def test_nobody_is_shown_more_than_a_hundred_arguments_however_short() -> None:
+    assert len(asked(of_a_server(), dict.fromkeys(map(str, range(100)), 1)).splitlines()) == 101
+    with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
+        asked(of_a_server(), dict.fromkeys(map(str, range(101)), 1))
+
+
 def test_a_call_whose_hidden_characters_would_fill_the_question_is_refused() -> None:
     with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
         asked(of_a_server(), {f"argument_{number}": "\u3164" * 99 for number in range(20)})

@@ -361,6 +361,18 @@ async def test_servers_that_dawdle_or_babble_end_in_a_sentence(
         await server.hung_up()
 
 
+async def test_what_surrounds_an_answer_is_bounded_anew_for_each_request() -> None:
+    flood = raw(b"HTTP/1.1 100 Wait\r\n\r\n" * 10_000 + HEAD + b"Content-Length: 0\r\n\r\n")
+    async with (
+        web_server({"/": answer(b"", keep_alive=True), "/flood": flood}) as server,
+        web_client() as client,
+    ):
+        await client.request(server.url("/"))
+        with pytest.raises(ToolError, match="too much around its answer"):
+            await client.request(server.url("/flood"))
+        assert server.connections == 1
+
+
 async def test_no_connection_is_said() -> None:
     async with web_server({}) as server:
         url = server.url("/")
