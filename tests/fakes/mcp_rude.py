@@ -254,6 +254,23 @@ def giant() -> None:
     serve([TOOL], on_call)
 
 
+def many_parts() -> None:
+    """Answer with a million parts, each of which is wrong."""
+
+    def on_call(request: dict[str, Any]) -> None:
+        answer(request, {"content": [1] * 1_000_000})
+
+    serve([TOOL], on_call)
+
+
+def large_schemas() -> None:
+    """List tools with hundreds of arguments each."""
+    properties = {f"p{number}": {"type": "string"} for number in range(100)}
+    schema = {"type": "object", "properties": properties}
+    tools = [{"name": f"act_{number}", "inputSchema": schema} for number in range(64)]
+    serve(tools, say("done"))
+
+
 def environment() -> None:
     """Name the variables of the environment."""
     serve([TOOL], say(" ".join(os.environ)))

@@ -426,6 +426,24 @@ async def test_a_flood_is_held_up_and_the_daemon_stays_free() -> None:
         assert _processor_seconds() - busy < 0.7
 
 
+async def test_a_list_with_large_schemas_holds_nobody_up() -> None:
+    registry = WatchedRegistry()
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(_longest_stall(seconds=2.0))
+        async with offered(rude("large_schemas"), registry=registry):
+            assert len(registry) == 64
+            longest = await watching
+    assert longest < 0.5
+
+
+async def test_an_answer_of_a_million_parts_fails_the_call_alone_and_holds_nobody_up() -> None:
+    async with offered(rude("many_parts")) as registry, asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(_longest_stall(seconds=2.0))
+        assert "more parts than are read" in await failure(registry, "rude_act")
+        assert registry.has("rude_act")
+        assert await watching < 0.5
+
+
 async def test_a_server_that_asks_without_reading_is_cut_off() -> None:
     async with offered(rude("asks_without_reading")) as registry:
         await registry.until(lambda: "rude" in registry.absent)

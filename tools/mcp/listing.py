@@ -16,6 +16,7 @@ from tools.mcp.arguments import parser
 MOST_TOOLS: Final = 64
 """Of one server; the model reads all of them with every question."""
 SCHEMA_LIMIT_BYTES: Final = 16_384
+_MOST_SENT_SCHEMA_BYTES: Final = 2 * SCHEMA_LIMIT_BYTES  # with titles and comments
 _MOST_NAME_CHARACTERS: Final = 64
 _MOST_DESCRIPTION_CHARACTERS: Final = 1024
 _MOST_SCHEMA_DEPTH: Final = 24
@@ -56,21 +57,21 @@ def usable_tools(
     for name, tool in zip(_names(server, listed), listed, strict=True):
         if len(tools) == MOST_TOOLS:
             break
-        schema = _harmless_parameters(tool.input_schema)
+        schema = _harmless_schema(tool.input_schema)
         if tool.name and schema is not None and name not in tools and name not in taken:
             tools[name] = _tool(name, tool, schema, call, timeout_seconds)
     return list(tools.values())
 
 
 def _tool(
-    name: str, tool: types.Tool, parameters: Mapping[str, Any], call: Call, timeout_seconds: float
+    name: str, tool: types.Tool, schema: Mapping[str, Any], call: Call, timeout_seconds: float
 ) -> Tool:
     annotations = tool.annotations or types.ToolAnnotations()
     return Tool(
         name=name,
         description=_description(tool),
-        parameters=parameters,
-        parse=parser(tool.input_schema),
+        parameters={key: value for key, value in schema.items() if key not in _ONLY_INSIDE},
+        parse=parser(schema),
         run=partial(call, tool.name),
         side_effects=annotations.read_only_hint is not True,
         untrusted=True,
@@ -105,18 +106,22 @@ def _description(tool: types.Tool) -> str:
     return "".join(filter(str.isprintable, text))[:_MOST_DESCRIPTION_CHARACTERS]
 
 
-def _harmless_parameters(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a schema as it may be shown to a model, None where it is too large for that."""
+def _harmless_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a schema that a model may be shown, None where it is too large for that."""
+    if _size(schema) > _MOST_SENT_SCHEMA_BYTES:
+        return None
     try:
-        harmless = _harmless(schema, 0)
+        harmless: dict[str, Any] = _harmless(schema, 0)
     except _TooDeep:
         return None
-    shown = {key: value for key, value in harmless.items() if key not in _ONLY_INSIDE}
-    shown["type"] = "object"
-    if not isinstance(shown.get("properties"), dict):
-        shown["properties"] = {}
-    size = len(json.dumps(shown, ensure_ascii=False).encode(errors="replace"))
-    return shown if size <= SCHEMA_LIMIT_BYTES else None
+    harmless["type"] = "object"
+    if not isinstance(harmless.get("properties"), dict):
+        harmless["properties"] = {}
+    return harmless if _size(harmless) <= SCHEMA_LIMIT_BYTES else None
+
+
+def _size(schema: Mapping[str, Any]) -> int:
+    return len(json.dumps(schema, ensure_ascii=False).encode(errors="replace"))
 
 
 def _harmless(node: Any, depth: int) -> Any:

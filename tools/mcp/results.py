@@ -69,6 +69,8 @@ def _is_said(structured: Any, texts: list[str]) -> bool:
 
 
 def _read(text: str) -> Any:
+    if len(text) > TEXT_LIMIT_CHARACTERS:  # it is cut anyway
+        return text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

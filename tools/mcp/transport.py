@@ -2,8 +2,9 @@
 
 The SDK reads as fast as a server writes, starts a task for each message, and refuses a whole list
 for one tool that breaks the protocol. So messages are read at a bounded rate, which holds a
-flooding server up at its own pipe; its unanswered questions are bounded; and what it lists is
-mended before the session sees it.
+flooding server up at its own pipe; its unanswered questions are bounded; an answer of so many
+parts that looking at them would hold up everybody else is refused; and what it lists is mended
+before the session sees it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Any, Final, Self
 
 from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.shared.message import SessionMessage
+from mcp.types import INTERNAL_ERROR, ErrorData
 from mcp.types.jsonrpc import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from mcp.types.methods import validate_server_result
 from mcp.types.version import LATEST_HANDSHAKE_VERSION
@@ -24,6 +26,8 @@ from tools.mcp.errors import McpError, ServerEnded, TooManyRequests
 
 MESSAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 MESSAGES_PER_SECOND: Final = 500
+MOST_VALUES: Final = 20_000
+"""Of one answer: each costs the event loop up to 13 µs where the SDK validates it."""
 _MOST_OPEN_REQUESTS: Final = 32
 
 
@@ -116,7 +120,7 @@ class _Incoming(Closing):
             if isinstance(item.message, JSONRPCRequest):
                 self._open_requests.one_more()
             elif isinstance(item.message, JSONRPCResponse):
-                _mend(item.message.result)
+                item.message = _usable(item.message)
         return item
 
     async def aclose(self) -> None:
@@ -150,6 +154,25 @@ class _Pace:
         if monotonic() >= self._began + 1:
             self._began, self._count = monotonic(), 0
         self._count += 1
+
+
+def _usable(response: JSONRPCResponse) -> JSONRPCResponse | JSONRPCError:
+    """Return a mended answer, or an error in place of one that is not worth its time."""
+    if _has_too_many_values(response.result):
+        error = ErrorData(code=INTERNAL_ERROR, message="The answer has more parts than are read.")
+        return JSONRPCError(jsonrpc=response.jsonrpc, id=response.id, error=error)
+    _mend(response.result)
+    return response
+
+
+def _has_too_many_values(value: Any) -> bool:
+    seen, waiting = 1, [value]
+    while waiting and seen <= MOST_VALUES:
+        found = waiting.pop()
+        if isinstance(found, dict | list):
+            seen += len(found)
+            waiting += found.values() if isinstance(found, dict) else found
+    return seen > MOST_VALUES
 
 
 def _mend(result: dict[str, Any]) -> None:
