@@ -14,6 +14,7 @@ from bot.demo.arithmetic import find_expressions
 from bot.llm.messages import Message, Role, ToolCall
 
 CALCULATE: Final = "calculate"
+CURRENT_TIME: Final = "current_time"
 MAX_CALLS: Final = 5
 HOW_TO_CONNECT: Final = (
     "To talk to a real model, start it with LLM__BASE_URL (any OpenAI-compatible endpoint) and, "
@@ -86,6 +87,24 @@ def _read(messages: Sequence[Message], tools: frozenset[str]) -> Conversation:
     )
 
 
+_DAY = r"(?:today|\d{4}-\d\d-\d\d)"
+_MEASURE = re.compile(
+    r"(?:(?:what is|what's|how much is|how many|convert) )?"
+    r"(-?\d[\d.]{0,20} ?°?[a-z]{1,20} (?:in|to) °?[a-z]{1,20}"
+    rf"|days between {_DAY} and {_DAY}|{_DAY} ?[-+] ?\d{{1,4}} (?:day|week|month|year)s?)"
+    r" ?[?.!]?",
+    re.IGNORECASE,
+)
+
+
+def _measure(conversation: Conversation) -> Reply | None:
+    """Answer what is about units or dates, one at a time."""
+    asked = _MEASURE.fullmatch(conversation.text)
+    if asked is None or CALCULATE not in conversation.tools:
+        return None
+    return (Call(CALCULATE, {"expression": asked[1]}),)
+
+
 def _calculate(conversation: Conversation) -> Reply | None:
     expressions = find_expressions(conversation.text)[:MAX_CALLS]
     if not expressions:
@@ -111,6 +130,18 @@ def _tell_name(conversation: Conversation) -> Reply | None:
 def _learn_name(conversation: Conversation) -> Reply | None:
     told = _NAME_TOLD.search(conversation.text)
     return told and Words(f"Nice to meet you, {told[1]}. Ask me later what your name is.")
+
+
+_CLOCK_ASKED = re.compile(
+    r"\b(?:what time|what(?:'s| is) the time)\b[^?.!]{0,30}\bin ([\w /+-]{1,60})", re.IGNORECASE
+)
+
+
+def _look_at_clock(conversation: Conversation) -> Reply | None:
+    asked = _CLOCK_ASKED.search(conversation.text)
+    if asked is None or CURRENT_TIME not in conversation.tools:
+        return None
+    return (Call(CURRENT_TIME, {"zone": asked[1].strip()}),)
 
 
 _TIME_ASKED = re.compile(
@@ -170,9 +201,11 @@ def _welcome(conversation: Conversation) -> Reply | None:
 
 
 RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
+    _measure,
     _calculate,
     _tell_name,
     _learn_name,
+    _look_at_clock,
     _tell_time,
     _introduce,
     _help,
@@ -189,10 +222,13 @@ def _admit(conversation: Conversation) -> Words:
 
 
 def _abilities(conversation: Conversation) -> str:
-    others = "remember your name (My name is Ada) and tell when you wrote (What time is it?)."
-    if CALCULATE in conversation.tools:
-        return f"I can use the calculate tool (What is 127*43?), {others}"
-    return f"I can {others}"
+    tools = {
+        CALCULATE: "calculate (What is 127*43? What is 5 km in miles?)",
+        CURRENT_TIME: "look at the clock (What time is it in Tokyo?)",
+    }
+    offered = [text for tool, text in tools.items() if tool in conversation.tools]
+    remember = "remember your name (My name is Ada)"
+    return f"I can {', '.join([*offered, remember])} and tell when you wrote (What time is it?)."
 
 
 def _tell_results(messages: Sequence[Message]) -> Words:
@@ -202,18 +238,26 @@ def _tell_results(messages: Sequence[Message]) -> Words:
     return Words("\n".join(_tell_result(call, results.get(call.id, "")) for call in calls))
 
 
+_NUMBER = re.compile(r"[-+]?[\d.]")
+_CLOCK = re.compile(r"(\w+day, .{1,100}?)(?: \(.*)?\. ISO 8601: ")
+
+
 def _tell_result(call: ToolCall, result: str) -> str:
     subject = _subject(call)
-    if re.match(r"[-+]?[\d.]", result) and not result.endswith("."):
-        return f"{subject} = {result}."
-    return f"I could not work out {subject}. The {call.name} tool says: {result}"
+    if call.name == CURRENT_TIME and (clock := _CLOCK.match(result)):
+        return f"It is {clock[1]}."
+    if not _NUMBER.match(result) or result.endswith("."):
+        return f"I could not work out {subject}. The {call.name} tool says: {result}"
+    return f"{result}." if " = " in result else f"{subject} = {result}."
 
 
 def _subject(call: ToolCall) -> str:
-    """Return the expression that was to be calculated, or the arguments as they are."""
+    """Return the expression or the zone that was asked about, or the arguments as they are."""
     try:
         arguments = json.loads(call.arguments)
     except ValueError:
         return call.arguments
-    expression = arguments.get("expression") if isinstance(arguments, dict) else None
-    return expression if isinstance(expression, str) else call.arguments
+    if not isinstance(arguments, dict):
+        return call.arguments
+    subject = arguments.get("expression") or arguments.get("zone")
+    return subject if isinstance(subject, str) else call.arguments

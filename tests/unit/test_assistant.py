@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from bot.demo.arithmetic import find_expressions
 from bot.demo.assistant import MODEL, serve_assistant
 from bot.demo.rules import MAX_CALLS, Call, Words, reply
 from bot.llm.messages import Message, Role, ToolCall
+from tools.clock import time_in
 
 CALCULATE = frozenset({"calculate"})
 STAMP = "[2026-11-21 22:19 UTC] "
@@ -35,10 +37,12 @@ def sums(*expressions: str) -> tuple[Call, ...]:
     return tuple(Call("calculate", {"expression": expression}) for expression in expressions)
 
 
-def after_result(expression: str, result: str) -> str:
-    call = ToolCall("call_1", "calculate", json.dumps({"expression": expression}))
+def after_result(
+    subject: str, result: str, *, tool: str = "calculate", argument: str = "expression"
+) -> str:
+    call = ToolCall("call_1", tool, json.dumps({argument: subject}))
     return words(
-        user(f"What is {expression}?"),
+        user(f"What is {subject}?"),
         Message(Role.ASSISTANT, None, (call,)),
         Message(Role.TOOL, result, tool_call_id="call_1"),
     )
@@ -98,6 +102,37 @@ def test_the_result_of_a_tool_becomes_a_sentence() -> None:
     assert after_result("127*43", "5461") == "127*43 = 5461."
     assert after_result("1/3", "0.333333333333") == "1/3 = 0.333333333333."
     assert after_result("2-5", "-3") == "2-5 = -3."
+
+
+def test_units_dates_and_clocks_are_asked_of_the_tools() -> None:
+    tools = CALCULATE | {"current_time"}
+    for text, expression in (
+        ("What is 5 km in miles?", "5 km in miles"),
+        ("100 °F to °C", "100 °F to °C"),
+        ("2026-11-22 + 6 weeks", "2026-11-22 + 6 weeks"),
+        ("days between 2026-01-01 and today", "days between 2026-01-01 and today"),
+    ):
+        assert reply([user(STAMP + text)], tools) == sums(expression)
+    clock = (Call("current_time", {"zone": "Tokyo"}),)
+    assert reply([user("What time is it in Tokyo?")], tools) == clock
+    assert "I cannot answer that" in words(user("5 km in miles"), tools=frozenset())
+    assert "Nobody has told me" in words(user("What time is it in Tokyo?"))
+
+
+def test_measures_and_clocks_become_sentences() -> None:
+    assert after_result("5 km in miles", "5 km = 3.1 mi") == "5 km = 3.1 mi."
+    assert after_result("2026-11-22 + 6 weeks", "2027-01-03 (Sunday)") == (
+        "2026-11-22 + 6 weeks = 2027-01-03 (Sunday)."
+    )
+    now = datetime(2026, 11, 22, 2, 40, tzinfo=UTC)
+    for zone, said in (
+        ("Tokyo", "It is Sunday, 22 November 2026, 11:40:00 in Asia/Tokyo."),
+        ("UTC+2", "It is Sunday, 22 November 2026, 04:40:00 in UTC+02:00."),
+    ):
+        result = time_in(zone, now)
+        assert after_result(zone, result, tool="current_time", argument="zone") == said
+    unknown = after_result("Narnia", "No.", tool="current_time", argument="zone")
+    assert unknown == "I could not work out Narnia. The current_time tool says: No."
 
 
 def test_a_tool_that_failed_is_quoted() -> None:
