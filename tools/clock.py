@@ -88,7 +88,7 @@ def _unknown(text: str, folded: str, names: tuple[str, ...]) -> str:
     zones = _zones()
     close = get_close_matches(folded, [*zones.by_name, *zones.by_city], n=_NEAREST)
     nearest = dict.fromkeys(zones.by_name.get(key) or zones.by_city[key][0] for key in close)
-    hint = f"The nearest names are {', '.join(nearest)}. " if nearest else ""
+    hint = f"Similar: {', '.join(nearest)}. " if nearest else ""
     return (
         f"There is no time zone named {text!r}. {hint}"
         "Send the IANA name of the zone that the place lies in, such as Asia/Shanghai for Beijing."
