@@ -186,3 +186,13 @@ async def test_a_turn_that_ends_takes_no_more_answers(tmp_path: Path) -> None:
         assert len(await store.waiting_approvals()) == 1
         await store.answer(accepted, ("Something went wrong.",), outcome="bug")
         assert await store.waiting_approvals() == ()
+
+
+async def test_the_end_of_a_turn_closes_no_question_of_another(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        await asked_before_a_restart(store, accepted)
+        (other,) = await store.accept([replace(accepted.message, timestamp=2)])
+        assert other is not None
+        store.begin_turn(other, "hello")
+        await store.answer(other, ("Hello.",), outcome="ok")
+        assert len(await store.waiting_approvals()) == 1

@@ -129,9 +129,12 @@ def test_people_and_tools_whose_buckets_are_full_again_are_forgotten() -> None:
 def test_what_is_called_all_the_time_keeps_nobody_else_in_memory() -> None:
     clock = Clock()
     limits = RateLimits(per_person=60, per_bot=PLENTY, clock=clock)
-    for number in range(500):
-        limits.take(tool(), f"person {number}")
+    search = tool(calls_per_minute=30)
+    for _ in range(20):
+        limits.take(search, "someone")
+    for number in range(100):
         clock.advance(2)
+        limits.take(search, f"person {number}")
     assert len(limits) == 2 + 1, "the tool, the bot and the latest person"
 
 
