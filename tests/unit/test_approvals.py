@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.approvals import ApprovalDesk
+from bot.approvals import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.messaging.events import ChatId, Person, Reaction
 from conversation_store.models import (
@@ -18,6 +18,8 @@ from conversation_store.models import (
     ReceivedMessage,
     StoredMessage,
     StoredToolCall,
+    TurnState,
+    TurnUsage,
 )
 from conversation_store.store import ConversationStore, open_store
 from tools.approval import Decision
@@ -131,7 +133,7 @@ async def test_the_answer_counts_for_the_very_call_that_was_asked_about(
 ) -> None:
     async with open_call(tmp_path) as (store, accepted):
         approval = desk_of(store, Phone()).for_turn(accepted, accepted.id)
-        stored = await approval.stored(REQUEST)
+        stored = await approval.stored(REQUEST, "Write?")
         assert stored is not None
         await store.decide(stored.id, ApprovalState.YES, by="ada")
         assert await approval.ask(other, "Write?") is Decision.NOT_ASKED
@@ -151,7 +153,9 @@ async def test_an_answer_from_a_phone_whose_clock_is_ahead_is_in_time(tmp_path: 
 
 async def asked_before_a_restart(store: ConversationStore, accepted: AcceptedMessage) -> None:
     """Leave a question in the store as a crash would, put now, to be answered in 5 minutes."""
-    approval = await desk_of(store, Phone()).for_turn(accepted, accepted.id).stored(REQUEST)
+    approval = (
+        await desk_of(store, Phone()).for_turn(accepted, accepted.id).stored(REQUEST, "Write?")
+    )
     assert approval is not None
     await store.mark_asked(approval.id, 1_001, now() + 300_000)
 
@@ -174,10 +178,35 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
         approval = desk.for_turn(accepted, accepted.id)
         asking = tasks.create_task(approval.ask(REQUEST, "Write?"))
         for _ in range(2):  # the store answers in order: now somebody waits for an answer
-            await approval.stored(REQUEST)
+            await approval.stored(REQUEST, "Write?")
         await desk.react(reaction("👍", 1_001, timestamp=now() + (590_000 if late else 1_000)))
         assert await asking is decision
         assert phone.texts == []
+
+
+async def test_after_a_restart_a_yes_counts_for_the_words_that_were_asked(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        await asked_before_a_restart(store, accepted)
+        (waiting,) = await store.waiting_approvals()
+        await store.decide(waiting.id, ApprovalState.YES, by="ada")
+        approval = desk_of(store, Phone()).for_turn(accepted, accepted.id)
+        assert await approval.ask(REQUEST, "Delete everything?") is Decision.NOT_ASKED
+        assert await approval.ask(REQUEST, "Write?") is Decision.YES
+
+
+async def test_a_yes_to_a_question_whose_turn_has_ended_is_not_passed_over_in_silence(
+    tmp_path: Path,
+) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        await asked_before_a_restart(store, accepted)
+        desk = desk_of(store, Phone())
+        await desk.resume()
+        await store.answer(accepted, ("The tool is gone. Shall I try again?",), outcome="ok")
+        (said,) = await store.accept([replace(accepted.message, timestamp=now(), text="yes")])
+        assert said is not None
+        answer = desk.answer_in(said.message)
+        assert answer is not None
+        assert await desk.settle(said, answer) == TOO_LATE
 
 
 async def test_a_turn_that_ends_takes_no_more_answers(tmp_path: Path) -> None:
@@ -193,6 +222,12 @@ async def test_the_end_of_a_turn_closes_no_question_of_another(tmp_path: Path) -
         await asked_before_a_restart(store, accepted)
         (other,) = await store.accept([replace(accepted.message, timestamp=2)])
         assert other is not None
-        store.begin_turn(other, "hello")
-        await store.answer(other, ("Hello.",), outcome="ok")
+        await store.finish_turn(
+            store.begin_turn(other, "hello"),
+            state=TurnState.ANSWERED,
+            answer="Hello.",
+            parts=["Hello."],
+            model="m",
+            usage=TurnUsage(),
+        )
         assert len(await store.waiting_approvals()) == 1
