@@ -5,13 +5,12 @@ follows redirects by itself, each checked anew.
 """
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import httpcore
@@ -73,17 +72,6 @@ class WebAnswer:
     cut: bool
     url: str
 
-    def json(self) -> Any:
-        """Return the body as JSON.
-
-        Raises:
-            ToolError: it is none.
-        """
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError) as error:
-            raise ToolError("The server's answer is not the JSON that was asked for.") from error
-
 
 @dataclass(frozen=True, slots=True)
 class _Request:
@@ -98,8 +86,7 @@ class _Request:
         following = replace(self, url=url)
         if origin_of(url) != origin_of(self.url):
             following = replace(following, headers={})  # they may hold a key for the first origin
-        becomes_get = status == 303 or (status in {301, 302} and self.method == "POST")
-        if becomes_get and self.method != "HEAD":
+        if status == 303 or (status in {301, 302} and self.method == "POST"):
             following = replace(following, method="GET", body=None)
         return following
 
