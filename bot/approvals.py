@@ -167,7 +167,8 @@ class ApprovalDesk:
             return TOO_LATE
         state = ApprovalState.YES if answer.meaning is _Meaning.YES else ApprovalState.NO
         await self._decide(question, state, by=author.aci, answer=accepted)
-        return None
+        # It was decided otherwise, or its turn has ended without asking after a restart.
+        return None if question.state is state else TOO_LATE
 
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer, if it is one."""
@@ -279,22 +280,26 @@ class TurnApproval:
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         """Ask, or go on with the question that a restart has left, or return its answer."""
-        stored = await self.stored(request)
-        # An answer counts for the very call that was asked about.
-        if stored is None or stored.fingerprint != _fingerprint(request):
+        stored = await self.stored(request, question)
+        if stored is None:
+            return Decision.NOT_ASKED
+        if stored.state is ApprovalState.BEGUN:
+            return Decision.INTERRUPTED
+        # An answer counts for the very call, and the very words, that were asked about.
+        if stored.fingerprint != _fingerprint(request, question):
             return Decision.NOT_ASKED
         if stored.state is not ApprovalState.OPEN:
             return _DECISIONS[stored.state]
         return await self._desk.ask(stored, question)
 
-    async def stored(self, request: ToolRequest) -> StoredApproval | None:
+    async def stored(self, request: ToolRequest, question: str) -> StoredApproval | None:
         """Return the question about a call as the store has it; None if the call is not open."""
         return await self._store.approval(
             self._turn_id,
             request.call_id,
             chat=self._accepted.message.chat,
             asker=self._accepted.message.author,
-            fingerprint=_fingerprint(request),
+            fingerprint=_fingerprint(request, question),
         )
 
 
@@ -305,5 +310,6 @@ def _meaning(text: str) -> _Meaning:
     return _Meaning.NO if word in _NO else _Meaning.UNCLEAR
 
 
-def _fingerprint(request: ToolRequest) -> str:
-    return hashlib.sha256(f"{request.tool}\0{request.arguments}".encode()).hexdigest()
+def _fingerprint(request: ToolRequest, question: str) -> str:
+    asked = f"{request.tool}\0{request.arguments}\0{question}"
+    return hashlib.sha256(asked.encode()).hexdigest()

@@ -140,10 +140,10 @@ class ToolExecutor:
     def _find_again(self, asked_about: Tool) -> Tool:
         """Find a tool as it is now: whole minutes may have passed since a person was asked."""
         tool = self._registry.get(asked_about.name)
-        if tool is None or tool.side_effects != asked_about.side_effects:
+        if tool is None or _as_listed(tool) != _as_listed(asked_about):
             raise ToolError(
-                f"Not run: {asked_about.name} was allowed, but is gone meanwhile. "
-                "Tell the person that it was not done."
+                f"Not run: {asked_about.name} was allowed, but is gone meanwhile, or another than "
+                "it was. Tell the person that it was not done."
             )
         return tool
 
@@ -232,6 +232,11 @@ def _question(tool: Tool, arguments: Any) -> str:
 
 def _timed_out(tool: Tool, words: str) -> ToolTimeout:
     return ToolTimeout(words + (_PERHAPS_DONE if tool.side_effects else ""))
+
+
+def _as_listed(tool: Tool) -> tuple[object, ...]:
+    """Return what a yes was given for: an MCP server may put another tool under the same name."""
+    return tool.description, tool.parameters, tool.side_effects
 
 
 def _outcome(error: ToolError) -> Outcome:
