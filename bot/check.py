@@ -163,10 +163,13 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()
-        await probe(registry)
+        troubles = await probe(registry)
         for tool in registry:
-            words = "Ready; asks before each call." if tool.side_effects else "Ready."
-            yield Finding(tool.name, Verdict.OK, words)
+            if trouble := troubles.get(tool.name):
+                yield Finding(tool.name, Verdict.WARNING, f"Does not work now. {trouble}")
+            else:
+                words = "Ready; asks before each call." if tool.side_effects else "Ready."
+                yield Finding(tool.name, Verdict.OK, words)
         servers = {server.name for server in wanted.mcp_servers}
         for name, reason in sorted(registry.absent.items()):
             if name not in servers:

@@ -119,6 +119,14 @@ async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
     assert "BSA-wrong" not in listed + found["web_search"].words
 
 
+async def test_a_search_that_fails_only_now_stays_and_check_says_so() -> None:
+    async with world() as here, brave_api() as brave:
+        brave.answers.extend([error("QUOTA_LIMITED", 429)] * 2)
+        found = {finding.part: finding async for finding in findings(with_search(here, brave))}
+    assert found["web_search"].verdict is Verdict.WARNING
+    assert found["web_search"].words.startswith("Does not work now. The searches that Brave allows")
+
+
 async def test_a_key_that_is_refused_later_takes_the_search_away_for_the_next_question() -> None:
     steps = script(tool_calls(SEARCH), text("It does not work."), text("Hello."))
     async with world(steps) as here, brave_api() as brave:
