@@ -379,6 +379,23 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         assert (await client.request(server.url("/"))).body == b"next"
 
 
+@pytest.mark.parametrize("rounds_of_the_loop", range(0, 60, 3))
+async def test_requests_that_are_cancelled_at_any_moment_leave_room_for_others(
+    rounds_of_the_loop: int,
+) -> None:
+    async with web_server({"/": answer(b"here", keep_alive=True)}) as server:
+        async with web_client() as client:
+            for _ in range(3):
+                requests = [asyncio.create_task(client.request(server.url("/"))) for _ in range(40)]
+                for _ in range(rounds_of_the_loop):
+                    await asyncio.sleep(0)
+                for request in requests:
+                    request.cancel()
+                await asyncio.wait(requests)
+            answers = await asyncio.gather(*(client.request(server.url("/")) for _ in range(40)))
+    assert {answer.body for answer in answers} == {b"here"}
+
+
 async def test_a_slow_name_server_costs_its_own_bound_only() -> None:
     async def never(name: str) -> Sequence[str]:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]

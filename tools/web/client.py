@@ -6,7 +6,8 @@ follows redirects by itself, each checked anew.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -104,23 +105,70 @@ class _Request:
 
 
 class _Connections:
-    """A pool that is made when it is needed: a bot that asks nothing reads no certificates."""
+    """Connections, kept for a while for the next request to their origin.
+
+    In place of httpcore's pool: of a request that is cancelled at the wrong moment (a person's
+    `!stop`, a time-out) that one keeps a connection which nobody gets any more, until none is left.
+
+    Args:
+        backend: opens them.
+    """
 
     def __init__(self, backend: GuardedBackend) -> None:
         self._backend = backend
+        self._places = asyncio.Semaphore(_MOST_CONNECTIONS)
+        self._idle: deque[httpcore.AsyncHTTPConnection] = deque()
 
     @cached_property
-    def pool(self) -> httpcore.AsyncConnectionPool:
-        return httpcore.AsyncConnectionPool(
-            ssl_context=httpcore.default_ssl_context(),  # the system's authorities and certifi's
-            max_connections=_MOST_CONNECTIONS,
+    def _certificates(self) -> ssl.SSLContext:
+        """The system's authorities and certifi's; a bot that asks nothing reads none."""
+        return httpcore.default_ssl_context()
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: httpcore.URL,
+        *,
+        headers: Sequence[tuple[bytes, bytes]],
+        content: bytes | None,
+        extensions: dict[str, object],
+    ) -> AsyncIterator[httpcore.Response]:
+        """Send a request; what was not read of its answer closes the connection."""
+        async with self._places:
+            connection = await self._connection(url.origin)
+            try:
+                async with connection.stream(
+                    method, url, headers=headers, content=content, extensions=extensions
+                ) as response:
+                    yield response
+            finally:
+                if connection.is_idle() and not connection.is_closed():
+                    self._idle.append(connection)
+                else:
+                    await connection.aclose()
+
+    async def aclose(self) -> None:
+        while self._idle:
+            await self._idle.popleft().aclose()
+
+    async def _connection(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection:
+        """Return one that nobody else uses; those that are not fit for use any more are closed."""
+        found = None
+        for _ in range(len(self._idle)):
+            connection = self._idle.popleft()
+            if connection.has_expired() or len(self._idle) >= _MOST_CONNECTIONS:
+                await connection.aclose()
+            elif found is None and connection.can_handle_request(origin):
+                found = connection
+            else:
+                self._idle.append(connection)
+        return found or httpcore.AsyncHTTPConnection(
+            origin=origin,
+            ssl_context=self._certificates,
             keepalive_expiry=_KEEP_ALIVE_SECONDS,
             network_backend=self._backend,
         )
-
-    async def aclose(self) -> None:
-        if "pool" in self.__dict__:
-            await self.pool.aclose()
 
 
 class WebClient:
@@ -224,7 +272,7 @@ class WebClient:
     ) -> AsyncIterator[httpcore.Response]:
         """Send a request; what was not read of its answer closes the connection."""
         scheme, host, port = origin_of(request.url)
-        async with connections.pool.stream(
+        async with connections.stream(
             request.method,
             httpcore.URL(scheme=scheme, host=host, port=port, target=request.url.raw_path),
             headers=request.all_headers(),
