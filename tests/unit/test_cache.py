@@ -39,6 +39,9 @@ def test_nothing_old_is_left_in_memory(cache: Cache[str, str], clock: Clock) -> 
     clock.now += 30
     assert len(cache) == 1
     assert cache.get("b") == "second"
+    cache.put("c", "third")
+    clock.now += 60
+    assert len(cache) == 0
 
 
 def test_when_it_is_full_the_oldest_goes_first(cache: Cache[str, str]) -> None:

@@ -245,6 +245,7 @@ ATTACKS = [
     "5 m in " * 140,
     "m" * 1_001,
     "5 m " * 1_000_000,
+    "(" * 6 + "1e300 m/m" + ")^9" * 6,
 ]
 
 
@@ -322,6 +323,8 @@ def test_there_and_back_is_the_same_number(number: int, units: tuple[str, str]) 
         ("1e5 + 2E3", Reading.NUMBERS),
         ("2024-10-5", Reading.NUMBERS),
         ("1000-250-300", Reading.NUMBERS),
+        ("10/2/1000", Reading.NUMBERS),
+        ("10/2/1900", Reading.DATES),
         ("1/2/3", Reading.NUMBERS),
         ("10.5.2 + 1", Reading.NUMBERS),
         ("5 m", Reading.UNITS),

@@ -1,0 +1,38 @@
+"""Which tools are withdrawn before a model calls them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tools.errors import ToolError, ToolUnavailable
+from tools.probing import probe
+from tools.registry import Registry
+from tools.schema import tool_from
+
+
+async def look_up() -> str:
+    """Look something up."""
+    return "found"
+
+
+def registry_of(failure: Exception | None) -> Registry:
+    async def find_out() -> None:
+        if failure is not None:
+            raise failure
+
+    return Registry([replace(tool_from(look_up), name="other"), tool_from(look_up, probe=find_out)])
+
+
+async def test_a_tool_that_cannot_work_is_withdrawn_alone_with_the_reason() -> None:
+    registry = registry_of(ToolUnavailable("The key is refused."))
+    await probe(registry)
+    assert [tool.name for tool in registry] == ["other"]
+    assert registry.absent == {"look_up": "The key is refused."}
+
+
+@pytest.mark.parametrize("failure", [None, ToolError("It is failing right now."), TimeoutError()])
+async def test_a_tool_whose_service_does_not_answer_now_stays(failure: Exception | None) -> None:
+    registry = registry_of(failure)
+    await probe(registry)
+    assert [tool.name for tool in registry] == ["look_up", "other"]
+    assert registry.absent == {}
