@@ -86,7 +86,7 @@ def test_an_emoji_is_never_cut_in_two() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 28, 80, 200])
-@pytest.mark.parametrize("text", ["", "\n", "word " * 100, "語" * 300, "\u0301" * 10, "x" * 60_000])
+@pytest.mark.parametrize("text", ["", "\n", "word " * 100, "語" * 300, "\u0301" * 10, "x" * 20_000])
 def test_every_row_fits_the_window(text: str, columns: int) -> None:
     for mine in (True, False):
         rows = render(Bubble(1, mine=mine, text=text, time="22:19"), columns=columns, colour=False)

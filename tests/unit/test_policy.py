@@ -177,7 +177,7 @@ json_values = st.recursive(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), json_values, max_size=30), st.text())
 def test_a_question_is_printable_within_its_bound_and_names_every_argument(
     arguments: dict[str, object], description: str
