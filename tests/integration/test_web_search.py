@@ -350,7 +350,7 @@ async def test_a_used_up_month_without_a_readable_end_is_said(headers: dict[str,
                 '{"type": "search", "query": "\\ud800"}',
             )
         ),
-        (Answer(body=" " * 3 * 2**20), "The answer is larger than 2 MB."),
+        (Answer(body=" " * 2**20), "The answer is larger than 524,288 bytes."),
     ],
 )
 async def test_every_other_answer_is_a_sentence(answer: Answer, complaint: str) -> None:

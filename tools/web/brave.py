@@ -21,6 +21,7 @@ from tools.web.client import WebAnswer, WebClient
 from tools.web.search_results import SearchResult
 
 BRAVE_URL: Final = "https://api.search.brave.com/res/v1/web/search"
+ANSWER_LIMIT_BYTES: Final = 512 * 1024
 LONGEST_PAUSE_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 4.0  # as many calls as a turn may have, one each second
 _ONE_SECOND: Final = 1  # the shortest window that Brave counts in
@@ -116,6 +117,7 @@ class Brave:
                 "result_filter": "web",
             },
             headers={"Accept": "application/json", "X-Subscription-Token": self._key},
+            max_bytes=ANSWER_LIMIT_BYTES,
         )
 
     async def _ask_again(self, query: str, count: int, pause_seconds: float) -> WebAnswer:
