@@ -5,6 +5,7 @@ only what opening it writes. A bot that runs meanwhile is not disturbed.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class Finding:
 
 async def check(settings: Settings) -> bool:
     """Print a line for each part and return whether none failed."""
-    logs.configure(level="error", log_format="console")  # the report says the rest
+    logs.configure(level="error", log_format="console")
+    logging.disable()  # of the libraries: what they meet is in the report
     well = True
     async for finding in findings(settings):
         print(f"{finding.verdict:<8} {finding.part:<16} {finding.words}", flush=True)  # noqa: T201

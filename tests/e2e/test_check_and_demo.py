@@ -14,6 +14,7 @@ from bot.config import Settings, setting_names
 from bot.demo.signal_side import ADA
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import models, status
+from tests.fakes.web_server import answer, web_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,18 +68,23 @@ async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
     assert found["tools"].verdict is Verdict.WARNING
 
 
-def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:
-    done = run_cli(
-        "check",
-        folder=tmp_path,
-        SIGNAL__PHONE_NUMBER="+4915100000000",
-        SIGNAL__URL=f"unix:{tmp_path / 'nowhere'}",
-        LLM__BASE_URL="http://127.0.0.1:9/v1",
-        MCP__SERVERS__NOTES__COMMAND="no-such-program",
-        MCP__SERVERS__ARCHIVE__URL="http://127.0.0.1:9/mcp",
-        MCP__SERVERS__EMPTY__COMMAND=f"{sys.executable} -m tests.fakes.mcp_rude no_tools",
-        MCP__SERVERS__EMPTY__ENV__PYTHONPATH=str(ROOT),
-    )
+async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:
+    pages = {"/locked": answer(b"", status=401), "/page": answer(b"<p>No MCP here.")}
+    async with web_server(pages) as web:
+        done = await asyncio.to_thread(
+            run_cli,
+            "check",
+            folder=tmp_path,
+            SIGNAL__PHONE_NUMBER="+4915100000000",
+            SIGNAL__URL=f"unix:{tmp_path / 'nowhere'}",
+            LLM__BASE_URL="http://127.0.0.1:9/v1",
+            MCP__SERVERS__NOTES__COMMAND="no-such-program",
+            MCP__SERVERS__ARCHIVE__URL="http://127.0.0.1:9/mcp",
+            MCP__SERVERS__LOCKED__URL=web.url("/locked"),
+            MCP__SERVERS__PAGE__URL=web.url("/page"),
+            MCP__SERVERS__EMPTY__COMMAND=f"{sys.executable} -m tests.fakes.mcp_rude no_tools",
+            MCP__SERVERS__EMPTY__ENV__PYTHONPATH=str(ROOT),
+        )
     assert done.returncode == 1
     assert done.stderr == ""
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
@@ -91,6 +97,8 @@ def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> N
     assert said["archive"] == (
         "The MCP server could not be reached. See MCP__SERVERS__ARCHIVE__URL."
     )
+    assert said["page"].endswith(" See MCP__SERVERS__PAGE__URL.")
+    assert said["locked"].endswith("(HTTP 401). See MCP__SERVERS__LOCKED__URL.")
     assert said["empty"] == (
         "The MCP server has offered no tools so far. See MCP__SERVERS__EMPTY__COMMAND."
     )
