@@ -38,6 +38,8 @@ PATIENCE_SECONDS: Final = 300.0
 CATCH_UP_SECONDS: Final = 15.0
 """After a restart: how long answers that were given meanwhile may take to come in."""
 
+REMIND_SECONDS: Final = 15.0
+
 SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
 
 HOW_TO_ANSWER: Final = (
@@ -47,6 +49,10 @@ HOW_TO_ANSWER: Final = (
 NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can answer that question."
 YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
 TOO_LATE: Final = "That question has been answered already."
+
+REMINDER: Final = (
+    "I am waiting for your 👍 or 👎 on my question above; then I will read this message."
+)
 
 _YES: Final = frozenset({"yes", "y", "👍"})
 _NO: Final = frozenset({"no", "n", "👎"})
@@ -69,8 +75,8 @@ class QuestionChannel(Protocol):
 
 
 @dataclass(slots=True)
-class _Question:
-    """A question that was sent; `decision` is there once `decided` is set."""
+class Question:
+    """A question that was sent; `state` is final once `decided` is set."""
 
     id: int
     chat: str
@@ -78,6 +84,7 @@ class _Question:
     signal_timestamp: int
     expires_at: int
     state: ApprovalState = ApprovalState.OPEN
+    reminded: bool = False
     decided: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -91,7 +98,7 @@ class _Meaning(Enum):
 class Answer:
     """A message that answers a question, or tries to."""
 
-    question: _Question
+    question: Question
     meaning: _Meaning
 
 
@@ -123,7 +130,7 @@ class ApprovalDesk:
         self._patience_seconds = patience_seconds
         self._catch_up_seconds = catch_up_seconds
         self._clock = clock
-        self._open: dict[tuple[str, int], _Question] = {}
+        self._open: dict[tuple[str, int], Question] = {}
 
     async def resume(self) -> None:
         """Know the questions that a restart has left open, before anything comes in."""
@@ -150,6 +157,27 @@ class ApprovalDesk:
         # What was written before the question, and waited since, is not meant for it.
         is_later = message.timestamp > here[0].signal_timestamp
         return Answer(here[0], meaning) if is_later else None
+
+    def overlooked_by(self, message: ReceivedMessage) -> Question | None:
+        """Return the open question that a message waits behind, once for each question.
+
+        Only in a private chat: in a group, others may talk meanwhile.
+        """
+        for question in self._open.values():
+            if question.chat == message.chat and not question.reminded:
+                question.reminded = True
+                return None if ChatId.parse(message.chat).is_group else question
+        return None
+
+    async def remind(self, question: Question) -> None:
+        """Say that a question is open; a person who overlooked it would wait for nothing."""
+        if question.decided.is_set():
+            return
+        try:
+            async with asyncio.timeout(REMIND_SECONDS):
+                await self._channel.send(ChatId.parse(question.chat), REMINDER)
+        except (SignalError, TimeoutError) as error:
+            log.info("approval.not_reminded", reason=type(error).__name__)
 
     async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
         """Take an accepted message as an answer; return words for the person where it is none.
@@ -198,7 +226,7 @@ class ApprovalDesk:
             self._open.pop((question.chat, question.signal_timestamp), None)
         return _DECISIONS[question.state]
 
-    async def _put(self, stored: StoredApproval, text: str) -> _Question | None:
+    async def _put(self, stored: StoredApproval, text: str) -> Question | None:
         """Send a question, trying again while there is no connection; None if it cannot be."""
         minutes = f"{self._patience_seconds / 60:g} minutes"
         text = f"❓ {text}\n\n{HOW_TO_ANSWER.format(minutes=minutes)}"
@@ -233,32 +261,33 @@ class ApprovalDesk:
         if stored.signal_timestamp is not None and stored.expires_at is not None:
             self._listen(stored, stored.signal_timestamp, stored.expires_at)
 
-    def _listen(self, stored: StoredApproval, timestamp: int, expires_at: int) -> _Question:
-        question = _Question(stored.id, stored.chat, stored.asker, timestamp, expires_at)
+    def _listen(self, stored: StoredApproval, timestamp: int, expires_at: int) -> Question:
+        question = Question(stored.id, stored.chat, stored.asker, timestamp, expires_at)
         self._open[question.chat, timestamp] = question
         return question
 
-    def _time_left(self, question: _Question, *, resumed: bool) -> float:
+    def _time_left(self, question: Question, *, resumed: bool) -> float:
         left = question.expires_at / 1000 - self._clock()
         return max(left, self._catch_up_seconds) if resumed else left
 
-    def _in_time(self, timestamp: int, question: _Question) -> bool:
+    def _in_time(self, timestamp: int, question: Question) -> bool:
         """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
         return min(timestamp, self._clock() * 1000) <= question.expires_at
 
-    def _may_decide(self, person: Person, question: _Question) -> bool:
+    def _may_decide(self, person: Person, question: Question) -> bool:
         return person.aci == question.asker or self._is_admin(person)
 
     async def _decide(
         self,
-        question: _Question,
+        question: Question,
         state: ApprovalState,
         *,
         by: str | None = None,
         answer: AcceptedMessage | None = None,
     ) -> None:
         decided = await self._store.decide(question.id, state, by=by, answer=answer)
-        metrics.APPROVALS.labels(state).inc()
+        if decided is state and not question.decided.is_set():
+            metrics.APPROVALS.labels(state).inc()
         question.state = decided or ApprovalState.SILENCE
         question.decided.set()
 

@@ -149,6 +149,19 @@ class ConversationStore:
 
         return await self._database.read(select)
 
+    async def has_result_with(self, chat: str, words: str) -> bool:
+        """Whether any tool's result that is kept of a chat contains these words."""
+
+        def select(execute: Execute) -> bool:
+            rows = execute(
+                "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
+                " WHERE turns.chat = ? AND role = 'tool' AND instr(content, ?) LIMIT 1",
+                (chat, words),
+            )
+            return next(iter(rows), None) is not None
+
+        return await self._database.read(select)
+
     async def record_calls(self, turn_id: int, assistant: StoredMessage) -> None:
         """Store that the model asks for calls, each as started, before any of them runs."""
 

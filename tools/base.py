@@ -107,10 +107,13 @@ class Heard:
     Attributes:
         people: what people wrote.
         results: what tools returned, as the model read it.
+        strangers_before: whether it has read strangers' words further back, which it is no longer
+            shown and may still repeat.
     """
 
     people: Sequence[str] = ()
     results: Sequence[str] = ()
+    strangers_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

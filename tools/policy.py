@@ -18,10 +18,14 @@ from pydantic import BaseModel
 from tools.approval import Approval, Decision
 from tools.base import Heard, Tool, ToolRequest, first_sentence, shown, visible
 from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
-from tools.results import holds_marked, is_marked
+from tools.results import holds_marked, marked_by
 
 QUESTION_LIMIT_BYTES: Final = 1_500
 """Signal shows 2,000 bytes as text; how to answer must fit below the question."""
+
+_MAY_NAME: Final = frozenset({"web_search", "web_fetch"})
+"""Tools whose results name addresses: what they return is not of the model's choice. A server's
+tool may only repeat what the model has sent it."""
 
 _VALUE_CHARACTERS: Final = (1_000, 500, 250, 120, 60, 20)
 """What is shown of each value, the most first; the first that fits the limit is taken."""
@@ -65,11 +69,10 @@ def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
         return True
     if tool.address is None:
         return False
-    if not any(map(holds_marked, heard.results)):
+    if not heard.strangers_before and not any(map(holds_marked, heard.results)):
         return False
-    return not _is_named(
-        tool.address(arguments), (*heard.people, *filter(is_marked, heard.results))
-    )
+    pages = (result for result in heard.results if marked_by(result) in _MAY_NAME)
+    return not _is_named(tool.address(arguments), (*heard.people, *pages))
 
 
 def _is_named(address: str, texts: Iterable[str]) -> bool:

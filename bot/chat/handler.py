@@ -45,6 +45,7 @@ from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.registry import Registry
+from tools.results import UNTRUSTED
 
 log = structlog.get_logger()
 
@@ -282,7 +283,7 @@ class ChatHandler:
         audit = TurnAudit(
             self._store, accepted, turn.id, progress, keep_arguments=self._keep_arguments
         )
-        return _Calls(audit, self._approvals.for_turn(accepted, turn.id))
+        return _Calls(str(chat), audit, self._approvals.for_turn(accepted, turn.id))
 
     async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
         completion = await self._model.complete(
@@ -311,7 +312,7 @@ class ChatHandler:
         waiting = loop.open_calls
         # Below zero when the setting was lowered while the turn waited for a restart.
         allowed = max(0, self._max_tool_calls - (loop.calls - len(waiting)))
-        heard = loop.heard
+        heard = await self._heard(loop, calls)
         requests = [
             ToolRequest(call.id, call.name, call.arguments, calls.audit.caller, heard)
             for call in waiting
@@ -325,6 +326,14 @@ class ChatHandler:
         for task in running:
             result = task.result()
             loop.close(result.request.call_id, result.content)
+
+    async def _heard(self, loop: _Loop, calls: "_Calls") -> Heard:
+        """Return what the model knows; only a tool that chooses addresses needs all of it."""
+        called = (self._registry.get(call.name) for call in loop.open_calls)
+        if not any(tool is not None and tool.address is not None for tool in called):
+            return Heard()
+        strangers_before = await self._store.has_result_with(calls.chat, UNTRUSTED)
+        return replace(loop.heard, strangers_before=strangers_before)
 
     async def _run_call(self, request: ToolRequest, calls: "_Calls", *, within: bool) -> ToolResult:
         if within or self._registry.get(request.tool) is None:
@@ -347,6 +356,7 @@ class ChatHandler:
 class _Calls:
     """What every call of one turn goes through."""
 
+    chat: str
     audit: TurnAudit
     approval: TurnApproval
 

@@ -103,6 +103,12 @@ class Intake:
             metrics.INTAKE.labels("accepted").inc()
             job = Job(partial(self._router.handle, accepted), accepted.id)
             await self._mailboxes.put(message.chat, job)
+            await self._remind_of_question(message)
+
+    async def _remind_of_question(self, message: ReceivedMessage) -> None:
+        question = self._approvals.overlooked_by(message)
+        if question is not None:
+            await self._urgent.put(message.chat, Job(partial(self._approvals.remind, question)))
 
     async def _refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         # Not behind the chat's other messages: the person should know now.

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from bot.approvals import REMINDER
 from bot.config import Settings
 from bot.demo.signal_side import ADA, Sent
 from conversation_store.models import ApprovalState
@@ -154,16 +155,19 @@ async def test_a_reply_in_other_words_is_asked_for_a_yes_or_no() -> None:
     assert "“yes” or “no”" in hint.text
 
 
-async def test_what_is_said_while_a_question_is_open_waits_and_is_answered_next() -> None:
-    steps = script(tool_calls(WRITE), text("Done."), text("Sunny."))
+async def test_what_is_said_while_a_question_is_open_waits_which_is_said_once() -> None:
+    steps = script(tool_calls(WRITE), text("Done."), text("Sunny."), text("Bye."))
     async with world(steps) as here:
         async with running_bot(with_notes(here)):
             await here.signal.say("note: buy milk")
             asked = await question(here)
             await here.signal.say("and the weather?")
+            assert (await here.answer()).text == REMINDER
+            await here.signal.say("thanks")
             await here.signal.react("👍", asked.timestamp)
             assert (await here.answer()).text == "Done."
             assert (await here.answer()).text == "Sunny."
+            assert (await here.answer()).text == "Bye."
 
 
 async def test_tools_that_only_read_do_not_ask() -> None:
@@ -182,6 +186,7 @@ async def test_two_writing_calls_are_two_questions_and_each_has_its_own_answer()
             asked = [await question(here), await question(here)]
             milk, bread = sorted(asked, key=lambda sent: "bread" in sent.text)
             await here.signal.say("yes")
+            assert (await here.answer()).text == REMINDER  # for which of the two?
             await here.signal.react("👍", bread.timestamp)
             await here.signal.react("👎", milk.timestamp)
             assert (await here.answer()).text == "Done."

