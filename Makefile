@@ -39,7 +39,7 @@ run: $(VENV)/.installed
 	@$(BIN)/signal-tee-bot run
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal --cov --cov-report=term
 
 test-full: $(VENV)/.installed-full
 	$(BIN)/python -m pytest -m full
