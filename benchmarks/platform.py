@@ -127,6 +127,7 @@ def settings(signal_url: str, number: str, model: Helper, folder: Path) -> Mappi
         "LLM__MAX_CONCURRENCY": "1024",
         "ACCESS__POLICY": "open",
         "ACCESS__MESSAGES_PER_MINUTE": "1000000",
+        "TOOLS__WEB_SEARCH__ENABLED": "false",
         "TOOLS__CALLS_PER_MINUTE": "1000000",
         "TOOLS__CALLS_PER_MINUTE_TOTAL": "1000000",
         "STORE__PATH": str(folder / "store.db"),

@@ -115,6 +115,14 @@ def structured_twice() -> dict[str, Any]:
 
 
 @server.tool()
+def structured_as_content() -> CallToolResult:
+    """Answer with a text and the same text as structured content, as servers from npm do."""
+    return CallToolResult(
+        content=[TextContent(text="Buy milk.")], structured_content={"content": "Buy milk."}
+    )
+
+
+@server.tool()
 async def grow(ctx: Context) -> str:
     """Get one more tool and say so."""
 

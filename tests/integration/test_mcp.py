@@ -188,6 +188,7 @@ async def test_structured_content_is_shown_once(shared: McpServer) -> None:
     async with offered(shared) as registry:
         assert await call(registry, "odd_structured_only") == '2 rows.\n{"rows":[1,2]}'
         assert json.loads(await call(registry, "odd_structured_twice")) == {"rows": [1, 2]}
+        assert await call(registry, "odd_structured_as_content") == "Buy milk."
         assert await call(registry, "odd_echo", text="5") == "5"
 
 
@@ -595,6 +596,10 @@ async def test_a_lost_session_is_replaced() -> None:
         (
             b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
             "The MCP server does not accept the credentials (HTTP 401).",
+        ),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+            "What answers does not speak MCP. Is its address, or its command, right?",
         ),
         (
             b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n",

@@ -63,6 +63,8 @@ def reason(error: BaseException, *, timeout_seconds: float) -> str:
             sentence = "The MCP server's command could not be started."
         case MCPError(code=types.CONNECTION_CLOSED):
             sentence = "The MCP server ended the connection."
+        case MCPError(code=types.METHOD_NOT_FOUND):
+            sentence = "What answers does not speak MCP. Is its address, or its command, right?"
         case MCPError():
             sentence = f"The MCP server refused the connection (code {error.code})."
         case _:

@@ -59,13 +59,14 @@ def _short(text: str) -> str:
 def _is_said(structured: Any, texts: list[str]) -> bool:
     """Whether the texts already say what the structured content says, as servers should do.
 
-    The SDK's own servers put what is no object under `result`, and each item of a list in a text
-    of its own.
+    The SDKs' servers put what is no object under a name of its own (`result`, `content`), and each
+    item of a list in a text of its own.
     """
-    if isinstance(structured, dict) and structured.keys() == {"result"}:
-        structured = structured["result"]
+    ways = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        ways += structured.values()
     said = [_read(text) for text in texts]
-    return structured in said or structured in texts or structured in (said, texts)
+    return any(way in said or way in texts or way in (said, texts) for way in ways)
 
 
 def _read(text: str) -> Any:
