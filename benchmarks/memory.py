@@ -1,9 +1,10 @@
 """How much memory does the bot take, idle and with a thousand chats in flight?
 
-The bot's own process; the calculator's process is said apart, for it comes with the first
-calculation only.
+The bot's own process, without and with an MCP server, whose client is loaded for it alone; the
+calculator's process is said apart, for it comes with the first calculation only.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -32,8 +33,18 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
         Figure("resident memory, idle", idle, "MB", at_most=80),
         Figure(f"resident memory, {chats:,} chats in flight", peak, "MB", at_most=160),
         Figure("resident memory, idle again", after, "MB"),
+        Figure("resident memory, with an MCP server", await _with_mcp_server_mb(), "MB"),
         Figure("resident memory, calculator's process", await _calculator_mb(), "MB"),
     )
+
+
+async def _with_mcp_server_mb() -> float:
+    async with sides() as world:
+        server = {"MCP__SERVERS__TIME__COMMAND": f"{sys.executable} -m mcp_server_time"}
+        async with running_bot({**world.settings, **server}, world.folder) as bot:
+            # A first turn waits for the tools that are being started.
+            await world.signal.ask(turns=2, chats=1, in_flight=1, pause_seconds=0)
+            return bot.resident_mb
 
 
 async def _calculator_mb() -> float:
