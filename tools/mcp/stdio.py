@@ -88,9 +88,10 @@ async def _end(group: int, stdin: asyncio.StreamWriter, exited: asyncio.Event) -
 
 
 async def _within_bound(exited: asyncio.Event) -> bool:
+    # Not `asyncio.timeout`: until Python 3.11.4 its end in a task that is being cancelled is taken
+    # for another cancellation.
     with suppress(TimeoutError):
-        async with asyncio.timeout(EXIT_SECONDS):
-            await exited.wait()
+        await asyncio.wait_for(exited.wait(), EXIT_SECONDS)
     return exited.is_set()
 
 
