@@ -88,8 +88,8 @@ async def _end(group: int, stdin: asyncio.StreamWriter, exited: asyncio.Event) -
 
 
 async def _within_bound(exited: asyncio.Event) -> bool:
-    # Not `asyncio.timeout`: until Python 3.11.4 its end in a task that is being cancelled is taken
-    # for another cancellation.
+    # Not `asyncio.timeout`: up to Python 3.11.2 its end is taken for another cancellation in a task
+    # that is being cancelled.
     with suppress(TimeoutError):
         await asyncio.wait_for(exited.wait(), EXIT_SECONDS)
     return exited.is_set()
