@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(run=_run)
 
     demo = commands.add_parser("demo", help="the whole bot on loopback; the terminal is the phone")
-    demo.add_argument("--say", nargs="+", metavar="TEXT", help="send these, print, and exit")
+    demo.add_argument(
+        "--say", nargs="+", action="extend", metavar="TEXT", help="send these, print, and exit"
+    )
     demo.set_defaults(run=_demo)
 
     check = commands.add_parser("check", help="look at every part and say how to mend it")

@@ -139,6 +139,12 @@ def test_the_demo_sends_one_message_and_prints_the_transcript(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_demo_sends_what_every_say_says(tmp_path: Path) -> None:
+    done = run_cli("demo", "--say", "1+1", "2+2", "--say", "3+3", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [total for total in ("= 2", "= 4", "= 6") if total not in done.stdout] == []
+
+
 def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     said = ["My name is Ada", "What is my name?", "!tools"]
     done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__MESSAGES_PER_MINUTE="1")
