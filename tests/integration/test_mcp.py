@@ -339,7 +339,7 @@ async def test_a_server_that_stops_reading_holds_nobody_up_and_is_replaced(
             with suppress(ToolError, TimeoutError):
                 async with asyncio.timeout(0.05):
                     await call(registry, "rude_act", text="x" * 60_000)
-        assert monotonic() - began < 25 * 0.5
+        assert monotonic() - began < 5  # a single call that is held up takes so long alone
         await registry.until(lambda: "rude" in registry.absent)
         await registry.until(lambda: registry.has("rude_act"))
         assert await call(registry, "rude_act") == "heard"
