@@ -183,7 +183,17 @@ class StoreSettings(_Section):
 
     path: Path = Path("data/conversations.db")
     key: SecretStr | None = None
+    key_source: Literal["setting", "dstack"] = "setting"
+    key_may_be_lost: bool = False
     retention_days: int = Field(30, ge=0, le=36_500)
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if self.key is not None and self.key_source == "dstack":
+            raise ValueError(
+                "has a KEY, which KEY_SOURCE=dstack derives by itself; set one of them"
+            )
+        return self
 
 
 class ToolSettings(_Section):
@@ -264,6 +274,16 @@ class AttestationSettings(_Section):
     """The trusted execution environment."""
 
     dstack_socket: Path = Path("/var/run/dstack.sock")
+    pccs_url: HttpUrl = "https://pccs.phala.network"
+    key_origin: Literal["generated-in-tee", "imported"] = "imported"
+    model_policy: Literal["off", "warn", "require"] = "warn"
+    e2ee: bool = False
+
+    @model_validator(mode="after")
+    def _a_key_to_encrypt_to(self) -> Self:
+        if self.e2ee and self.model_policy == "off":
+            raise ValueError("has E2EE, which needs MODEL_POLICY=warn or require to find the key")
+        return self
 
 
 class HealthSettings(_Section):

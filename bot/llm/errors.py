@@ -6,7 +6,8 @@ LlmError
 ├── LlmBroken         the answer broke off or was not understandable after its first byte
 ├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
 │   └── LlmContextTooLong  because the conversation is longer than the model can read
-└── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
+├── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
+└── LlmNotAttested    it has not proven what it must prove, so it is not used
 
 No message of these errors holds what a person or a model wrote.
 """
@@ -49,3 +50,15 @@ class LlmContextTooLong(LlmRejected):
 
 class LlmUnauthorized(LlmError):
     """The key is missing or wrong, or the account has no credit."""
+
+
+class LlmNotAttested(LlmError):
+    """The endpoint has not proven what it must prove: nothing is sent, or its answer not used.
+
+    Args:
+        sentence: for the person; says why.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bot.llm.attested import Exchange
+
 
 class Role(StrEnum):
     """Who speaks."""
@@ -67,9 +69,12 @@ class Completion:
             `content_filter`, ...); empty when it said nothing.
         usage: None when the endpoint counted nothing.
         model: what the endpoint says answered.
+        exchange: hashes of the bytes that went and came, None where the end of the body or the
+            endpoint's name for the answer is missing.
     """
 
     message: Message
     finish_reason: str
     usage: Usage | None
     model: str
+    exchange: Exchange | None = None

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from bot.messaging.account import Attachment, OwnIdentity
 from bot.messaging.events import ChatId, Incoming
 
 Deliver = Callable[[Sequence[Incoming]], Awaitable[None]]
@@ -52,8 +53,15 @@ class Messenger(Protocol):
         """
         ...
 
-    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
-        """Send plain text and return Signal's timestamp of it, in ms.
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send plain text, perhaps with files, and return Signal's timestamp of it, in ms.
 
         When the answer is lost in a private chat, a receipt from the person's phone takes its
         place: it is waited for within a bound, while messages keep coming in. Sends to one chat
@@ -63,6 +71,7 @@ class Messenger(Protocol):
             chat: where to.
             text: shown as it is; nothing in it is markup.
             replaces: timestamp of an own message, or of its last edit, that this text replaces.
+            attachments: files that go with it.
 
         Raises:
             SignalUnavailable: not sent; try again.
@@ -77,6 +86,15 @@ class Messenger(Protocol):
 
         Raises:
             SignalError: the Signal side did not answer.
+        """
+        ...
+
+    async def own_identity(self) -> OwnIdentity:
+        """Ask the Signal side for the account's own ACI, identity key and linked devices.
+
+        Raises:
+            SignalRejected: it does not know them, or names no key.
+            SignalError: it did not answer.
         """
         ...
 

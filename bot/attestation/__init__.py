@@ -1,0 +1,1 @@
+"""Proof: which code runs, whose Signal account it has, and which model answers."""

@@ -1,0 +1,102 @@
+"""What a verification found: one check after the other, each with its verdict and its words."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+
+class Verdict(StrEnum):
+    """How a check came out.
+
+    CLAIMED is what measured code says about itself: as good as the code, not proven by hardware.
+    """
+
+    PROVEN = "proven"
+    CLAIMED = "claimed"
+    FAILED = "failed"
+    NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of a report.
+
+    Attributes:
+        name: which check, one lower-case word or two joined by an underscore; the same check has
+            the same name everywhere, so that tests and people can rely on it.
+        verdict: how it came out.
+        words: what that means, in one plain sentence; for NOT_CHECKED, why.
+        asked: whether whoever verifies has asked for it. What nobody asked for (no release file,
+            no safety number) may stay unchecked without spoiling the result.
+    """
+
+    name: str
+    verdict: Verdict
+    words: str
+    asked: bool = True
+
+
+class Report:
+    """All checks of one verification, in the order in which they were made."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        self.checks: Final = tuple(checks)
+
+    def __iter__(self) -> Iterator[Check]:
+        return iter(self.checks)
+
+    def __getitem__(self, name: str) -> Check:
+        """Return the check of a name; KeyError when it was not made."""
+        for check in self.checks:
+            if check.name == name:
+                return check
+        raise KeyError(name)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed, nothing asked for stayed unchecked, and something was checked."""
+        return bool(self.checks) and all(
+            check.verdict is not Verdict.FAILED
+            and not (check.asked and check.verdict is Verdict.NOT_CHECKED)
+            for check in self.checks
+        )
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """What keeps the report from passing, in order."""
+        return tuple(
+            check
+            for check in self.checks
+            if check.verdict is Verdict.FAILED
+            or (check.asked and check.verdict is Verdict.NOT_CHECKED)
+        )
+
+    def under(self, prefix: str) -> "Report":
+        """Return the same checks with a part's name before theirs: `gateway.quote`."""
+        return Report(replace(check, name=f"{prefix}.{check.name}") for check in self.checks)
+
+
+def proven(name: str, words: str) -> Check:
+    """Return a check that hardware or cryptography answers for."""
+    return Check(name, Verdict.PROVEN, words)
+
+
+def claimed(name: str, words: str) -> Check:
+    """Return what measured code says about itself."""
+    return Check(name, Verdict.CLAIMED, words, asked=False)
+
+
+def failed(name: str, words: str) -> Check:
+    """Return a check that did not hold."""
+    return Check(name, Verdict.FAILED, words)
+
+
+def not_checked(name: str, why: str, *, asked: bool = False) -> Check:
+    """Return a check that was not made, and why."""
+    return Check(name, Verdict.NOT_CHECKED, why, asked=asked)
+
+
+def proven_if(holds: bool, name: str, words: str, otherwise: str) -> Check:
+    """Return `words` as proven when it holds, `otherwise` as failed when not."""
+    return proven(name, words) if holds else failed(name, otherwise)

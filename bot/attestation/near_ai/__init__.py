@@ -1,0 +1,1 @@
+"""NEAR AI Cloud: evidence of gateway, model and GPUs, signatures of answers, encryption."""

@@ -1,0 +1,36 @@
+"""Whom a verification trusts. What stands here is the whole list.
+
+The program itself always uses `REAL`. Another value can only be given as an argument by a test:
+no setting, environment variable or flag leads here.
+"""
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+NVIDIA_DEVICE_IDENTITY_CA_SHA256: Final = bytes.fromhex(
+    "102bf659d5419614c9d8e6aecebc80454eb26b1df6a769ac720b9a690b167b48"
+)
+"""SHA-256 of the DER certificate of NVIDIA's Device Identity CA, the root of every GPU's chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Roots, and the one service whose word counts.
+
+    Attributes:
+        intel_root: DER certificate in place of Intel's SGX root; None is Intel's own, pinned
+            inside dcap-qvl.
+        nvidia_root_sha256: SHA-256 of the DER root certificate of GPU chains.
+        nras_url: NVIDIA's remote attestation service; also the issuer that its tokens name.
+        tls: whose certificates are believed where a service is asked; None is the usual
+            certificate authorities.
+    """
+
+    intel_root: bytes | None = None
+    nvidia_root_sha256: bytes = NVIDIA_DEVICE_IDENTITY_CA_SHA256
+    nras_url: str = "https://nras.attestation.nvidia.com"
+    tls: ssl.SSLContext | None = None
+
+
+REAL: Final = Trust()
