@@ -1,0 +1,440 @@
+"""A software stand-in for an Intel TDX machine: own certificates, own collateral, own quotes.
+
+    soft = SoftTdx()
+    quote = soft.quote(report_data, mr_td=bytes(48), rtmrs=[bytes(48)] * 4)
+    findings = verify_td(..., Collateral.parse(soft.collateral), now=soft.now, trust=soft.trust)
+
+The PKI has the shape of Intel's (root, PCK platform CA, PCK certificate with the SGX extension,
+TCB signing certificate, CRLs) and signs TCB info, QE identity and quotes of version 4. Whoever
+trusts Intel's own root refuses them. Certificates are valid from a year before `now` to ten years
+after, CRLs from a day before to a year after, TCB info and QE identity from a day before to 29
+days after. Nothing here says anything about hardware or about Intel's signatures.
+"""
+
+import hashlib
+import json
+import os
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+from cryptography.x509.oid import NameOID
+
+from bot.attestation.trust import Trust
+
+REPORT_DATA_SIZE: Final = 64
+MEASUREMENT_SIZE: Final = 48
+RTMR_COUNT: Final = 4
+
+_SGX_OID: Final = "1.2.840.113741.1.13.1"
+_QE_VENDOR_ID: Final = bytes.fromhex("939a7233f79c4ca9940a0db3957f0607")
+_QE_MRSIGNER: Final = b"\x5e" * 32
+_QE_ATTRIBUTES: Final = b"\x11" + bytes(15)
+_QE_ISV_PROD_ID: Final = 2
+_QE_ISV_SVN: Final = 4
+_TEE_TCB_SVN: Final = bytes([5, 1, 2]) + bytes(13)  # byte 1 selects the TDX module identity TDX_01
+_TDX_COMPONENT_SVNS: Final = bytes([5, 0, 2]) + bytes(13)
+_XFAM: Final = bytes.fromhex("e702060000000000")
+_TCB_EVALUATION_NUMBER: Final = 99
+
+_HEADER_SIZE: Final = 48
+_TD_REPORT_SIZE: Final = 584
+_QE_REPORT_SIZE: Final = 384
+
+
+@dataclass(frozen=True, slots=True)
+class _Certified:
+    """A certificate with its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+class SoftTdx:
+    """One soft machine: a root of trust, its collateral, and a quoting enclave.
+
+    Attributes:
+        fmspc: its kind of platform.
+        now: unix seconds at which its evidence is valid.
+        collateral: JSON with the fields of dcap_qvl.QuoteCollateralV3.
+        root_der: the root certificate.
+        trust: what believes it.
+    """
+
+    def __init__(
+        self,
+        tcb_status: str = "UpToDate",
+        *,
+        fmspc: bytes = bytes.fromhex("f00000000001"),
+        cpusvn: bytes = bytes([5] * 16),
+        pcesvn: int = 11,
+        now: int | None = None,
+        revoked: bool = False,
+    ) -> None:
+        """Set up one machine whose only TCB level has a status.
+
+        Args:
+            tcb_status: UpToDate, SWHardeningNeeded, ConfigurationNeeded, OutOfDate, Revoked, ...
+            fmspc: its kind of platform, six bytes.
+            cpusvn: sixteen security version numbers.
+            pcesvn: 0 to 65535.
+            now: unix seconds around which everything is valid; None: the clock.
+            revoked: whether the CRL names the machine's own certificate.
+        """
+        _require_size("fmspc", fmspc, 6)
+        _require_size("cpusvn", cpusvn, 16)
+        self.fmspc: Final = fmspc
+        self.now: Final = int(time.time()) if now is None else now
+        moment = datetime.fromtimestamp(self.now, UTC)
+
+        root = _issue("Soft SGX Root CA", moment, is_ca=True)
+        # dcap_qvl reads "ca=platform" from this common name.
+        pck_ca = _issue("Intel SGX PCK Platform CA", moment, issuer=root, is_ca=True)
+        extension = _sgx_extension(fmspc, cpusvn, pcesvn, ppid=os.urandom(16))
+        self._pck = _issue("Soft PCK Certificate", moment, issuer=pck_ca, sgx_extension=extension)
+        tcb_signer = _issue("Soft SGX TCB Signing", moment, issuer=root)
+
+        tcb_info = _compact_json(_tcb_info(tcb_status, fmspc, cpusvn, pcesvn, moment))
+        qe_identity = _compact_json(_qe_identity(moment))
+        signer_chain = _pem(tcb_signer, root)
+        fields = {
+            "pck_crl_issuer_chain": _pem(pck_ca, root),
+            "root_ca_crl": _crl(root, moment).hex(),
+            "pck_crl": _crl(pck_ca, moment, *([self._pck] if revoked else [])).hex(),
+            "tcb_info_issuer_chain": signer_chain,
+            "tcb_info": tcb_info,
+            "tcb_info_signature": _raw_signature(tcb_signer.key, tcb_info.encode()).hex(),
+            "qe_identity_issuer_chain": signer_chain,
+            "qe_identity": qe_identity,
+            "qe_identity_signature": _raw_signature(tcb_signer.key, qe_identity.encode()).hex(),
+        }
+        self.collateral: Final = json.dumps(fields)
+        self.root_der: Final = root.certificate.public_bytes(serialization.Encoding.DER)
+        self.trust: Final = Trust(intel_root=self.root_der)
+        self._pck_chain = _pem(self._pck, pck_ca, root).encode()
+
+    def quote(
+        self,
+        report_data: bytes,
+        mr_td: bytes,
+        rtmrs: Sequence[bytes],
+        mr_config_id: bytes = bytes(MEASUREMENT_SIZE),
+        *,
+        debug: bool = False,
+        mr_signer_seam: bytes = bytes(MEASUREMENT_SIZE),
+    ) -> bytes:
+        """Return a signed TDX quote (version 4), about 4 kB; `debug` sets the TD's debug bit."""
+        _require_size("report_data", report_data, REPORT_DATA_SIZE)
+        _require_size("mr_td", mr_td, MEASUREMENT_SIZE)
+        _require_size("mr_config_id", mr_config_id, MEASUREMENT_SIZE)
+        _require_size("mr_signer_seam", mr_signer_seam, MEASUREMENT_SIZE)
+        if len(rtmrs) != RTMR_COUNT:
+            raise ValueError(f"four RTMRs are needed, got {len(rtmrs)}")
+        for index, rtmr in enumerate(rtmrs):
+            _require_size(f"rtmr{index}", rtmr, MEASUREMENT_SIZE)
+
+        measured = b"".join((mr_td, mr_config_id, bytes(2 * MEASUREMENT_SIZE), *rtmrs))
+        signed = _quote_header() + _td_report(mr_signer_seam, measured, report_data, debug=debug)
+        signature = self._signature_section(signed)
+        return signed + struct.pack("<I", len(signature)) + signature
+
+    def _signature_section(self, signed: bytes) -> bytes:
+        attestation_key = ec.generate_private_key(ec.SECP256R1())
+        public_point = attestation_key.public_key().public_bytes(
+            serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+        )[1:]
+        auth_data = os.urandom(32)
+        qe_report = _qe_report(bound_to=hashlib.sha256(public_point + auth_data).digest())
+        pck_chain = struct.pack("<HI", 5, len(self._pck_chain)) + self._pck_chain
+        certification = (
+            qe_report
+            + _raw_signature(self._pck.key, qe_report)
+            + struct.pack("<H", len(auth_data))
+            + auth_data
+            + pck_chain
+        )
+        return (
+            _raw_signature(attestation_key, signed)
+            + public_point
+            + struct.pack("<HI", 6, len(certification))
+            + certification
+        )
+
+
+# Quote parts
+
+
+def _quote_header() -> bytes:
+    header = struct.pack("<HHIHH", 4, 2, 0x81, 0, 0) + _QE_VENDOR_ID + bytes(20)
+    _require_size("header", header, _HEADER_SIZE)
+    return header
+
+
+def _td_report(mr_signer_seam: bytes, measured: bytes, report_data: bytes, *, debug: bool) -> bytes:
+    td_attributes = bytes([1 if debug else 0, 0, 0, 0x10, 0, 0, 0, 0])
+    report = b"".join(
+        (
+            _TEE_TCB_SVN,
+            bytes(48),  # mr_seam
+            mr_signer_seam,
+            bytes(8),  # seam attributes
+            td_attributes,
+            _XFAM,
+            measured,
+            report_data,
+        )
+    )
+    _require_size("TD report", report, _TD_REPORT_SIZE)
+    return report
+
+
+def _qe_report(bound_to: bytes) -> bytes:
+    report = b"".join(
+        (
+            bytes(16),  # cpu svn
+            bytes(4),  # misc select
+            bytes(28),
+            _QE_ATTRIBUTES,
+            os.urandom(32),  # mr_enclave
+            bytes(32),
+            _QE_MRSIGNER,
+            bytes(96),
+            struct.pack("<HH", _QE_ISV_PROD_ID, _QE_ISV_SVN),
+            bytes(60),
+            bound_to,
+            bytes(32),
+        )
+    )
+    _require_size("QE report", report, _QE_REPORT_SIZE)
+    return report
+
+
+# Signed JSON of the collateral
+
+
+def _tcb_info(
+    status: str, fmspc: bytes, cpusvn: bytes, pcesvn: int, now: datetime
+) -> dict[str, Any]:
+    issued, next_update = _json_period(now)
+    module = {"mrsigner": "00" * 48, "attributes": "00" * 8, "attributesMask": "FF" * 8}
+    level = {
+        "tcb": {
+            "sgxtcbcomponents": _components(cpusvn),
+            "pcesvn": pcesvn,
+            "tdxtcbcomponents": _components(_TDX_COMPONENT_SVNS),
+        },
+        "tcbDate": issued,
+        "tcbStatus": status,
+        "advisoryIDs": [] if status == "UpToDate" else ["INTEL-SA-99999"],
+    }
+    return {
+        "id": "TDX",
+        "version": 3,
+        "issueDate": issued,
+        "nextUpdate": next_update,
+        "fmspc": fmspc.hex().upper(),
+        "pceId": "0000",
+        "tcbType": 0,
+        "tcbEvaluationDataNumber": _TCB_EVALUATION_NUMBER,
+        "tdxModule": module,
+        "tdxModuleIdentities": [
+            {"id": "TDX_01", **module, "tcbLevels": [_up_to_date_level(isv_svn=4, date=issued)]}
+        ],
+        "tcbLevels": [level],
+    }
+
+
+def _qe_identity(now: datetime) -> dict[str, Any]:
+    issued, next_update = _json_period(now)
+    return {
+        "id": "TD_QE",
+        "version": 2,
+        "issueDate": issued,
+        "nextUpdate": next_update,
+        "tcbEvaluationDataNumber": _TCB_EVALUATION_NUMBER,
+        "miscselect": "00000000",
+        "miscselectMask": "FFFFFFFF",
+        "attributes": _QE_ATTRIBUTES.hex(),
+        "attributesMask": "FBFFFFFFFFFFFFFF" + "00" * 8,
+        "mrsigner": _QE_MRSIGNER.hex(),
+        "isvprodid": _QE_ISV_PROD_ID,
+        "tcbLevels": [_up_to_date_level(isv_svn=_QE_ISV_SVN, date=issued)],
+    }
+
+
+def _up_to_date_level(isv_svn: int, date: str) -> dict[str, Any]:
+    return {"tcb": {"isvsvn": isv_svn}, "tcbDate": date, "tcbStatus": "UpToDate"}
+
+
+def _components(svns: bytes) -> list[dict[str, int]]:
+    return [{"svn": svn} for svn in svns]
+
+
+def _json_period(now: datetime) -> tuple[str, str]:
+    issued, next_update = now - timedelta(days=1), now + timedelta(days=29)
+    return _iso(issued), _iso(next_update)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _compact_json(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+# Certificates
+
+
+def _issue(
+    common_name: str,
+    now: datetime,
+    *,
+    issuer: _Certified | None = None,
+    is_ca: bool = False,
+    sgx_extension: bytes | None = None,
+) -> _Certified:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "TEST ONLY"),
+        ]
+    )
+    issuer_name = issuer.certificate.subject if issuer else subject
+    issuer_key = issuer.key if issuer else key
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer_name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=365))
+        .not_valid_after(now + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        .add_extension(_key_usage(is_ca=is_ca), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
+    )
+    if sgx_extension is not None:
+        oid = x509.ObjectIdentifier(_SGX_OID)
+        builder = builder.add_extension(
+            x509.UnrecognizedExtension(oid, sgx_extension), critical=False
+        )
+    return _Certified(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _crl(authority: _Certified, now: datetime, *revoked: _Certified) -> bytes:
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.certificate.subject)
+        .last_update(now - timedelta(days=1))
+        .next_update(now + timedelta(days=365))
+        .add_extension(x509.CRLNumber(1), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+            critical=False,
+        )
+    )
+    for entry in revoked:
+        builder = builder.add_revoked_certificate(
+            x509.RevokedCertificateBuilder()
+            .serial_number(entry.certificate.serial_number)
+            .revocation_date(now - timedelta(days=2))
+            .build()
+        )
+    return builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def _pem(*chain: _Certified) -> str:
+    return "".join(
+        link.certificate.public_bytes(serialization.Encoding.PEM).decode() for link in chain
+    )
+
+
+def _raw_signature(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
+    """Sign with ECDSA P-256 / SHA-256 and return r || s, 32 bytes each, as quotes carry it."""
+    r, s = utils.decode_dss_signature(key.sign(data, ec.ECDSA(hashes.SHA256())))
+    return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+
+# DER of the SGX extension in the PCK certificate
+
+
+def _sgx_extension(fmspc: bytes, cpusvn: bytes, pcesvn: int, ppid: bytes) -> bytes:
+    components = [_attribute(f"2.{n}", _der_int(svn)) for n, svn in enumerate(cpusvn, start=1)]
+    tcb = _der_sequence(
+        *components,
+        _attribute("2.17", _der_int(pcesvn)),
+        _attribute("2.18", _der_octets(cpusvn)),
+    )
+    return _der_sequence(
+        _attribute("1", _der_octets(ppid)),
+        _attribute("2", tcb),
+        _attribute("3", _der_octets(bytes(2))),  # PCE id
+        _attribute("4", _der_octets(fmspc)),
+        _attribute("5", _der(0x0A, b"\x01")),  # SGX type: scalable
+    )
+
+
+def _attribute(suffix: str, value: bytes) -> bytes:
+    return _der_sequence(_der_oid(f"{_SGX_OID}.{suffix}"), value)
+
+
+def _der(tag: int, body: bytes) -> bytes:
+    size = len(body)
+    if size < 0x80:
+        return bytes([tag, size]) + body
+    length = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([tag, 0x80 | len(length)]) + length + body
+
+
+def _der_sequence(*items: bytes) -> bytes:
+    return _der(0x30, b"".join(items))
+
+
+def _der_octets(value: bytes) -> bytes:
+    return _der(0x04, value)
+
+
+def _der_int(value: int) -> bytes:
+    return _der(0x02, value.to_bytes(value.bit_length() // 8 + 1, "big"))
+
+
+def _der_oid(dotted: str) -> bytes:
+    first, second, *rest = (int(part) for part in dotted.split("."))
+    body = bytes([first * 40 + second])
+    for arc in rest:
+        groups = [arc & 0x7F]
+        while arc := arc >> 7:
+            groups.append(0x80 | (arc & 0x7F))
+        body += bytes(reversed(groups))
+    return _der(0x06, body)
+
+
+def _require_size(name: str, value: bytes, size: int) -> None:
+    if len(value) != size:
+        raise ValueError(f"{name} must have {size} bytes, not {len(value)}")
