@@ -1,0 +1,94 @@
+"""The file that goes with an answer to `!verify`: all that a stranger needs to check it.
+
+{"type": "signal-bot-bundle", "v": 1,
+ "statement":   the one line whose hash is in the quote,
+ "policy":      canonical JSON whose SHA-256 is in the statement,
+ "quote":       hex of the TDX quote,
+ "event_log":   dstack's event log, a JSON text,
+ "app_compose": the text whose SHA-256 is the compose hash,
+ "vm_config":   how the machine was made, as dstack says; no check rests on it}
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from bot.attestation.canonical import canonical_json
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.strict_json import read
+
+MAX_BUNDLE_BYTES: Final = 4 * 1024 * 1024
+
+_TYPE: Final = "signal-bot-bundle"
+_Text = Annotated[str, StringConstraints(max_length=MAX_BUNDLE_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Evidence for one challenge. Nothing of it is believed before it is verified.
+
+    Attributes:
+        statement: text of a `Statement`.
+        policy: what the bot says that it does; its SHA-256 is in the statement.
+        quote: the TDX quote.
+        event_log: JSON, what the enclave measured while it started.
+        app_compose: what was to be started.
+        vm_config: JSON of dstack, informational.
+    """
+
+    statement: str
+    policy: str
+    quote: bytes
+    event_log: str
+    app_compose: str
+    vm_config: str
+
+    def to_json(self) -> bytes:
+        """Return the file."""
+        return canonical_json(
+            {
+                "type": _TYPE,
+                "v": 1,
+                "statement": self.statement,
+                "policy": self.policy,
+                "quote": self.quote.hex(),
+                "event_log": self.event_log,
+                "app_compose": self.app_compose,
+                "vm_config": self.vm_config,
+            }
+        ).encode()
+
+    @classmethod
+    def parse(cls, file: bytes) -> "Bundle":
+        """Read a file.
+
+        Raises:
+            MalformedEvidence: it is no bundle, a newer one, or larger than 4 MiB.
+        """
+        if len(file) > MAX_BUNDLE_BYTES:
+            raise MalformedEvidence("the bundle is larger than a bundle can be")
+        wire = read(_Wire, file, "the bundle")
+        return cls(
+            statement=wire.statement,
+            policy=wire.policy,
+            quote=bytes.fromhex(wire.quote),
+            event_log=wire.event_log,
+            app_compose=wire.app_compose,
+            vm_config=wire.vm_config,
+        )
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    type: Literal["signal-bot-bundle"]
+    v: Literal[1]
+    statement: _Text
+    policy: _Text
+    quote: Annotated[
+        str, StringConstraints(max_length=MAX_BUNDLE_BYTES, pattern="^([0-9a-f]{2})+$")
+    ]
+    event_log: _Text
+    app_compose: _Text
+    vm_config: _Text

@@ -1,0 +1,144 @@
+"""What the measured code says about itself, and how a quote is tied to it.
+
+    report_data[0:32]  = SHA256("signal-bot/report-data/v1" 0x00 || statement)
+    report_data[32:64] = SHA256("signal-bot/nonce/v1"       0x00 || challenge)
+
+Both are hashed under a name of their own. So nobody's words get into a quote as they are, and no
+challenge can make this bot sign what another protocol would take for its own.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from bot.attestation.canonical import canonical_json
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.strict_json import read
+
+MAX_STATEMENT_BYTES: Final = 4096
+MAX_CHALLENGE_BYTES: Final = 256
+ISSUED_AT_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+KeyOrigin = Literal["generated-in-tee", "imported"]
+
+_STATEMENT_DOMAIN: Final = b"signal-bot/report-data/v1\0"
+_CHALLENGE_DOMAIN: Final = b"signal-bot/nonce/v1\0"
+_TYPE: Final = "signal-bot-identity"
+
+_Label = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z.+_-]{1,64}$")]
+_Uuid = Annotated[
+    str, StringConstraints(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the bot says, bound to its quote by `report_data`.
+
+    Attributes:
+        aci: uuid of the Signal account, lower case.
+        identity_key: hex of the account's public identity key, 33 bytes (0x05 and the point).
+        issued_at: UTC, as in 2026-06-29T02:06:57Z; as good as the machine's clock.
+        key_origin: whether the key was made inside the enclave.
+        linked_devices: devices of the account beside the primary one.
+        policy_sha256: hex, of the policy that goes with the statement.
+        commit: of the source, as the build says.
+        version: of the bot, as the build says.
+    """
+
+    aci: str
+    identity_key: str
+    issued_at: str
+    key_origin: KeyOrigin
+    linked_devices: int
+    policy_sha256: str
+    commit: str
+    version: str
+
+    def text(self) -> str:
+        """Return the one line of canonical JSON whose hash the quote holds."""
+        return canonical_json(
+            {
+                "aci": self.aci,
+                "code": {"commit": self.commit, "version": self.version},
+                "identity_key": self.identity_key,
+                "issued_at": self.issued_at,
+                "key_origin": self.key_origin,
+                "linked_devices": self.linked_devices,
+                "policy_sha256": self.policy_sha256,
+                "type": _TYPE,
+                "v": 1,
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "Statement":
+        """Read a statement.
+
+        Raises:
+            MalformedEvidence: it is none, of another version, or written in another way than
+                `text` does: then two texts would say the same.
+        """
+        if len(text) > MAX_STATEMENT_BYTES:
+            raise MalformedEvidence("the statement is longer than a statement can be")
+        wire = read(_Wire, text, "the statement")
+        statement = cls(
+            aci=wire.aci,
+            identity_key=wire.identity_key,
+            issued_at=_real_time(wire.issued_at),
+            key_origin=wire.key_origin,
+            linked_devices=wire.linked_devices,
+            policy_sha256=wire.policy_sha256,
+            commit=wire.code.commit,
+            version=wire.code.version,
+        )
+        if statement.text() != text:
+            raise MalformedEvidence("the statement is not written in the one canonical way")
+        return statement
+
+
+def report_data(statement_text: str, challenge: str) -> bytes:
+    """Return the 64 bytes that the quote of a statement holds, made for one challenge."""
+    return statement_hash(statement_text) + challenge_hash(challenge)
+
+
+def statement_hash(statement_text: str) -> bytes:
+    """Return the half of `report_data` that ties a quote to a statement, 32 bytes."""
+    return hashlib.sha256(_STATEMENT_DOMAIN + statement_text.encode()).digest()
+
+
+def challenge_hash(challenge: str) -> bytes:
+    """Return the half of `report_data` that ties a quote to a challenge, 32 bytes."""
+    return hashlib.sha256(_CHALLENGE_DOMAIN + challenge.encode()).digest()
+
+
+def _real_time(issued_at: str) -> str:
+    try:
+        datetime.strptime(issued_at, ISSUED_AT_FORMAT)  # noqa: DTZ007 - the Z is in the format
+    except ValueError:
+        raise MalformedEvidence("the statement's time is none") from None
+    return issued_at
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _Code(_Strict):
+    commit: _Label
+    version: _Label
+
+
+class _Wire(_Strict):
+    type: Literal["signal-bot-identity"]
+    v: Literal[1]
+    aci: _Uuid
+    code: _Code
+    identity_key: Annotated[str, StringConstraints(pattern="^05[0-9a-f]{64}$")]
+    issued_at: Annotated[str, StringConstraints(pattern="^[0-9TZ:-]{20}$")]
+    key_origin: KeyOrigin
+    linked_devices: Annotated[int, Field(ge=0, le=1000)]
+    policy_sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
