@@ -1,6 +1,6 @@
 """What the store keeps, as frozen values. Times are ms since 1970 in UTC."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -94,6 +94,15 @@ class TurnUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredAttachment:
+    """A file that goes with a part of an answer."""
+
+    name: str
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class OutgoingMessage:
     """A part of an answer that is on disk and not yet marked as sent."""
 
@@ -101,6 +110,7 @@ class OutgoingMessage:
     chat: str
     text: str
     attempts: int
+    attachments: tuple[StoredAttachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +172,58 @@ class AuditEntry:
     outcome: str
     duration_ms: int
     arguments: str | None = None
+
+
+class ExchangeState(StrEnum):
+    """What is known of the signature over a request to a model and its answer."""
+
+    WAITING = "waiting"
+    """Not checked yet."""
+    PROVEN = "proven"
+    WRONG = "wrong"
+    """There is a signature, and it is not over these bytes by an attested key."""
+    MISSING = "missing"
+    """The endpoint gave none."""
+    UNATTESTED = "unattested"
+    """No verified report vouches for a key to check it with."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewExchange:
+    """A request to a model and its answer, as the hashes of their bytes.
+
+    Attributes:
+        completion_id: what the endpoint calls it; empty where it gave no name, or where the end of
+            its answer was not seen.
+        request_sha256: hex.
+        response_sha256: hex.
+    """
+
+    completion_id: str
+    request_sha256: str
+    response_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExchange:
+    """An exchange of a turn, and what its signature said.
+
+    Attributes:
+        id: its row.
+        turn_id: the turn that it belongs to.
+        completion_id: see NewExchange.
+        request_sha256: hex.
+        response_sha256: hex.
+        state: how far the check has come.
+        kind: `provider_tee` (the model's enclave signed), `gateway`, or empty.
+        words: what that means, in one sentence.
+    """
+
+    id: int
+    turn_id: int
+    completion_id: str
+    request_sha256: str
+    response_sha256: str
+    state: ExchangeState = ExchangeState.WAITING
+    kind: str = ""
+    words: str = ""

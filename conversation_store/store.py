@@ -15,16 +15,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-from conversation_store import approvals, audit_log
+from conversation_store import approvals, audit_log, exchanges, outgoing
 from conversation_store.database import Database, Execute, Row, copy_database, open_database
 from conversation_store.migrations import migrate
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
     AuditEntry,
+    ExchangeState,
+    NewExchange,
     OutgoingMessage,
     ReceivedMessage,
     StoredApproval,
+    StoredAttachment,
+    StoredExchange,
     StoredMessage,
     StoredToolCall,
     Turn,
@@ -162,10 +166,22 @@ class ConversationStore:
 
         return await self._database.read(select)
 
-    async def record_calls(self, turn_id: int, assistant: StoredMessage) -> None:
-        """Store that the model asks for calls, each as started, before any of them runs."""
+    async def record_calls(
+        self,
+        turn_id: int,
+        assistant: StoredMessage,
+        exchanged: Sequence[NewExchange] = (),
+    ) -> None:
+        """Store that the model asks for calls, each as started, before any of them runs.
+
+        Args:
+            turn_id: the turn.
+            assistant: the model's message.
+            exchanged: the exchanges that it came from, where their signatures are to be checked.
+        """
 
         def insert(execute: Execute) -> None:
+            exchanges.add(execute, turn_id, exchanged)
             _insert_turn_message(execute, turn_id, assistant)
             for call in assistant.tool_calls:
                 _insert_turn_message(
@@ -274,6 +290,7 @@ class ConversationStore:
         parts: Sequence[str],
         model: str,
         usage: TurnUsage,
+        exchanged: Sequence[NewExchange] = (),
     ) -> tuple[OutgoingMessage, ...]:
         """End a turn with its answer: history, inbox and outbox change together.
 
@@ -284,6 +301,8 @@ class ConversationStore:
             parts: the answer as it is sent.
             model: what answered.
             usage: what it cost.
+            exchanged: exchanges with the model that are not stored yet, where their signatures are
+                to be checked.
         """
 
         def finish(execute: Execute) -> tuple[OutgoingMessage, ...]:
@@ -293,6 +312,7 @@ class ConversationStore:
                 (INTERRUPTED, turn.id),
             )
             approvals.close_of_turn(execute, turn.id)
+            exchanges.add(execute, turn.id, exchanged)
             _insert_turn_message(execute, turn.id, StoredMessage("assistant", answer))
             execute(
                 "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?,"
@@ -314,16 +334,27 @@ class ConversationStore:
         return await self._database.write(finish)
 
     async def answer(
-        self, accepted: AcceptedMessage, parts: Sequence[str], *, outcome: str
+        self,
+        accepted: AcceptedMessage,
+        parts: Sequence[str],
+        *,
+        outcome: str,
+        attachments: Sequence[StoredAttachment] = (),
     ) -> tuple[OutgoingMessage, ...]:
         """Answer a message otherwise than by its turn (a command, a notice), or with no words.
 
         A turn that a bug has ended is forgotten: half of it is no history.
+
+        Args:
+            accepted: the message.
+            parts: the answer as it is sent.
+            outcome: how the message ends.
+            attachments: files that go with the first part.
         """
 
         def close(execute: Execute) -> tuple[OutgoingMessage, ...]:
             _abandon_turn(execute, accepted.id)
-            return _answer(execute, accepted.id, parts, outcome)
+            return _answer(execute, accepted.id, parts, outcome, attachments)
 
         return await self._database.write(close)
 
@@ -344,49 +375,89 @@ class ConversationStore:
         """
 
         def delete(execute: Execute) -> int:
-            execute("DELETE FROM outbox WHERE chat = ? AND state = 'given_up'", (chat,))
+            outgoing.forget_given_up(execute, chat)
             sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
-            return len(list(execute(sql, (chat,))))
+            forgotten = [turn_id for (turn_id,) in execute(sql, (chat,))]
+            for turn_id in forgotten:
+                exchanges.forget_of_turn(execute, turn_id)
+            return len(forgotten)
 
         return await self._database.write(delete)
 
-    async def mark_sent(self, outgoing: OutgoingMessage, signal_timestamp: int) -> None:
-        """Mark a part as sent and forget its text; the history has the answer."""
+    async def mark_sent(self, part: OutgoingMessage, signal_timestamp: int) -> None:
+        """Mark a part as sent and forget what was in it; the history has the answer."""
 
         def update(execute: Execute) -> None:
-            execute(
-                "UPDATE outbox SET state = 'sent', text = NULL, signal_timestamp = ?,"
-                " attempts = attempts + 1 WHERE id = ?",
-                (signal_timestamp, outgoing.id),
-            )
+            outgoing.mark_sent(execute, part.id, signal_timestamp)
 
         await self._database.write(update)
 
-    async def mark_failed(self, outgoing: OutgoingMessage, *, give_up: bool) -> None:
+    async def mark_failed(self, part: OutgoingMessage, *, give_up: bool) -> None:
         """Count a failed attempt; a part that is given up keeps its text."""
 
         def update(execute: Execute) -> None:
-            execute(
-                "UPDATE outbox SET attempts = attempts + 1, state = ? WHERE id = ?",
-                ("given_up" if give_up else "waiting", outgoing.id),
-            )
+            outgoing.mark_failed(execute, part.id, give_up=give_up)
 
         await self._database.write(update)
+
+    async def unchecked_exchanges(self, limit: int) -> tuple[StoredExchange, ...]:
+        """Return exchanges of finished turns whose signature is not checked, oldest first."""
+        return await self._database.read(lambda execute: exchanges.waiting(execute, limit))
+
+    async def last_exchanges(self, chat: str) -> tuple[StoredExchange, ...]:
+        """Return the exchanges behind the last answer in a chat, in their order."""
+        return await self._database.read(lambda execute: exchanges.of_last_turn(execute, chat))
+
+    async def settle_exchange(
+        self,
+        exchange: StoredExchange,
+        state: ExchangeState,
+        *,
+        kind: str,
+        words: str,
+        warning: str | None = None,
+    ) -> tuple[OutgoingMessage, ...]:
+        """Store what a signature said; return what is to be sent because of it.
+
+        Args:
+            exchange: which; one that is settled already, or forgotten, stays as it is.
+            state: what was found.
+            kind: of the signature.
+            words: what that means.
+            warning: sent behind the turn's answer, once for all of its exchanges.
+        """
+
+        def settle(execute: Execute) -> tuple[OutgoingMessage, ...]:
+            warned = exchanges.has_wrong(execute, exchange.turn_id)
+            if not exchanges.settle(execute, exchange, state, kind, words):
+                return ()
+            if warning is None or warned:
+                return ()
+            chats = execute("SELECT chat FROM inbox WHERE id = ?", (exchange.turn_id,))
+            return tuple(
+                outgoing.follow_up(
+                    execute,
+                    inbox_id=exchange.turn_id,
+                    chat=chat,
+                    text=warning,
+                    now_ms=_now_ms(),
+                )
+                for (chat,) in list(chats)
+            )
+
+        return await self._database.write(settle)
 
     async def unfinished(self) -> UnfinishedWork:
         """Return what a start has to go on with."""
 
         def select(execute: Execute) -> UnfinishedWork:
-            outgoing = execute(
-                "SELECT id, chat, text, attempts FROM outbox WHERE state = 'waiting' ORDER BY id"
-            )
             accepted = execute(
                 "SELECT id, account, author, timestamp, kind, chat, body, received_at,"
                 " EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
                 " FROM inbox WHERE state = 'waiting' ORDER BY id"
             )
             return UnfinishedWork(
-                outgoing=tuple(OutgoingMessage(*row) for row in outgoing),
+                outgoing=outgoing.waiting(execute),
                 accepted=tuple(_accepted(row) for row in accepted),
             )
 
@@ -405,7 +476,8 @@ class ConversationStore:
         def delete(execute: Execute) -> int:
             old_turns = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
             deleted = len(list(execute(old_turns, (before,))))
-            execute("DELETE FROM outbox WHERE created_at < ? AND state != 'waiting'", (before,))
+            outgoing.purge(execute, before)
+            exchanges.purge(execute)
             # The newest row stays, so that its number, which turn and answer share, is not given
             # out again.
             execute(
@@ -524,24 +596,28 @@ def _size(message: StoredMessage) -> int:
 
 
 def _answer(
-    execute: Execute, inbox_id: int, parts: Sequence[str], outcome: str
+    execute: Execute,
+    inbox_id: int,
+    parts: Sequence[str],
+    outcome: str,
+    attachments: Sequence[StoredAttachment] = (),
 ) -> tuple[OutgoingMessage, ...]:
     ((chat,),) = execute("SELECT chat FROM inbox WHERE id = ?", (inbox_id,))
     _close_inbox(execute, inbox_id, outcome)
-    outgoing = []
-    for number, text in enumerate(parts):
-        ((outbox_id,),) = execute(
-            "INSERT INTO outbox (inbox_id, part, chat, text, state, created_at)"
-            " VALUES (?, ?, ?, ?, 'waiting', ?) RETURNING id",
-            (inbox_id, number, chat, text, _now_ms()),
-        )
-        outgoing.append(OutgoingMessage(outbox_id, chat, text, 0))
-    return tuple(outgoing)
+    return outgoing.answer(
+        execute,
+        inbox_id=inbox_id,
+        chat=chat,
+        parts=parts,
+        attachments=attachments,
+        now_ms=_now_ms(),
+    )
 
 
 def _abandon_turn(execute: Execute, turn_id: int) -> None:
     """End a turn without an answer of its own and forget what was said in it."""
     execute("DELETE FROM messages WHERE turn_id = ?", (turn_id,))
+    exchanges.forget_of_turn(execute, turn_id)
     execute(
         "UPDATE turns SET state = 'stopped', finished_at = ? WHERE id = ?", (_now_ms(), turn_id)
     )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, Person
 
 
@@ -23,6 +24,19 @@ class CommandContext:
     inbox_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A command's answer.
+
+    Attributes:
+        text: what is said.
+        attachments: files that go with its first part.
+    """
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
 class Command(Protocol):
     """One command; one file each, listed in `bot.commands.catalog`."""
 
@@ -41,6 +55,6 @@ class Command(Protocol):
         """Whether it must not wait behind the chat's running turn."""
         ...
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Do it and return the answer."""
         ...

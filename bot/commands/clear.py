@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from bot.commands.base import CommandContext
+from bot.commands.base import CommandContext, Reply
 from bot.errors import SignalError
 from bot.messaging.events import ChatId, Person
 
@@ -46,14 +46,14 @@ class Clear:
         self._groups = groups
         self._admins = admins
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Forget, and say so."""
         if context.chat.is_group and not self._admins.is_admin(context.author):
             try:
                 group_admins = await self._groups.group_admins(context.chat)
             except SignalError:
-                return CANNOT_TELL
+                return Reply(CANNOT_TELL)
             if not group_admins & {context.author.aci, context.author.number}:
-                return ONLY_ADMINS
+                return Reply(ONLY_ADMINS)
         forgotten = await self._store.clear(str(context.chat))
-        return "Forgotten. We start afresh." if forgotten else "There was nothing to forget."
+        return Reply("Forgotten. We start afresh." if forgotten else "There was nothing to forget.")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bot.commands.base import Command, CommandContext
+from bot.commands.base import Command, CommandContext, Reply
 
 INTRODUCTION: Final = "Write to me as you would to a person. These words do something else:"
 
@@ -18,7 +18,7 @@ class Help:
     def __init__(self, others: Sequence[Command]) -> None:
         self._others = tuple(others)
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Return one line for each command."""
         lines = (f"!{command.name}: {command.summary}" for command in (self, *self._others))
-        return "\n".join((INTRODUCTION, "", *lines))
+        return Reply("\n".join((INTRODUCTION, "", *lines)))

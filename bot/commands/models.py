@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from bot.commands.base import CommandContext
+from bot.commands.base import CommandContext, Reply
 from bot.llm.errors import LlmError
 
 CACHE_SECONDS: Final = 300.0
@@ -39,13 +39,15 @@ class Models:
         self._known: tuple[str, ...] = ()
         self._asked_at = -CACHE_SECONDS
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Return the list, with a mark on the current one."""
         if self._clock() - self._asked_at >= CACHE_SECONDS:
             try:
                 self._known = await self._directory.models()
             except LlmError:
-                return f"{self._current} answers here. The list of models cannot be had right now."
+                return Reply(
+                    f"{self._current} answers here. The list of models cannot be had right now."
+                )
             self._asked_at = self._clock()
         shown = sorted(self._known)[:MAX_SHOWN]
         lines = [f"• {name}" + (" ← answers here" * (name == self._current)) for name in shown]
@@ -53,4 +55,4 @@ class Models:
             lines.insert(0, f"{self._current} answers here.")
         if len(self._known) > MAX_SHOWN:
             lines.append(f"… and {len(self._known) - MAX_SHOWN} more")
-        return "\n".join(lines)
+        return Reply("\n".join(lines))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from bot.commands.base import CommandContext
+from bot.commands.base import CommandContext, Reply
 from tools.registry import Registry
 
 
@@ -40,14 +40,16 @@ class Status:
         self._clock = clock
         self._started_at = clock()
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Return a few lines."""
-        return "\n".join(
-            (
-                f"signal-tee-bot {self._version}, up for {self._uptime()}",
-                f"Model: {self._model}",
-                f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}",
-                f"Answers in progress: {self._workload.running}",
+        return Reply(
+            "\n".join(
+                (
+                    f"signal-tee-bot {self._version}, up for {self._uptime()}",
+                    f"Model: {self._model}",
+                    f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}",
+                    f"Answers in progress: {self._workload.running}",
+                )
             )
         )
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from bot.commands.base import CommandContext
+from bot.commands.base import CommandContext, Reply
 
 
 class Stopper(Protocol):
@@ -23,11 +23,11 @@ class Stop:
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Stop, and say what that was."""
         stopped = await self._stopper.stop(str(context.chat), before=context.inbox_id)
         if stopped == 0:
-            return "There is nothing to stop."
+            return Reply("There is nothing to stop.")
         if stopped == 1:
-            return "Stopped."
-        return f"Stopped. {stopped - 1} more of your messages will not be answered."
+            return Reply("Stopped.")
+        return Reply(f"Stopped. {stopped - 1} more of your messages will not be answered.")

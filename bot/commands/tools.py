@@ -1,6 +1,6 @@
 """`!tools`: what the model may use."""
 
-from bot.commands.base import CommandContext
+from bot.commands.base import CommandContext, Reply
 from tools.base import first_sentence
 from tools.registry import Registry
 
@@ -15,7 +15,7 @@ class Tools:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def run(self, context: CommandContext) -> str:
+    async def run(self, context: CommandContext) -> Reply:
         """Return one line for each tool, and for each that is not there now."""
         lines = [
             f"• {tool.name}: {first_sentence(tool.description)}"
@@ -26,4 +26,4 @@ class Tools:
             f"• {name}: not available. {reason}"
             for name, reason in sorted(self._registry.absent.items())
         ]
-        return "\n".join(lines) or "I have no tools here: I answer from what I know."
+        return Reply("\n".join(lines) or "I have no tools here: I answer from what I know.")

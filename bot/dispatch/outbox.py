@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from bot.errors import SignalError, SignalRateLimited, SignalRejected, SignalUnavailable
+from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
 from bot.messaging.messenger import Messenger
@@ -77,10 +78,13 @@ class Outbox:
     async def _deliver(self, part: OutgoingMessage) -> None:
         chat = ChatId.parse(part.chat)
         attempt = part.attempts
+        files = tuple(
+            Attachment(file.name, file.content_type, file.data) for file in part.attachments
+        )
         while True:
             await self._until_sending_makes_sense()
             try:
-                timestamp = await self._messenger.send(chat, part.text)
+                timestamp = await self._messenger.send(chat, part.text, attachments=files)
             except SignalError as error:
                 if isinstance(error, SignalUnavailable) and not self._messenger.connected:
                     continue

@@ -9,14 +9,19 @@ import structlog
 
 from bot.approvals import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler
-from bot.commands.base import Command, CommandContext
+from bot.commands.base import Command, CommandContext, Reply
 from bot.dispatch.outbox import Outbox
 from bot.dispatch.turns import Turns, TurnStopped
 from bot.messaging.events import ChatId, Person
 from bot.messaging.formatting import split
 from bot.observability import metrics
 from conversation_store.errors import StoreError
-from conversation_store.models import AcceptedMessage, OutgoingMessage, ReceivedMessage
+from conversation_store.models import (
+    AcceptedMessage,
+    OutgoingMessage,
+    ReceivedMessage,
+    StoredAttachment,
+)
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -107,8 +112,16 @@ class Router:
         message = accepted.message
         name, argument = _parse_command(message.text)
         if name is not None:
-            words = await self._run_command(name, argument, accepted)
-            return await self._store.answer(accepted, split(words), outcome="command")
+            reply = await self._run_command(name, argument, accepted)
+            return await self._store.answer(
+                accepted,
+                split(reply.text),
+                outcome="command",
+                attachments=[
+                    StoredAttachment(file.name, file.content_type, file.data)
+                    for file in reply.attachments
+                ],
+            )
         if not message.text.strip():
             words = ONLY_TEXT if message.attachments else NO_WORDS
             return await self._store.answer(accepted, (words,), outcome="no_words")
@@ -117,10 +130,10 @@ class Router:
         )
         return await self._conversation.finish(accepted, thought)
 
-    async def _run_command(self, name: str, argument: str, accepted: AcceptedMessage) -> str:
+    async def _run_command(self, name: str, argument: str, accepted: AcceptedMessage) -> Reply:
         command = self._commands.get(name)
         if command is None:
-            return UNKNOWN_COMMAND
+            return Reply(UNKNOWN_COMMAND)
         message = accepted.message
         return await command.run(
             CommandContext(

@@ -8,11 +8,12 @@ from typing import Final
 
 from conversation_store.database import Execute
 from conversation_store.errors import StoreUnreadable
-from conversation_store.migrations import m0001_initial, m0002_approvals
+from conversation_store.migrations import m0001_initial, m0002_approvals, m0003_proofs
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0001_initial.apply,
     m0002_approvals.apply,
+    m0003_proofs.apply,
 )
 
 

@@ -1,7 +1,7 @@
 """How an answer is tried, held back and given up; on a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
+from bot.messaging.account import Attachment, OwnIdentity
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
 from bot.messaging.messenger import AccountStatus, Deliver
-from conversation_store.models import OutgoingMessage, ReceivedMessage
+from conversation_store.models import OutgoingMessage, ReceivedMessage, StoredAttachment
 from conversation_store.store import ConversationStore, open_store
 
 FAST = SendPolicy(
@@ -33,10 +34,19 @@ class ScriptedMessenger:
         self.connected = True
         self.troubles = list(troubles)
         self.attempts: list[str] = []
+        self.attachments: list[Attachment] = []
         self.attempted = asyncio.Event()
 
-    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
         self.attempts.append(text)
+        self.attachments += attachments
         self.attempted.set()
         if self.troubles:
             raise self.troubles.pop(0)
@@ -49,6 +59,9 @@ class ScriptedMessenger:
         raise NotImplementedError
 
     async def group_admins(self, chat: ChatId) -> frozenset[str]:
+        raise NotImplementedError
+
+    async def own_identity(self) -> OwnIdentity:
         raise NotImplementedError
 
     async def account_status(self) -> AccountStatus:
@@ -139,3 +152,17 @@ async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Pat
             now = 5.1
             await asyncio.wait({first, second})
     assert sorted(messenger.attempts) == ["one", "one", "two"]
+
+
+async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Path) -> None:
+    file = StoredAttachment("proof.json", "application/json", b"{}")
+    async with open_store(tmp_path / "store.db") as store:
+        (accepted,) = await store.accept([ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)])
+        assert accepted is not None
+        await store.answer(accepted, ("one", "two"), outcome="command", attachments=[file])
+    async with open_store(tmp_path / "store.db") as store:
+        first, second = (await store.unfinished()).outgoing
+        assert (first.attachments, second.attachments) == ((file,), ())
+        messenger = ScriptedMessenger()
+        await Outbox(messenger, store, policy=FAST).deliver((first, second))
+        assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]

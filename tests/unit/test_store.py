@@ -17,9 +17,12 @@ from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
     AuditEntry,
+    ExchangeState,
+    NewExchange,
     OutgoingMessage,
     ReceivedMessage,
     StoredApproval,
+    StoredAttachment,
     StoredMessage,
     StoredToolCall,
     Turn,
@@ -506,3 +509,102 @@ async def test_a_store_of_the_first_schema_is_brought_up_to_date_with_what_it_ho
         assert database.execute("SELECT tool, arguments FROM audit").fetchall() == [
             ("calculate", None)
         ]
+
+
+EXCHANGES = [NewExchange(f"chatcmpl-{number}", f"{number}a" * 32, "bb" * 32) for number in range(3)]
+
+
+async def answered_with(
+    store: ConversationStore, timestamp: int, *exchanged: NewExchange
+) -> AcceptedMessage:
+    accepted = await accept_one(store, timestamp)
+    turn = store.begin_turn(accepted, "hello")
+    await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)), exchanged[:1])
+    (answer,) = await store.finish_turn(
+        turn,
+        state=TurnState.ANSWERED,
+        answer="hi",
+        parts=("hi",),
+        model="m",
+        usage=TurnUsage(),
+        exchanged=exchanged[1:],
+    )
+    await store.mark_sent(answer, 1)
+    return accepted
+
+
+async def test_the_file_of_an_answer_is_forgotten_once_it_is_sent(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        accepted = await accept_one(store, 1)
+        secret = StoredAttachment("proof.json", "application/json", b"what-was-proven" * 100)
+        (part,) = await store.answer(accepted, ("x",), outcome="command", attachments=[secret])
+        await store.mark_sent(part, 7)
+    with closing(sqlite3.connect(tmp_path / "s.db")) as database:
+        assert database.execute("SELECT * FROM attachments").fetchall() == []
+
+
+async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
+    tmp_path: Path,
+) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        accepted = await accept_one(store, 1)
+        turn = store.begin_turn(accepted, "hello")
+        calling = StoredMessage("assistant", None, (CALL,))
+        await store.record_calls(turn.id, calling, EXCHANGES[:1])
+        assert await store.unchecked_exchanges(10) == ()
+        await answered_with(store, 2, *EXCHANGES)
+        waiting = await store.unchecked_exchanges(10)
+        assert [one.completion_id for one in waiting] == [f"chatcmpl-{n}" for n in range(3)]
+        for one in waiting:
+            await store.settle_exchange(one, ExchangeState.PROVEN, kind="gateway", words="Fine.")
+        assert await store.unchecked_exchanges(10) == ()
+        await store.settle_exchange(waiting[0], ExchangeState.WRONG, kind="", words="No.")
+        shown = await store.last_exchanges("direct:ada")
+        assert [(one.state, one.kind, one.words) for one in shown] == [
+            (ExchangeState.PROVEN, "gateway", "Fine.")
+        ] * 3
+
+
+async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
+    tmp_path: Path,
+) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        await answered_with(store, 1, *EXCHANGES)
+        sent = [
+            [
+                part.text
+                for part in await store.settle_exchange(
+                    one, ExchangeState.WRONG, kind="gateway", words="No.", warning="Careful!"
+                )
+            ]
+            for one in await store.unchecked_exchanges(10)
+        ]
+        assert sent == [["Careful!"], [], []]
+        assert [part.text for part in (await store.unfinished()).outgoing] == ["Careful!"]
+
+
+async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        await answered_with(store, 1, *EXCHANGES)
+        await store.clear("direct:ada")
+        assert await store.unchecked_exchanges(10) == ()
+        stopped = await accept_one(store, 2)
+        turn = store.begin_turn(stopped, "hello")
+        calling = StoredMessage("assistant", None, (CALL,))
+        await store.record_calls(turn.id, calling, EXCHANGES[:1])
+        await store.stop((stopped.id,))
+        assert await store.unchecked_exchanges(10) == ()
+
+
+async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "s.db", retention_days=0) as store:
+        await answered_with(store, 1, *EXCHANGES[:2])
+        first, second = await store.unchecked_exchanges(10)
+        await store.settle_exchange(first, ExchangeState.PROVEN, kind="", words="")
+        await store.purge()
+        assert await store.unchecked_exchanges(10) == (second,)
+        assert await store.last_exchanges("direct:ada") == ()
+        warning = await store.settle_exchange(
+            second, ExchangeState.WRONG, kind="", words="", warning="Careful!"
+        )
+        assert [part.chat for part in warning] == ["direct:ada"]
