@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from bot.attestation.canonical import canonical_json
 from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.strict_json import read
 
 MAX_BUNDLE_BYTES: Final = 4 * 1024 * 1024
@@ -35,6 +36,7 @@ class Bundle:
         event_log: JSON, what the enclave measured while it started.
         app_compose: what was to be started.
         vm_config: JSON of dstack, informational.
+        model: what the model's endpoint showed the bot; None where it shows nothing.
     """
 
     statement: str
@@ -43,6 +45,7 @@ class Bundle:
     event_log: str
     app_compose: str
     vm_config: str
+    model: ModelEvidence | None
 
     def to_json(self) -> bytes:
         """Return the file."""
@@ -56,6 +59,7 @@ class Bundle:
                 "event_log": self.event_log,
                 "app_compose": self.app_compose,
                 "vm_config": self.vm_config,
+                "model": self.model.to_plain() if self.model else None,
             }
         ).encode()
 
@@ -76,6 +80,7 @@ class Bundle:
             event_log=wire.event_log,
             app_compose=wire.app_compose,
             vm_config=wire.vm_config,
+            model=ModelEvidence.from_plain(wire.model) if wire.model is not None else None,
         )
 
 
@@ -92,3 +97,4 @@ class _Wire(BaseModel):
     event_log: _Text
     app_compose: _Text
     vm_config: _Text
+    model: dict[str, object] | None
