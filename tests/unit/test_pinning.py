@@ -1,0 +1,174 @@
+"""Nothing is sent to a TLS peer whose key no evidence vouches for."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from bot.attestation.pinning import MAX_PEERS, PEER_SECONDS, AttestedKeys, pin
+from bot.llm.transport import AiohttpTransport
+from tests.fakes.certificates import Authority
+
+NOW = 1_800_000_000.0
+KEY = b"k" * 32
+OTHER = b"o" * 32
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class RecordingServer:
+    """Answers every request over TLS and keeps each byte that it could decrypt."""
+
+    def __init__(self, authority: Authority) -> None:
+        self.identity = authority.issue()
+        self.got = bytearray()
+        self.url = ""
+        self._context = self.identity.context()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["RecordingServer"]:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self._context)
+        self.url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                self.got += data
+                if data.endswith(b"\r\n\r\n"):
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def client(tls: ssl.SSLContext) -> AsyncIterator[AiohttpTransport]:
+    transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=tls)
+    try:
+        yield transport
+    finally:
+        await transport.aclose()
+
+
+async def get(transport: AiohttpTransport, url: str) -> bytes:
+    response = await transport.handle_async_request(httpx.Request("GET", url))
+    return await response.aread()
+
+
+async def test_an_attested_key_is_talked_to() -> None:
+    authority = Authority()
+    keys = AttestedKeys(enforcing=True, clock=Clock())
+    async with RecordingServer(authority).running() as server:
+        keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
+        async with client(pin(authority.client_context(), keys)) as transport:
+            assert await get(transport, server.url) == b"ok"
+    assert keys.peers == {server.identity.key_sha256}
+    assert not keys.strangers
+    assert not keys.stranger_met.is_set()
+
+
+async def test_a_key_that_is_not_attested_gets_not_one_byte() -> None:
+    authority = Authority()
+    keys = AttestedKeys(enforcing=True, clock=Clock())
+    keys.vouch({OTHER}, expires_at=NOW + 60)
+    async with RecordingServer(authority).running() as server:
+        async with client(pin(authority.client_context(), keys)) as transport:
+            with pytest.raises(httpx.ConnectError):
+                await get(transport, server.url)
+    assert server.got == b""
+    assert keys.strangers == {server.identity.key_sha256}
+    assert keys.stranger_met.is_set()
+
+
+async def test_an_open_connection_carries_nothing_more_once_its_key_has_expired() -> None:
+    authority, clock = Authority(), Clock()
+    keys = AttestedKeys(enforcing=True, clock=clock)
+    async with RecordingServer(authority).running() as server:
+        keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
+        async with client(pin(authority.client_context(), keys)) as transport:
+            await get(transport, server.url)
+            seen = bytes(server.got)
+            clock.now += 60
+            with pytest.raises(httpx.TransportError):
+                await get(transport, server.url)
+            assert server.got == seen
+            keys.vouch({server.identity.key_sha256}, expires_at=NOW + 120)
+            assert await get(transport, server.url) == b"ok"
+
+
+async def test_distrust_ends_open_connections_at_the_next_request() -> None:
+    authority = Authority()
+    keys = AttestedKeys(enforcing=True, clock=Clock())
+    async with RecordingServer(authority).running() as server:
+        keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
+        async with client(pin(authority.client_context(), keys)) as transport:
+            await get(transport, server.url)
+            seen = bytes(server.got)
+            keys.distrust()
+            with pytest.raises(httpx.TransportError):
+                await get(transport, server.url)
+    assert server.got == seen
+
+
+async def test_an_attested_key_without_a_trusted_certificate_is_refused() -> None:
+    keys = AttestedKeys(enforcing=True, clock=Clock())
+    async with RecordingServer(Authority()).running() as server:
+        keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
+        async with client(pin(Authority().client_context(), keys)) as transport:
+            with pytest.raises(httpx.ConnectError):
+                await get(transport, server.url)
+    assert server.got == b""
+
+
+async def test_without_enforcing_a_stranger_is_only_remembered() -> None:
+    authority = Authority()
+    keys = AttestedKeys(enforcing=False, clock=Clock())
+    async with RecordingServer(authority).running() as server:
+        async with client(pin(authority.client_context(), keys)) as transport:
+            assert await get(transport, server.url) == b"ok"
+    assert keys.strangers == {server.identity.key_sha256}
+    keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
+    assert not keys.strangers
+
+
+def test_keys_add_up_until_each_expires() -> None:
+    clock = Clock()
+    keys = AttestedKeys(enforcing=True, clock=clock)
+    keys.vouch({KEY}, expires_at=NOW + 10)
+    keys.vouch({OTHER}, expires_at=NOW + 20)
+    assert keys.attested(KEY)
+    assert keys.attested(OTHER)
+    clock.now += 10
+    assert not keys.attested(KEY)
+    assert keys.attested(OTHER)
+
+
+def test_what_vouches_for_less_long_does_not_shorten_what_is_vouched_for() -> None:
+    clock = Clock()
+    keys = AttestedKeys(enforcing=True, clock=clock)
+    keys.vouch({KEY}, expires_at=NOW + 20)
+    keys.vouch({KEY}, expires_at=NOW + 10)
+    clock.now += 15
+    assert keys.attested(KEY)
+
+
+def test_peers_are_forgotten_after_an_hour_and_beyond_a_number() -> None:
+    clock = Clock()
+    keys = AttestedKeys(enforcing=False, clock=clock)
+    for number in range(MAX_PEERS + 1):
+        keys.meet(number.to_bytes(32, "big"))
+    assert len(keys.peers) == MAX_PEERS
+    assert bytes(32) not in keys.peers
+    clock.now += PEER_SECONDS + 1
+    assert not keys.peers
