@@ -3,7 +3,9 @@
 AttestationError
 ├── AgentError             the dstack guest agent is not there, silent, or answers nonsense
 ├── EvidenceUnavailable    a service (PCCS, NRAS, the model's endpoint) gave no usable answer
-└── MalformedEvidence      what should be a quote, a log, a report or a bundle is none
+│   └── AttestationNotOffered  because it knows nothing of attestation
+├── MalformedEvidence      what should be a quote, a log, a report or a bundle is none
+└── ModelNotVerified       nothing may be sent to the model now; carries the sentence that says why
 
 No message of these errors holds what a person wrote.
 """
@@ -20,8 +22,33 @@ class AgentError(AttestationError):
 
 
 class EvidenceUnavailable(AttestationError):
-    """A service that evidence comes from is down, slow, limits the rate, or answers garbage."""
+    """A service that evidence comes from is down, slow, limits the rate, or answers garbage.
+
+    Args:
+        message: what is wrong, as the end of a sentence.
+        retry_after_seconds: how long it asks to be left alone, if it says so.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class AttestationNotOffered(EvidenceUnavailable):
+    """The model's endpoint knows nothing of attestation."""
 
 
 class MalformedEvidence(AttestationError):
     """Bytes that should be evidence are none."""
+
+
+class ModelNotVerified(AttestationError):
+    """The model is not verified now, so nothing may be sent to it.
+
+    Args:
+        sentence: for the person; says why.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
