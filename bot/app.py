@@ -252,6 +252,7 @@ def _wire(
         approvals=approvals,
         progress=messenger,
         keep_arguments=settings.tools.audit_arguments == "keep",
+        keep_exchanges=False,
         max_tool_calls=settings.tools.max_tool_calls,
     )
     commands = command_catalog.build(

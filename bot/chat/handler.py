@@ -23,6 +23,7 @@ from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
     LlmError,
+    LlmNotAttested,
     LlmRejected,
     LlmTimeout,
     LlmUnauthorized,
@@ -34,6 +35,7 @@ from bot.messaging.formatting import split
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
+    NewExchange,
     OutgoingMessage,
     StoredMessage,
     StoredToolCall,
@@ -90,13 +92,23 @@ class ChatModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """An answer that is found and not yet stored; `rounds` counts how often tools were called."""
+    """An answer that is found and not yet stored.
+
+    Attributes:
+        turn: what it answers.
+        state: ANSWERED or FAILED.
+        answer: the words.
+        usage: what they cost.
+        rounds: how often tools were called.
+        exchanged: requests and answers that are not stored yet, where signatures are checked.
+    """
 
     turn: Turn
     state: TurnState
     answer: str
     usage: TurnUsage
     rounds: int = 0
+    exchanged: tuple[NewExchange, ...] = ()
 
 
 class _Loop:
@@ -108,6 +120,7 @@ class _Loop:
         self.messages = list(turn.messages)
         self.usage = TurnUsage()
         self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
+        self.exchanged: list[NewExchange] = []
 
     @property
     def calls(self) -> int:
@@ -157,6 +170,12 @@ class _Loop:
             if message.tool_call_id == call_id and message.content is None:
                 self.messages[index] = replace(message, content=content)
 
+    def take_exchanged(self) -> tuple[NewExchange, ...]:
+        """Return the exchanges that are not stored yet; whoever takes them stores them."""
+        taken = tuple(self.exchanged)
+        self.exchanged.clear()
+        return taken
+
     def count(self, completion: Completion) -> None:
         """Add what a request cost."""
         usage = completion.usage
@@ -181,6 +200,7 @@ class ChatHandler:
         approvals: asks people before a call with side effects.
         progress: where work is shown.
         keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
+        keep_exchanges: whether the endpoint signs its answers, so that their hashes are needed.
         max_tool_calls: in one turn; then the model must answer in words.
     """
 
@@ -196,6 +216,7 @@ class ChatHandler:
         approvals: ApprovalDesk,
         progress: ProgressChannel,
         keep_arguments: bool,
+        keep_exchanges: bool,
         max_tool_calls: int,
     ) -> None:
         self._model = model
@@ -207,6 +228,7 @@ class ChatHandler:
         self._approvals = approvals
         self._progress = progress
         self._keep_arguments = keep_arguments
+        self._keep_exchanges = keep_exchanges
         self._max_tool_calls = max_tool_calls
 
     async def think(self, accepted: AcceptedMessage) -> Thought:
@@ -231,10 +253,10 @@ class ChatHandler:
             answer = await self._answer(loop, accepted, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return Thought(turn, TurnState.FAILED, _sentence(error), loop.usage, loop.rounds)
+            return _thought(loop, TurnState.FAILED, _sentence(error))
         if not answer:
-            return Thought(turn, TurnState.FAILED, EMPTY, loop.usage, loop.rounds)
-        return Thought(turn, TurnState.ANSWERED, answer, loop.usage, loop.rounds)
+            return _thought(loop, TurnState.FAILED, EMPTY)
+        return _thought(loop, TurnState.ANSWERED, answer)
 
     async def finish(
         self, accepted: AcceptedMessage, thought: Thought
@@ -247,6 +269,7 @@ class ChatHandler:
             parts=split(thought.answer),
             model=self._model_name,
             usage=thought.usage,
+            exchanged=thought.exchanged,
         )
         metrics.TURNS.labels(thought.state).inc()
         metrics.TURN_ROUNDS.observe(thought.rounds)
@@ -266,7 +289,7 @@ class ChatHandler:
             if not completion.message.tool_calls:
                 return await self._words(loop, completion, now)
             asked = loop.ask(as_stored(completion.message))
-            await self._store.record_calls(loop.turn.id, asked)
+            await self._store.record_calls(loop.turn.id, asked, loop.take_exchanged())
             await self._run_calls(loop, calls)
         return await self._words(loop, await self._ask(loop, now, ()), now)
 
@@ -290,6 +313,8 @@ class ChatHandler:
             self._prompt.build(now, loop.history, loop.messages), tools
         )
         loop.count(completion)
+        if self._keep_exchanges:
+            loop.exchanged.append(_exchange(completion))
         return completion
 
     async def _words(self, loop: _Loop, completion: Completion, now: datetime) -> str:
@@ -361,5 +386,19 @@ class _Calls:
     approval: TurnApproval
 
 
+def _thought(loop: _Loop, state: TurnState, answer: str) -> Thought:
+    return Thought(loop.turn, state, answer, loop.usage, loop.rounds, loop.take_exchanged())
+
+
+def _exchange(completion: Completion) -> NewExchange:
+    """Return what was exchanged; without a name it can be counted and not be checked."""
+    known = completion.exchange
+    if known is None:
+        return NewExchange("", "", "")
+    return NewExchange(known.completion_id, known.request_sha256, known.response_sha256)
+
+
 def _sentence(error: LlmError) -> str:
+    if isinstance(error, LlmNotAttested):
+        return error.sentence
     return next(sentence for kind, sentence in SENTENCES if isinstance(error, kind))

@@ -22,6 +22,7 @@ LLM_RETRIES = Counter("llm_retries", "Requests to the model that were tried agai
 LLM_TOKENS = Counter("llm_tokens", "Tokens as the endpoint counted them", ["kind"])
 TOOL_CALLS = Counter("tool_calls", "Tool calls by tool and outcome", ["tool", "outcome"])
 TOOL_SECONDS = Histogram("tool_seconds", "Duration of tool calls", ["tool"], buckets=_SECONDS)
+SIGNATURES = Counter("answer_signatures", "Signatures of answers by what they said", ["outcome"])
 APPROVALS = Counter("approvals", "Questions before calls with side effects", ["outcome"])
 
 
