@@ -17,9 +17,8 @@ from bot.attestation.http import key_sha256
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-MAX_PEERS: Final = 64
-PEER_SECONDS: Final = 3600.0
-"""How long a peer counts among those that connections went to."""
+MAX_STRANGERS: Final = 64
+STRANGER_SECONDS: Final = 3600.0
 
 
 class KeyNotAttested(ssl.SSLCertVerificationError):
@@ -40,7 +39,7 @@ class AttestedKeys:
         self._enforcing = enforcing
         self._clock = clock
         self._expiry: dict[bytes, float] = {}
-        self._peers: dict[bytes, float] = {}
+        self._strangers: dict[bytes, float] = {}
         self.stranger_met: Final = asyncio.Event()
         """Set when a connection meets a key that is not attested; cleared by who acts on it."""
 
@@ -50,6 +49,7 @@ class AttestedKeys:
         self._expiry = {key: until for key, until in self._expiry.items() if until > now}
         for key in keys:
             self._expiry[key] = max(expires_at, self._expiry.get(key, expires_at))
+            self._strangers.pop(key, None)
 
     def distrust(self) -> None:
         """Count no key as attested any more: the evidence turned out to be wrong."""
@@ -60,15 +60,13 @@ class AttestedKeys:
         return self._expiry.get(key, 0.0) > self._clock()
 
     @property
-    def peers(self) -> frozenset[bytes]:
-        """The keys that connections went to within the last hour, attested or not."""
-        oldest = self._clock() - PEER_SECONDS
-        return frozenset(key for key, at in self._peers.items() if at >= oldest)
-
-    @property
     def strangers(self) -> frozenset[bytes]:
-        """Those among the peers that no evidence vouches for now."""
-        return frozenset(key for key in self.peers if not self.attested(key))
+        """Keys that connections met within the last hour, and that nothing has vouched for since.
+
+        Where the keys are not enforced, what was sent may have gone there.
+        """
+        oldest = self._clock() - STRANGER_SECONDS
+        return frozenset(key for key, at in self._strangers.items() if at >= oldest)
 
     def meet(self, key: bytes) -> None:
         """Take note of a peer at the end of a handshake or before a write.
@@ -76,18 +74,18 @@ class AttestedKeys:
         Raises:
             KeyNotAttested: nothing may be sent to it.
         """
-        self._remember(key)
         if self.attested(key):
             return
+        self._remember(key)
         self.stranger_met.set()
         if self._enforcing:
             raise KeyNotAttested("no evidence vouches for the server's key")
 
     def _remember(self, key: bytes) -> None:
-        self._peers.pop(key, None)
-        self._peers[key] = self._clock()
-        if len(self._peers) > MAX_PEERS:
-            del self._peers[next(iter(self._peers))]
+        self._strangers.pop(key, None)
+        self._strangers[key] = self._clock()
+        if len(self._strangers) > MAX_STRANGERS:
+            del self._strangers[next(iter(self._strangers))]
 
 
 def pin(context: ssl.SSLContext, keys: AttestedKeys) -> ssl.SSLContext:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from bot.attestation.pinning import MAX_PEERS, PEER_SECONDS, AttestedKeys, pin
+from bot.attestation.pinning import MAX_STRANGERS, STRANGER_SECONDS, AttestedKeys, pin
 from bot.llm.transport import AiohttpTransport
 from tests.fakes.certificates import Authority
 
@@ -73,7 +73,6 @@ async def test_an_attested_key_is_talked_to() -> None:
         keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
         async with client(pin(authority.client_context(), keys)) as transport:
             assert await get(transport, server.url) == b"ok"
-    assert keys.peers == {server.identity.key_sha256}
     assert not keys.strangers
     assert not keys.stranger_met.is_set()
 
@@ -163,12 +162,23 @@ def test_what_vouches_for_less_long_does_not_shorten_what_is_vouched_for() -> No
     assert keys.attested(KEY)
 
 
-def test_peers_are_forgotten_after_an_hour_and_beyond_a_number() -> None:
+def test_a_key_that_was_attested_while_it_was_used_is_no_stranger_later() -> None:
     clock = Clock()
     keys = AttestedKeys(enforcing=False, clock=clock)
-    for number in range(MAX_PEERS + 1):
+    keys.vouch({KEY}, expires_at=NOW + 10)
+    keys.meet(KEY)
+    clock.now += 10
+    assert not keys.strangers
+    keys.meet(KEY)
+    assert keys.strangers == {KEY}
+
+
+def test_strangers_are_forgotten_after_an_hour_and_beyond_a_number() -> None:
+    clock = Clock()
+    keys = AttestedKeys(enforcing=False, clock=clock)
+    for number in range(MAX_STRANGERS + 1):
         keys.meet(number.to_bytes(32, "big"))
-    assert len(keys.peers) == MAX_PEERS
-    assert bytes(32) not in keys.peers
-    clock.now += PEER_SECONDS + 1
-    assert not keys.peers
+    assert len(keys.strangers) == MAX_STRANGERS
+    assert bytes(32) not in keys.strangers
+    clock.now += STRANGER_SECONDS + 1
+    assert not keys.strangers
