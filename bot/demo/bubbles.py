@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from bot.messaging.account import Attachment
+
 SHARE_OF_THE_WIDTH: Final = 0.75
 LEAST_COLUMNS: Final = 28
+KILO: Final = 1_000
+MEGA: Final = 1_000_000
 JOINER: Final = "\N{ZERO WIDTH JOINER}"
 FRAME_COLOUR_OF_YOU: Final = "\x1b[36m"
 FRAME_COLOUR_OF_THE_BOT: Final = "\x1b[32m"
@@ -28,6 +32,7 @@ class Bubble:
         text: what it says.
         time: when, ready to be shown.
         edited: it replaces an earlier text.
+        attachments: files that came with it.
     """
 
     timestamp: int
@@ -35,6 +40,7 @@ class Bubble:
     text: str
     time: str
     edited: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def footer(self) -> str:
@@ -44,7 +50,10 @@ class Bubble:
 
 
 def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
-    """Return the rows of a bubble, each narrower than `columns` so that no terminal wraps it."""
+    """Return the rows of a bubble and of its files below it.
+
+    Each is narrower than `columns`, so that no terminal wraps it.
+    """
     columns = max(columns, LEAST_COLUMNS) - 1
     rows = wrap(clean(bubble.text), int(columns * SHARE_OF_THE_WIDTH) - 4)
     inner = max(map(cells, [*rows, bubble.footer]))
@@ -56,7 +65,19 @@ def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
         margin + frame.paint(f"╭{'─' * (inner + 2)}╮"),
         *(f"{margin}{frame.side} {row}{' ' * (inner - cells(row))} {frame.side}" for row in rows),
         margin + frame.paint(f"╰{footer}╯"),
+        *(row for file in bubble.attachments for row in wrap(_label(file), columns)),
     ]
+
+
+def _label(file: Attachment) -> str:
+    return f"\N{PAPERCLIP} {file.name} ({_size(len(file.data))})"
+
+
+def _size(count: int) -> str:
+    """A number of bytes as a phone shows it."""
+    if count < KILO:
+        return f"{count} bytes"
+    return f"{count / KILO:.0f} kB" if count < MEGA else f"{count / MEGA:.1f} MB"
 
 
 class _Frame:

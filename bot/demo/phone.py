@@ -10,6 +10,7 @@ from typing import Final, Protocol, TextIO
 from bot.demo.bubbles import Bubble
 from bot.demo.keyboard import key_by_key, typed_lines
 from bot.demo.screen import PlainScreen, Screen, screen_on
+from bot.messaging.account import Attachment
 
 # Longer than the bot keeps trying to reach a model, so that what it says about that is seen.
 ANSWER_SECONDS: Final = 300.0
@@ -35,6 +36,11 @@ class FromBot(Protocol):
     @property
     def replaces(self) -> int | None:
         """The message that it edits."""
+        ...
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The files that came with it."""
         ...
 
 
@@ -164,7 +170,11 @@ class Phone:
     async def _receive(self, seconds: float) -> FromBot:
         sent = await self._side.next_sent(seconds=seconds)
         bubble = Bubble(
-            sent.timestamp, mine=False, text=sent.text, time=_local_time(sent.timestamp)
+            sent.timestamp,
+            mine=False,
+            text=sent.text,
+            time=_local_time(sent.timestamp),
+            attachments=sent.attachments,
         )
         if sent.replaces is None:
             self._screen.show(bubble)

@@ -1,14 +1,16 @@
 """The Signal side of the demo: a look-alike of `signal-cli daemon` in manual receive mode.
 
 It speaks signal-cli's JSON-RPC over a Unix socket: `version`, `listAccounts`, `listIdentities`,
-`listGroups`, `subscribeReceive`, `unsubscribeReceive`, `send`, `sendTyping`, `sendReaction`,
-`sendReceipt`, with signal-cli's error codes. Like the original it takes several clients and keeps
-messages until somebody subscribes. Its owner plays the people on the other side: `say` writes to
-the bot, `react` answers it with an emoji, `sent` is what the bot wrote.
+`listDevices`, `listGroups`, `subscribeReceive`, `unsubscribeReceive`, `send`, `sendTyping`,
+`sendReaction`, `sendReceipt`, with signal-cli's error codes. Like the original it takes several
+clients and keeps messages until somebody subscribes. Its owner plays the people on the other side:
+`say` writes to the bot, `react` answers it with an emoji, `sent` is what the bot wrote.
 """
 
 import asyncio
+import base64
 import itertools
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -27,11 +29,19 @@ from bot.demo.json_rpc_server import (
     Refusal,
 )
 from bot.demo.signal_frames import group_info, quote_of, reaction_frame, receipt_frame, text_frame
+from bot.messaging.account import PRIMARY_DEVICE, Attachment
 from bot.messaging.events import Account, ChatId, ChatKind, Person
 
 WAIT_SECONDS: Final = 15.0
 
-BOT: Final = Account(number="+15550100000", aci="9d578c56-e167-564c-8fb4-cdda901237d9")
+BOT: Final = Account(number="+15550100000", aci="9d0652a3-dcc3-4d11-975f-74d61598733f")
+IDENTITY_KEY: Final = bytes.fromhex(
+    "0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868"
+)
+"""A public key of libsignal's test vectors. Its half of the safety number for the account above
+begins with 44665 72466."""
+
+DATA_URI: Final = re.compile(r"data:([^;,]+);filename=([^;,]+);base64,(.*)", re.DOTALL)
 ADA: Final = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
 
 
@@ -43,6 +53,7 @@ class Sent:
     text: str
     timestamp: int
     replaces: int | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,6 +75,10 @@ Method = Callable[[Client, Json], Awaitable[object]]
 class SignalSide:
     """A scripted Signal with one registered account: the bot's.
 
+    Attributes:
+        identity_key: the account's public identity key.
+        device_ids: the account's devices.
+
     Args:
         path: of the Unix socket.
         account: the bot's number and ACI.
@@ -76,6 +91,8 @@ class SignalSide:
         self.path = path
         self.account = account
         self.on_send = on_send
+        self.identity_key = IDENTITY_KEY
+        self.device_ids = [PRIMARY_DEVICE]
         self.sent: list[Sent] = []
         self.groups: dict[str, Group] = {}
         self._rpc = JsonRpcServer(self._call)
@@ -89,6 +106,7 @@ class SignalSide:
             "version": self._version,
             "listAccounts": self._list_accounts,
             "listIdentities": self._list_identities,
+            "listDevices": self._list_devices,
             "listGroups": self._list_groups,
             "subscribeReceive": self._subscribe,
             "unsubscribeReceive": self._unsubscribe,
@@ -266,7 +284,17 @@ class SignalSide:
     async def _list_identities(self, _client: Client, params: Json) -> object:
         if params.get("number", self.account.number) != self.account.number:
             return []
-        return [{"number": self.account.number, "uuid": self.account.aci}]
+        return [
+            {
+                "number": self.account.number,
+                "uuid": self.account.aci,
+                "fingerprint": self.identity_key.hex(" "),
+                "trustLevel": "TRUSTED_VERIFIED",
+            }
+        ]
+
+    async def _list_devices(self, _client: Client, _params: Json) -> object:
+        return [{"id": device_id, "name": None} for device_id in self.device_ids]
 
     async def _list_groups(self, _client: Client, params: Json) -> object:
         wanted = _several(params, "groupId") or list(self.groups)
@@ -293,10 +321,12 @@ class SignalSide:
         return {}
 
     async def _send(self, _client: Client, params: Json) -> object:
-        if not params.get("message"):
+        attachments = tuple(map(_attachment_of, _several(params, "attachment")))
+        text = params.get("message") or ""
+        if not text and not attachments:
             raise Refusal(-1, "Sending empty message is not allowed")
         chat, replaces = self._chat_of(params), params.get("editTimestamp")
-        sent = Sent(chat, params["message"], self._new_timestamp(), replaces)
+        sent = Sent(chat, text, self._new_timestamp(), replaces, attachments)
         try:
             if self.on_send is not None:
                 await self.on_send(sent)
@@ -366,6 +396,23 @@ class SignalSide:
         """The time in ms, unique as signal-cli makes it."""
         self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
         return self._last_timestamp
+
+
+def attachment_in(data_uri: str) -> Attachment:
+    """Return the file of `data:<type>;filename=<name>;base64,<data>`; ValueError if it is none."""
+    match = DATA_URI.fullmatch(data_uri)
+    if match is None:
+        raise ValueError("no data URI with a file name")
+    content_type, name, data = match.groups()
+    return Attachment(name, content_type, base64.b64decode(data, validate=True))
+
+
+def _attachment_of(data_uri: str) -> Attachment:
+    """A file of a message; paths on the daemon's machine are none here."""
+    try:
+        return attachment_in(data_uri)
+    except ValueError:
+        raise Refusal(-1, "Failed to add attachment") from None
 
 
 def _group_row(group_id: str, group: Group) -> Json:

@@ -1,6 +1,26 @@
-"""The bot's own Signal account, as the Signal side knows it."""
+"""The bot's own Signal account, as the Signal side knows it, and the files that it sends."""
 
+import base64
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from pydantic import BaseModel, TypeAdapter
+
+from bot.errors import SignalRejected
+
+PRIMARY_DEVICE: Final = 1
+KEY_BYTES: Final = 33
+CURVE25519: Final = 0x05
+"""First byte of a serialized public key of that type."""
+
+MAX_ATTACHMENT_BYTES: Final = 8 * 2**20
+"""signal-cli reads strings of up to 20 million characters; base64 makes four of three bytes."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
+_CONTENT_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9.+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +45,76 @@ class Attachment:
     Attributes:
         name: as the phone shows it; ASCII letters, digits, dots and hyphens.
         content_type: a MIME type without parameters.
-        data: the file.
+        data: the file, at most 8 MiB.
+
+    Raises:
+        ValueError: one of them is something else, which would change the meaning of `data_uri`.
     """
 
     name: str
     content_type: str
     data: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError("An attachment's name is made of letters, digits, dots and hyphens.")
+        if not _CONTENT_TYPE.fullmatch(self.content_type):
+            raise ValueError("An attachment's type is a MIME type without parameters.")
+        if len(self.data) > MAX_ATTACHMENT_BYTES:
+            raise ValueError("An attachment has at most 8 MiB.")
+
+    @property
+    def data_uri(self) -> str:
+        """The form in which signal-cli and signal-cli-rest-api take files (RFC 2397)."""
+        encoded = base64.b64encode(self.data).decode()
+        return f"data:{self.content_type};filename={self.name};base64,{encoded}"
+
+
+class Identity(BaseModel):
+    """An identity key as the Signal side lists it; the bot's own is among them."""
+
+    number: str | None = None
+    uuid: str | None = None
+    fingerprint: str | None = None
+
+
+class Device(BaseModel):
+    """A device of the bot's account."""
+
+    id: int
+
+
+IDENTITIES: Final = TypeAdapter(list[Identity])
+DEVICES: Final = TypeAdapter(list[Device])
+
+
+def own_rows(number: str, identities: Iterable[Identity]) -> list[Identity]:
+    """Return what stands there about the account with a number, as far as it names an ACI."""
+    return [row for row in identities if row.number == number and row.uuid]
+
+
+def own_identity(
+    number: str, identities: Iterable[Identity], devices: Iterable[Device]
+) -> OwnIdentity:
+    """Read the account's identity from what the Signal side lists.
+
+    The list of devices does not say which of them asks. That it must hold the primary device
+    makes a bot that is itself a linked one count at least one.
+
+    Raises:
+        SignalRejected: the lists do not tell one ACI, one key and the primary device.
+    """
+    known = {(row.uuid, row.fingerprint) for row in own_rows(number, identities)}
+    if len(known) != 1:
+        raise SignalRejected("The Signal side does not name one identity of the bot's account.")
+    [(uuid, fingerprint)] = known
+    ids = {device.id for device in devices}
+    if PRIMARY_DEVICE not in ids:
+        raise SignalRejected("The Signal side does not list the primary device of the account.")
+    try:
+        aci, key = str(UUID(uuid)), bytes.fromhex(fingerprint or "")
+    except ValueError:
+        raise SignalRejected("The Signal side's words about the account are unreadable.") from None
+    if len(key) != KEY_BYTES or key[0] != CURVE25519:
+        raise SignalRejected("The Signal side names no identity key of the bot's account.")
+    return OwnIdentity(aci, key, linked_devices=len(ids - {PRIMARY_DEVICE}))

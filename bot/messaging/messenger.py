@@ -71,9 +71,10 @@ class Messenger(Protocol):
             chat: where to.
             text: shown as it is; nothing in it is markup.
             replaces: timestamp of an own message, or of its last edit, that this text replaces.
-            attachments: files that go with it.
+            attachments: files that go with it; never with a text that replaces another.
 
         Raises:
+            ValueError: attachments together with `replaces`.
             SignalUnavailable: not sent; try again.
             SignalTimeout: perhaps sent; the answer was lost and no receipt came in its place.
             SignalRateLimited: not sent; wait, then try again.
@@ -92,6 +93,9 @@ class Messenger(Protocol):
     async def own_identity(self) -> OwnIdentity:
         """Ask the Signal side for the account's own ACI, identity key and linked devices.
 
+        It is asked anew every time, because what is proven must be true now. Without an answer
+        about the devices there is no identity: none of them is ever taken for granted.
+
         Raises:
             SignalRejected: it does not know them, or names no key.
             SignalError: it did not answer.
@@ -105,6 +109,12 @@ class Messenger(Protocol):
             SignalError: the Signal side did not answer.
         """
         ...
+
+
+def check_message(replaces: int | None, attachments: Sequence[Attachment]) -> None:
+    """Refuse what no Signal message can be; ValueError, because only a bug asks for it."""
+    if replaces is not None and attachments:
+        raise ValueError("A message that replaces another carries no attachments.")
 
 
 async def take_delivery(queue: asyncio.Queue[Incoming]) -> list[Incoming]:

@@ -11,7 +11,7 @@ returns, the queue moves, reading goes on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,11 +23,20 @@ from bot.errors import (
     SignalRejected,
     SignalUnavailable,
 )
+from bot.messaging.account import (
+    DEVICES,
+    IDENTITIES,
+    Attachment,
+    Identity,
+    OwnIdentity,
+    own_identity,
+    own_rows,
+)
 from bot.messaging.backoff import Backoff
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
-from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
+from bot.messaging.messenger import AccountStatus, Deliver, check_message, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.signal_answers import (
@@ -116,8 +125,16 @@ class SignalDaemon:
         finally:
             self._receipts.close()
 
-    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
-        """Send plain text and return Signal's timestamp of it, in ms."""
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send plain text, perhaps with files, and return Signal's timestamp of it, in ms."""
+        check_message(replaces, attachments)
         params: dict[str, Any] = {"message": text}
         if chat.is_group:
             params["groupId"] = chat.value
@@ -125,6 +142,8 @@ class SignalDaemon:
             params["recipient"] = [chat.value]
         if replaces is not None:
             params["editTimestamp"] = replaces
+        if attachments:
+            params["attachment"] = [attachment.data_uri for attachment in attachments]
         sending = self._send(params)
         with counted_send():
             return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
@@ -137,6 +156,12 @@ class SignalDaemon:
             return frozenset()
         admins = [admin for group in groups if group.id == chat.value for admin in group.admins]
         return frozenset(name for admin in admins for name in (admin.uuid, admin.number) if name)
+
+    async def own_identity(self) -> OwnIdentity:
+        """Ask for the account's own ACI, identity key and linked devices."""
+        identities = await self._own_rows()
+        devices = read(DEVICES, await self._ask("listDevices", {}))
+        return own_identity(self._account.number, identities, devices)
 
     async def account_status(self) -> AccountStatus:
         """Ask over a connection of its own, which receives nothing: `run` need not be running."""
@@ -190,20 +215,22 @@ class SignalDaemon:
 
     async def _learn_aci(self) -> None:
         """Find the bot's own row among the identities; without it mentions go by number."""
-        number = self._account.number
         try:
-            # The filter saves signal-cli a long list, but it need not find the account itself.
-            aci = await self._own_aci({"number": number}) or await self._own_aci({})
+            acis = (row.uuid.lower() for row in await self._own_rows() if row.uuid)
         except SignalError as error:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
-        self._account = Account(number, aci)
+        self._account = Account(self._account.number, next(acis, None))
 
-    async def _own_aci(self, params: dict[str, Any]) -> str | None:
+    async def _own_rows(self) -> list[Identity]:
+        """Ask for the identity of the account itself."""
         number = self._account.number
-        identities = read(ADDRESSES, await self._ask("listIdentities", params))
-        own = (row.uuid.lower() for row in identities if row.number == number and row.uuid)
-        return next(own, None)
+        # The filter saves signal-cli a long list, but it need not find the account itself.
+        for params in ({"number": number}, {}):
+            listed = read(IDENTITIES, await self._ask("listIdentities", params))
+            if rows := own_rows(number, listed):
+                return rows
+        return []
 
     async def _subscribe(self) -> None:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""

@@ -13,9 +13,10 @@ signal-cli is back, and any gap would lose them.
 
 import asyncio
 import base64
+import io
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
@@ -23,9 +24,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import structlog
 from pydantic import BaseModel, BeforeValidator, TypeAdapter
-from signalbot._client.base import BaseURIs, SessionManager
+from signalbot._client.base import BaseURIs, HttpVerb, SessionManager
 from signalbot._client.messages import MessagesClient, MessagesURIs
 from signalbot._generated import SendMessageResponse, SendMessageV2, TextMode
+from signalbot.errors import SignalAPIError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -35,9 +37,17 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
+from bot.messaging.account import (
+    DEVICES,
+    IDENTITIES,
+    Attachment,
+    OwnIdentity,
+    own_identity,
+    own_rows,
+)
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
-from bot.messaging.messenger import AccountStatus, Deliver, take_delivery
+from bot.messaging.messenger import AccountStatus, Deliver, check_message, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
@@ -70,7 +80,7 @@ class SignalRest:
         )
         self._gate = Gate(self._bounds)
         self._sessions = _Sessions(self._gate, self._bounds)
-        self._messages = MessagesClient(MessagesURIs(self._uris), None, self._sessions)
+        self._messages = _Messages(MessagesURIs(self._uris), None, self._sessions)
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue(QUEUE_LIMIT)
         self._receipts = DeliveryReceipts()
         self._websocket: ClientConnection | None = None
@@ -109,8 +119,16 @@ class SignalRest:
         finally:
             self._receipts.close()
 
-    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
-        """Send plain text and return Signal's timestamp of it, in ms."""
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send plain text, perhaps with files, and return Signal's timestamp of it, in ms."""
+        check_message(replaces, attachments)
         message = SendMessageV2(
             number=self._account.number,
             recipients=[_group_id(chat) if chat.is_group else chat.value],
@@ -118,6 +136,7 @@ class SignalRest:
             text_mode=TextMode.NORMAL,
             notify_self=False,
             edit_timestamp=replaces,
+            base64_attachments=[attachment.data_uri for attachment in attachments] or None,
         )
         sending = self._send(chat, message)
         with counted_send():
@@ -132,6 +151,13 @@ class SignalRest:
             return frozenset()
         admins = group.admins if group is not None else []
         return frozenset(name for admin in admins for name in (admin.uuid, admin.number) if name)
+
+    async def own_identity(self) -> OwnIdentity:
+        """Ask for the account's own ACI, identity key and linked devices."""
+        number = self._account.number
+        identities = await self._ask(f"/v1/identities/{number}", IDENTITIES)
+        devices = await self._ask(f"/v1/devices/{number}", DEVICES)
+        return own_identity(number, identities, devices)
 
     async def account_status(self) -> AccountStatus:
         """Ask over a session of its own, so that `run` need not be running."""
@@ -262,12 +288,12 @@ class SignalRest:
         """Find the bot's own row among the identities; without it mentions go by number."""
         number = self._account.number
         try:
-            identities = await self._ask(f"/v1/identities/{number}", _ADDRESSES)
+            identities = await self._ask(f"/v1/identities/{number}", IDENTITIES)
         except SignalError as error:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
-        own = (row.uuid.lower() for row in identities if row.number == number and row.uuid)
-        self._account = Account(number, next(own, None))
+        acis = (row.uuid.lower() for row in own_rows(number, identities) if row.uuid)
+        self._account = Account(number, next(acis, None))
 
     async def _ask(self, path: str, answer: TypeAdapter[T]) -> T:
         return await _ask(await self._sessions.get(), self._uris.http_uri(path), answer)
@@ -317,6 +343,23 @@ class _Sessions(SessionManager):
         return self._session
 
 
+class _Messages(MessagesClient):
+    """signalbot's client; what it sends goes out piece by piece, for a file may be in it."""
+
+    async def _request(
+        self,
+        verb: HttpVerb,
+        uri: str,
+        *,
+        error_cls: type[SignalAPIError],
+        payload: str | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Make a request whose failure is a SignalError already, by the gate."""
+        del error_cls
+        session = await self._sessions.get()
+        return await session.request(verb, uri, data=io.BytesIO((payload or "").encode()))
+
+
 # What the server answers
 
 
@@ -341,7 +384,6 @@ class _Group(BaseModel):
 
 _ABOUT: Final = TypeAdapter(_About)
 _NUMBERS: Final = TypeAdapter(list[str])
-_ADDRESSES: Final = TypeAdapter(list[_Address])
 _GROUP: Final[TypeAdapter[_Group | None]] = TypeAdapter(_Group | None)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bot.demo.json_rpc_server import HangUp, Refusal
+from bot.demo.json_rpc_server import HangUp, Json, Refusal
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingMessage, Person, Reaction
@@ -100,6 +100,14 @@ class Harness(Protocol):
 
     def fail_next_send(self, fault: Fault) -> None:
         """Make one send go wrong."""
+        ...
+
+    def list_identities(self, rows: list[Json]) -> None:
+        """Let the Signal side know these identities and no other."""
+        ...
+
+    def list_devices(self, ids: list[int] | None) -> None:
+        """Let the bot's account have these devices; None: the Signal side does not tell."""
         ...
 
     async def drop_connections(self) -> None:
@@ -217,6 +225,13 @@ class DaemonHarness(Receiver):
 
         self.side.on_send = fail
 
+    def list_identities(self, rows: list[Json]) -> None:
+        self.side.identities = (rows, rows)
+
+    def list_devices(self, ids: list[int] | None) -> None:
+        self.side.lists_devices = ids is not None
+        self.side.device_ids = ids or []
+
     def fall_silent(self) -> None:
         self.side.silent = True
 
@@ -293,6 +308,7 @@ class RestHarness(Receiver):
             text=sent.text,
             timestamp=sent.timestamp,
             replaces=sent.replaces,
+            attachments=sent.attachments,
         )
 
     def fail_next_send(self, fault: Fault) -> None:
@@ -302,6 +318,12 @@ class RestHarness(Receiver):
             Fault.LOST_REPLY: RestFault.DROP_LATER,
         }
         self.api.answers.append(faults[fault])
+
+    def list_identities(self, rows: list[Json]) -> None:
+        self.api.identities = rows
+
+    def list_devices(self, ids: list[int] | None) -> None:
+        self.api.devices = None if ids is None else [{"id": one, "name": ""} for one in ids]
 
     async def drop_connections(self) -> None:
         await self.api.close_websockets()

@@ -12,11 +12,20 @@ from typing import Final
 import pytest
 
 from bot.demo.json_rpc_server import Json
-from bot.errors import SignalRateLimited, SignalRejected, SignalTimeout, SignalUnavailable
+from bot.demo.signal_side import IDENTITY_KEY
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment, OwnIdentity
 from bot.messaging.events import ChatId, ChatKind, FrameKind, Person
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from tests.contract.harnesses import HARNESSES, Fault, Harness
+from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 
 FRAMES: Final[dict[str, Json]] = json.loads(
     (Path(__file__).parent.parent / "fixtures" / "signal_frames.json").read_text()
@@ -184,6 +193,178 @@ async def test_an_edit_names_what_it_replaces_and_has_a_timestamp_of_its_own(
         await harness.next_sent()
         assert (await harness.next_sent()).replaces == first
         assert second > first
+
+
+# Files
+
+
+PROOF: Final = Attachment("proof-1.json", "application/json", b'{"quote":"\x00\xff"}\r\n')
+
+
+async def test_files_reach_the_chat_byte_for_byte_beside_their_text(open_harness: Open) -> None:
+    picture = Attachment("a.png", "image/png", bytes(range(256)))
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        timestamp = await harness.messenger.send(ADA, "Here it is.", attachments=[PROOF, picture])
+        await harness.messenger.send(ADA, "And nothing with this.")
+        sent = await harness.next_sent()
+        assert (sent.text, sent.timestamp) == ("Here it is.", timestamp)
+        assert sent.attachments == (PROOF, picture)
+        assert (await harness.next_sent()).attachments == ()
+
+
+async def test_the_largest_file_is_sent_whole_and_the_bot_goes_on(open_harness: Open) -> None:
+    largest = Attachment("large", "application/json", b"\xa5" * MAX_ATTACHMENT_BYTES)
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(harness.messenger.send(ADA, "large", attachments=[largest]))
+            tasks.create_task(harness.messenger.send(ADA, "small"))
+        sent = {one.text: one for one in (await harness.next_sent(), await harness.next_sent())}
+        assert sent["large"].attachments == (largest,)
+        await harness.say("and now?")
+        assert (await harness.next_message()).text == "and now?"
+
+
+async def test_a_receipt_stands_in_for_the_lost_reply_to_a_file(open_harness: Open) -> None:
+    async with open_harness(receipt_seconds=LONG_SECONDS) as harness, asyncio.TaskGroup() as tasks:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fail_next_send(Fault.LOST_REPLY)
+        send = tasks.create_task(harness.messenger.send(ADA, "perhaps", attachments=[PROOF]))
+        sent = await harness.next_sent()
+        await reconnect(harness)
+        await harness.deliver_receipt(sent.timestamp)
+        assert await send == sent.timestamp
+
+
+async def test_an_edit_with_a_file_is_a_bug_that_reaches_nobody(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        first = await harness.messenger.send(ADA, "first")
+        with pytest.raises(ValueError, match="replaces"):
+            await harness.messenger.send(ADA, "x", replaces=first, attachments=[PROOF])
+        await harness.messenger.send(ADA, "last")
+        assert [(await harness.next_sent()).text for _ in range(2)] == ["first", "last"]
+
+
+# The bot's own account
+
+
+OWN: Final = {
+    "number": FIXTURE_ACCOUNT.number,
+    "uuid": FIXTURE_ACCOUNT.aci,
+    "fingerprint": IDENTITY_KEY.hex(" ") + " ",
+}
+SOMEBODY: Final = {"number": BEN.number, "uuid": BEN.aci, "fingerprint": "05" * 33}
+
+
+def identity(linked_devices: int = 0, key: bytes = IDENTITY_KEY) -> OwnIdentity:
+    return OwnIdentity(str(FIXTURE_ACCOUNT.aci), key, linked_devices)
+
+
+async def test_the_bot_knows_its_own_identity_key_and_that_no_device_is_linked(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        assert await harness.messenger.own_identity() == identity()
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"fingerprint": IDENTITY_KEY.hex()},
+        {"fingerprint": IDENTITY_KEY.hex(" ").upper()},
+        {"uuid": str(FIXTURE_ACCOUNT.aci).upper()},
+        {"unknown": ["to", "us"]},
+    ],
+)
+async def test_the_identity_is_read_however_it_is_spelled(
+    open_harness: Open, spelling: Json
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.list_identities([SOMEBODY, OWN | spelling, {"number": None, "uuid": None}])
+        assert await harness.messenger.own_identity() == identity()
+
+
+async def test_every_question_about_the_identity_is_asked_anew(open_harness: Open) -> None:
+    other = b"\x05" + bytes(32)
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        assert await harness.messenger.own_identity() == identity()
+        harness.list_devices([1, 3, 2])
+        assert await harness.messenger.own_identity() == identity(linked_devices=2)
+        harness.list_identities([OWN | {"fingerprint": other.hex()}])
+        assert await harness.messenger.own_identity() == identity(linked_devices=2, key=other)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [SOMEBODY],
+        [OWN | {"uuid": None}],
+        [OWN | {"uuid": "7f3c1a52"}],
+        [OWN | {"fingerprint": None}],
+        [OWN | {"fingerprint": ""}],
+        [OWN | {"fingerprint": "05 8"}],
+        [OWN | {"fingerprint": "not hexadecimal"}],
+        [OWN | {"fingerprint": "05" * 32}],
+        [OWN | {"fingerprint": "05" * 34}],
+        [OWN | {"fingerprint": "06" * 33}],
+        [OWN, OWN | {"fingerprint": "05" * 33}],
+        [OWN, OWN | {"uuid": BEN.aci}],
+    ],
+)
+async def test_an_account_without_one_identity_key_has_no_identity(
+    open_harness: Open, rows: list[Json]
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.list_identities(rows)
+        with pytest.raises(SignalRejected) as failure:
+            await harness.messenger.own_identity()
+        for private in ("+49", "7f3c1a52", "05"):
+            assert private not in repr(failure.value)
+
+
+@pytest.mark.parametrize("ids", [[], [2], [2, 3]])
+async def test_a_list_of_devices_without_the_primary_one_proves_nothing(
+    open_harness: Open, ids: list[int]
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.list_devices(ids)
+        with pytest.raises(SignalRejected):
+            await harness.messenger.own_identity()
+
+
+async def test_a_bot_that_is_itself_a_linked_device_counts_itself(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.list_devices([1, 2])
+        assert (await harness.messenger.own_identity()).linked_devices == 1
+
+
+async def test_without_an_answer_about_the_devices_there_is_no_identity(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.list_devices(None)
+        with pytest.raises(SignalError):
+            await harness.messenger.own_identity()
+        harness.list_devices([1])
+        assert await harness.messenger.own_identity() == identity()
+
+
+async def test_a_silent_server_tells_no_identity_within_the_bound(open_harness: Open) -> None:
+    async with open_harness(impatient=True) as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.fall_silent()
+        with pytest.raises((SignalTimeout, SignalUnavailable)):
+            await harness.messenger.own_identity()
 
 
 async def test_a_refused_connection_is_retried_until_the_server_is_there(

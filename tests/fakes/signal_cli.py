@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bot.demo.json_rpc_server import LINE_LIMIT_BYTES, Client, Json, LostReply
+from bot.demo.json_rpc_server import LINE_LIMIT_BYTES, Client, Json, LostReply, Refusal
 from bot.demo.signal_side import SignalSide
 from bot.messaging.events import Account
 
@@ -21,6 +21,7 @@ class SignalCli(SignalSide):
         fates: what becomes of each recipient of a message.
         identities: what listIdentities tells about the account itself, with a filter by number
             and without.
+        lists_devices: whether listDevices is answered.
         asked: every method that was called.
     """
 
@@ -30,6 +31,7 @@ class SignalCli(SignalSide):
         self.bare_frames = False
         self.fates: Sequence[str] = ["SUCCESS"]
         self.identities: tuple[list[Json], list[Json]] | None = None
+        self.lists_devices = True
         self.asked: list[str] = []
 
     @property
@@ -47,6 +49,11 @@ class SignalCli(SignalSide):
             return await super()._list_identities(client, params)
         filtered, everybody = self.identities
         return filtered if "number" in params else everybody
+
+    async def _list_devices(self, client: Client, params: Json) -> object:
+        if not self.lists_devices:
+            raise Refusal(-3, "Failed to get linked devices: [403]")
+        return await super()._list_devices(client, params)
 
     def _fates(self) -> Sequence[str]:
         return self.fates

@@ -20,13 +20,21 @@ from bot.demo.signal_frames import (
     receipt_frame,
     text_frame,
 )
-from bot.demo.signal_side import ADA
+from bot.demo.signal_side import ADA, IDENTITY_KEY, attachment_in
+from bot.messaging.account import Attachment
 from bot.messaging.events import Account, Person
 
 NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
 ACCOUNT: Final = Account(NUMBER, ACI)
 CLIENT_FRAME_LIMIT_BYTES: Final = 512
+BODY_LIMIT_BYTES: Final = 64 * 2**20
+OWN_IDENTITY: Final[Json] = {
+    "number": NUMBER,
+    "uuid": ACI,
+    "status": "TRUSTED_VERIFIED",
+    "fingerprint": IDENTITY_KEY.hex(" "),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Sent:
     replaces: int | None
     text_mode: str | None
     notify_self: bool | None
+    attachments: tuple[Attachment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,8 @@ class SignalRestApi:
         signal_cli_alive: whether what needs signal-cli is answered at all.
         answers_pings: whether websocket pings are answered.
         groups: by the server's id, what GET tells about it.
-        accounts, identities: what the server knows.
+        accounts, identities, devices: what the server knows; without identities or devices it
+            answers a question about them with an error.
         old: answer sends as versions up to 0.100 do.
     """
 
@@ -84,7 +94,8 @@ class SignalRestApi:
         self.answers_pings = True
         self.groups: dict[str, object] = {}
         self.accounts: object = [NUMBER]
-        self.identities: object = [{"number": NUMBER, "uuid": ACI}]
+        self.identities: object = [OWN_IDENTITY]
+        self.devices: object = [{"id": 1, "name": ""}]
         self.old = False
         self.in_flight = 0
         self.requests = 0
@@ -118,11 +129,12 @@ class SignalRestApi:
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
-        app = web.Application(middlewares=[self._count])
+        app = web.Application(middlewares=[self._count], client_max_size=BODY_LIMIT_BYTES)
         app.router.add_get("/v1/health", self._health)
         app.router.add_get("/v1/about", self._about)
         app.router.add_get("/v1/accounts", self._list_accounts)
         app.router.add_get("/v1/identities/{number}", self._list_identities)
+        app.router.add_get("/v1/devices/{number}", self._list_devices)
         app.router.add_get("/v1/groups/{number}/{group}", self._get_group)
         app.router.add_get("/v1/receive/{number}", self._receive)
         app.router.add_post("/v2/send", self._send)
@@ -258,6 +270,12 @@ class SignalRestApi:
             return web.Response(status=500)
         return web.json_response(self.identities)
 
+    async def _list_devices(self, _: web.Request) -> web.Response:
+        await self.signal_cli_alive.wait()
+        if self.devices is None:
+            return web.Response(status=400, text="Failed to get linked devices: [403]")
+        return web.json_response(self.devices)
+
     async def _get_group(self, request: web.Request) -> web.Response:
         await self.signal_cli_alive.wait()
         return web.json_response(self.groups.get(request.match_info["group"]))
@@ -310,8 +328,10 @@ class SignalRestApi:
     def _record(self, body: dict[str, Any]) -> None:
         [recipient] = body["recipients"]
         assert body["number"] == NUMBER
+        attachments = tuple(map(attachment_in, body.get("base64_attachments") or ()))
         self.sent.append(
             Sent(
+                attachments=attachments,
                 recipient=recipient,
                 text=body["message"],
                 timestamp=self._new_timestamp(),

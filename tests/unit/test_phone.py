@@ -22,6 +22,7 @@ from bot.demo.bubbles import Bubble, cells, clean, render, wrap
 from bot.demo.keyboard import LineEditor
 from bot.demo.phone import run_phone
 from bot.demo.signal_side import SignalSide
+from bot.messaging.account import Attachment
 
 BOUND_SECONDS = 5.0
 NOON = 1795262400000
@@ -88,9 +89,31 @@ def test_an_emoji_is_never_cut_in_two() -> None:
 @pytest.mark.parametrize("columns", [1, 28, 80, 200])
 @pytest.mark.parametrize("text", ["", "\n", "word " * 100, "語" * 300, "\u0301" * 10, "x" * 20_000])
 def test_every_row_fits_the_window(text: str, columns: int) -> None:
-    for mine in (True, False):
-        rows = render(Bubble(1, mine=mine, text=text, time="22:19"), columns=columns, colour=False)
+    for mine, names in ((True, ()), (False, ("x" * 100, "y"))):
+        files = tuple(file(name, 9) for name in names)
+        bubble = Bubble(1, mine=mine, text=text, time="22:19", attachments=files)
+        rows = render(bubble, columns=columns, colour=False)
         assert max(map(cells, rows)) < max(columns, 28)
+
+
+def file(name: str, size: int) -> Attachment:
+    return Attachment(name, "application/json", bytes(size))
+
+
+def test_files_stand_below_their_bubble_with_their_sizes() -> None:
+    files = (file("proof.json", 12_345), file("b.txt", 999), file("c", 1_250_000))
+    bubble = Bubble(1, mine=False, text="Here it is.", time="22:19", attachments=files)
+    assert (
+        picture(bubble)
+        == """
+╭─────────────╮
+│ Here it is. │
+╰ Bot · 22:19 ╯
+📎 proof.json (12 kB)
+📎 b.txt (999 bytes)
+📎 c (1.2 MB)
+"""
+    )
 
 
 def test_a_text_cannot_steer_the_terminal() -> None:
@@ -152,6 +175,7 @@ class Sent:
     timestamp: int
     text: str
     replaces: int | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 class ScriptedSide:
@@ -221,6 +245,12 @@ You · 12:00
 You are welcome.
 Bot · 12:00"""
     )
+
+
+async def test_a_file_that_comes_with_the_answer_is_named_in_the_transcript() -> None:
+    answer = Sent(NOON, "Proof attached.", attachments=(file("proof.json", 25_000),))
+    _, printed, _ = await say(ScriptedSide((answer,)), "!verify my words")
+    assert printed.endswith("Proof attached.\nBot · 12:00\n📎 proof.json (25 kB)")
 
 
 async def test_no_answer_is_an_exit_code_and_a_plain_sentence() -> None:

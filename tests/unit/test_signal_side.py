@@ -9,9 +9,10 @@ from typing import Final
 import pytest
 
 from bot.demo.json_rpc_server import Json
-from bot.demo.signal_side import SignalSide
+from bot.demo.signal_side import BOT, SignalSide
+from bot.messaging.account import Attachment
 from bot.messaging.events import Person
-from bot.messaging.json_rpc import JsonRpcConnection
+from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 
@@ -108,3 +109,32 @@ def recorded(name: str, timestamp: int, **changes: Json) -> Json:
     for part, values in changes.items():
         data[part] = data.get(part, {}) | values
     return frame
+
+
+async def ask(path: Path, method: str, **params: object) -> Json:
+    """Make one request of the look-alike and return its answer."""
+    async with JsonRpcConnection.connect(str(path), lambda *_: None, lambda: None) as connection:
+        answer: Json = await connection.call(method, params, seconds=5.0)
+        return answer
+
+
+async def test_the_demo_s_account_has_the_identity_key_of_the_published_vectors(
+    tmp_path: Path,
+) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        [row] = await ask(side.path, "listIdentities", number=BOT.number)
+        [device] = await ask(side.path, "listDevices")
+    assert (row["number"], row["uuid"]) == (BOT.number, "9d0652a3-dcc3-4d11-975f-74d61598733f")
+    assert row["fingerprint"].startswith("05 06 86 3b")
+    assert device["id"] == 1
+
+
+async def test_a_file_may_go_without_a_text_but_must_be_one(tmp_path: Path) -> None:
+    file = Attachment("proof.json", "application/json", b"{}")
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await ask(side.path, "send", recipient=["x"], attachment=file.data_uri)
+        assert (await side.next_sent()).attachments == (file,)
+        for wrong in ("/etc/hostname", "data:text/plain;base64,e30=", file.data_uri + "!"):
+            with pytest.raises(JsonRpcError):
+                await ask(side.path, "send", recipient=["x"], attachment=wrong)
+        assert len(side.sent) == 1
