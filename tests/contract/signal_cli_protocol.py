@@ -25,6 +25,8 @@ EXCHANGES: Final[list[tuple[str, object]]] = [
     (request("noSuchMethod"), -32601),
     (request(5), -32601),
     (request("send", account="+4915299999999", recipient="x", message="x"), -32602),
+    (request("listIdentities", account="+4915299999999", number="+4915299999999"), -32602),
+    (request("listDevices", account="+4915299999999"), -32602),
     (request("subscribeReceive", account="+4915299999999"), -32602),
     (request("unsubscribeReceive", subscription=4711), -1),
 ]

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from bot.errors import SignalRejected, SignalUnavailable
+from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.json_rpc import JsonRpcConnection
@@ -107,7 +108,21 @@ async def test_an_account_that_is_not_registered_is_told_and_refused(
         status = await messenger.account_status()
         assert (status.server, status.registered) == ("signal-cli 0.13.19", False)
         await refused(messenger)
+        with pytest.raises(SignalRejected):
+            await messenger.own_identity()
         assert not messenger.connected
+
+
+async def test_the_largest_file_is_read_before_it_is_refused(
+    start_script: Path, tmp_path: Path
+) -> None:
+    largest = Attachment("a.json", "application/json", bytes(MAX_ATTACHMENT_BYTES))
+    messenger = SignalDaemon(f"unix:{tmp_path}/socket", NUMBER, bounds=BOUNDS)
+    async with daemon(start_script, tmp_path), in_background(messenger.run(Receiver().deliver)):
+        await answering(messenger)
+        await refused(messenger)
+        with pytest.raises(SignalRejected):
+            await messenger.send(CHAT, "text", attachments=[largest])
 
 
 async def test_the_transport_survives_a_killed_signal_cli(

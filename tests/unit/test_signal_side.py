@@ -4,7 +4,7 @@ import asyncio
 import copy
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -111,11 +111,10 @@ def recorded(name: str, timestamp: int, **changes: Json) -> Json:
     return frame
 
 
-async def ask(path: Path, method: str, **params: object) -> Json:
+async def ask(path: Path, method: str, **params: object) -> Any:
     """Make one request of the look-alike and return its answer."""
     async with JsonRpcConnection.connect(str(path), lambda *_: None, lambda: None) as connection:
-        answer: Json = await connection.call(method, params, seconds=5.0)
-        return answer
+        return await connection.call(method, params, seconds=5.0)
 
 
 async def test_the_demo_s_account_has_the_identity_key_of_the_published_vectors(
