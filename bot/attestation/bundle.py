@@ -12,17 +12,19 @@
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import StringConstraints
 
 from bot.attestation.canonical import canonical_json
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import ModelEvidence
-from bot.attestation.strict_json import read
+from bot.attestation.statement import MAX_STATEMENT_BYTES
+from bot.attestation.strict_json import StrictModel, VersionOne, read
 
 MAX_BUNDLE_BYTES: Final = 4 * 1024 * 1024
 
 _TYPE: Final = "signal-bot-bundle"
 _Text = Annotated[str, StringConstraints(max_length=MAX_BUNDLE_BYTES)]
+_ShortText = Annotated[str, StringConstraints(max_length=MAX_STATEMENT_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,11 @@ class Bundle:
         )
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
+class _Wire(StrictModel):
     type: Literal["signal-bot-bundle"]
-    v: Literal[1]
-    statement: _Text
-    policy: _Text
+    v: VersionOne
+    statement: _ShortText
+    policy: _ShortText
     quote: Annotated[
         str, StringConstraints(max_length=MAX_BUNDLE_BYTES, pattern="^([0-9a-f]{2})+$")
     ]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from bot.attestation.canonical import canonical_json
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.strict_json import read
+from bot.attestation.strict_json import StrictModel, VersionOne, read
 
 MAX_STATEMENT_BYTES: Final = 4096
 MAX_CHALLENGE_BYTES: Final = 256
@@ -123,18 +123,14 @@ def _real_time(issued_at: str) -> str:
     return issued_at
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _Code(_Strict):
+class _Code(StrictModel):
     commit: _Label
     version: _Label
 
 
-class _Wire(_Strict):
+class _Wire(StrictModel):
     type: Literal["signal-bot-identity"]
-    v: Literal[1]
+    v: VersionOne
     aci: _Uuid
     code: _Code
     identity_key: Annotated[str, StringConstraints(pattern="^05[0-9a-f]{64}$")]

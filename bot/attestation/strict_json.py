@@ -1,16 +1,26 @@
 """Reading JSON that strangers wrote: no repeated keys, no numbers that are none, no surprises."""
 
 import json
-from typing import Final, NoReturn, TypeVar
+from typing import Annotated, Final, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.attestation.errors import MalformedEvidence
 
 NAMED_FIELDS: Final = 3
 """Fields that an error names; of more it says only how many."""
 
-_Model = TypeVar("_Model", bound=BaseModel)
+VersionOne = Annotated[int, Field(ge=1, le=1)]
+"""A format's version. `Literal[1]` would take `true` as well."""
+
+
+class StrictModel(BaseModel):
+    """A shape without conversions and without room for more."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+_Model = TypeVar("_Model", bound=StrictModel)
 
 
 def decode(text: str | bytes, what: str) -> object:
@@ -41,7 +51,7 @@ def read(model: type[_Model], text: str | bytes, what: str) -> _Model:
     """Return what JSON says as a model.
 
     Args:
-        model: of pydantic, strict and without extra fields.
+        model: the expected shape.
         text: the JSON; the caller bounds its size.
         what: how an error calls it.
 

@@ -1,0 +1,161 @@
+"""A bundle as a whole: from Intel's signature to the Signal account in front of somebody.
+
+The checks, in order: those of the enclave (`td`), of what it is tied to (`binding`), those
+against a release (`release`), and the model's, with `model.` before their names.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from bot.attestation.binding import binding_checks
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Check, Report, claimed, not_checked
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
+from bot.attestation.near_ai.verification import verify_model
+from bot.attestation.quote import Collateral, TdQuote, parse_quote
+from bot.attestation.release import Release, release_checks
+from bot.attestation.safety_number import half
+from bot.attestation.statement import Statement
+from bot.attestation.td import TdEvidence, TdFindings, verify_td
+from bot.attestation.trust import REAL, Trust
+
+CollateralFor = Callable[[TdQuote], Collateral | str]
+"""Intel's word on a quote's platform, or the sentence that says why there is none."""
+
+NRAS_NOT_ASKED: Final = "NVIDIA was not asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a bundle says, for programs that look further. As good as the report beside it.
+
+    Attributes:
+        compose_hash: hex, of the configuration that started.
+        app_id: hex, the application to dstack.
+        instance_id: hex, this machine to dstack.
+        key_provider: where the enclave's keys come from.
+        key_provider_id: which one, hex.
+        aci: uuid of the Signal account.
+        safety_number_half: the thirty digits that it contributes to every safety number.
+        version: of the bot.
+        commit: of its source.
+        issued_at: UTC, when the bot made the bundle.
+        policy: JSON text, what the bot says that it does.
+        model: the model that it answers with.
+    """
+
+    compose_hash: str | None
+    app_id: str | None
+    instance_id: str | None
+    key_provider: str | None
+    key_provider_id: str | None
+    aci: str | None
+    safety_number_half: str | None
+    version: str | None
+    commit: str | None
+    issued_at: str | None
+    policy: str
+    model: str | None
+
+
+class BundleReport(Report):
+    """The checks of a bundle, and what it is about."""
+
+    def __init__(self, checks: Iterable[Check], facts: Facts) -> None:
+        super().__init__(checks)
+        self.facts: Final = facts
+
+
+def verify_bundle(
+    bundle: Bundle,
+    *,
+    challenge: str,
+    collateral: CollateralFor,
+    now: int,
+    safety_number: str | None = None,
+    release: Release | None = None,
+    nras: NrasAnswer | str = NRAS_NOT_ASKED,
+    trust: Trust = REAL,
+) -> BundleReport:
+    """Check everything in a bundle. Bad evidence is never an error: it becomes a failed check.
+
+    Args:
+        bundle: what the bot handed out.
+        challenge: what it was asked with.
+        collateral: Intel's word on the platforms of the quotes in it.
+        now: Unix seconds at which everything must be valid.
+        safety_number: sixty digits, as Signal shows them in the chat with the bot.
+        release: what was published.
+        nras: NVIDIA's word on the model's GPUs, or the sentence that says why there is none.
+        trust: whose roots.
+    """
+    findings = _verify_enclave(bundle, collateral, now=now, trust=trust)
+    statement = _read_statement(bundle.statement)
+    checks = (
+        *findings.report,
+        *binding_checks(
+            bundle, findings.quote, statement, challenge=challenge, safety_number=safety_number
+        ),
+        *release_checks(findings, release, app_compose=bundle.app_compose),
+        *_model_checks(bundle.model, collateral, nras, now=now, trust=trust),
+    )
+    return BundleReport(checks, _facts(bundle, findings, statement))
+
+
+def _verify_enclave(
+    bundle: Bundle, collateral: CollateralFor, *, now: int, trust: Trust
+) -> TdFindings:
+    evidence = TdEvidence(bundle.quote, bundle.event_log, bundle.app_compose)
+    try:
+        found = collateral(parse_quote(bundle.quote))
+    except MalformedEvidence as error:
+        found = str(error)
+    if isinstance(found, Collateral):
+        return verify_td(evidence, found, now=now, trust=trust)
+    return verify_td(evidence, None, now=now, trust=trust, why_none=found)
+
+
+def _read_statement(text: str) -> Statement | None:
+    try:
+        return Statement.parse(text)
+    except MalformedEvidence:
+        return None
+
+
+def _model_checks(
+    model: ModelEvidence | None,
+    collateral: CollateralFor,
+    nras: NrasAnswer | str,
+    *,
+    now: int,
+    trust: Trust,
+) -> tuple[Check, ...]:
+    if model is None:
+        return (not_checked("model", "the bot showed no evidence of a model"),)
+    words = f"the bot says that {model.model} answers; what follows is about that model's machines"
+    findings = verify_model(model, collateral=collateral, nras=nras, now=now, trust=trust)
+    return claimed("model", words), *findings.report.under("model")
+
+
+def _facts(bundle: Bundle, findings: TdFindings, statement: Statement | None) -> Facts:
+    boot = findings.boot
+    return Facts(
+        compose_hash=boot.compose_hash.hex() if boot else None,
+        app_id=boot.app_id.hex() if boot else None,
+        instance_id=boot.instance_id.hex() if boot else None,
+        key_provider=boot.key_provider if boot else None,
+        key_provider_id=boot.key_provider_id if boot else None,
+        aci=statement.aci if statement else None,
+        safety_number_half=_half(statement) if statement else None,
+        version=statement.version if statement else None,
+        commit=statement.commit if statement else None,
+        issued_at=statement.issued_at if statement else None,
+        policy=bundle.policy,
+        model=bundle.model.model if bundle.model else None,
+    )
+
+
+def _half(statement: Statement) -> str:
+    return half(statement.aci, bytes.fromhex(statement.identity_key))

@@ -1,0 +1,156 @@
+"""A statement has one way to be written, and the quote holds its hash under a name of its own."""
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.statement import (
+    MAX_STATEMENT_BYTES,
+    Statement,
+    challenge_hash,
+    report_data,
+    statement_hash,
+)
+
+STATEMENT = Statement(
+    aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
+    identity_key="0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",
+    issued_at="2026-06-29T02:06:57Z",
+    key_origin="generated-in-tee",
+    linked_devices=0,
+    policy_sha256="ab" * 32,
+    commit="0123abcd",
+    version="0.3.0",
+)
+TEXT = STATEMENT.text()
+WIRE: dict[str, Any] = json.loads(TEXT)
+
+
+def canonical(wire: object) -> str:
+    return json.dumps(wire, sort_keys=True, separators=(",", ":"))
+
+
+def test_a_statement_is_one_line_of_canonical_json() -> None:
+    assert (
+        '{"aci":"9d0652a3-dcc3-4d11-975f-74d61598733f",'
+        '"code":{"commit":"0123abcd","version":"0.3.0"},'
+        '"identity_key":"0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",'
+        '"issued_at":"2026-06-29T02:06:57Z","key_origin":"generated-in-tee","linked_devices":0,'
+        f'"policy_sha256":"{"ab" * 32}","type":"signal-bot-identity","v":1}}'
+    ) == TEXT
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert Statement.parse(TEXT) == STATEMENT
+
+
+def test_the_quote_holds_both_hashes_each_under_its_own_name() -> None:
+    assert report_data(TEXT, "blue horse") == (
+        hashlib.sha256(b"signal-bot/report-data/v1\x00" + TEXT.encode()).digest()
+        + hashlib.sha256(b"signal-bot/nonce/v1\x00blue horse").digest()
+    )
+
+
+def test_a_challenge_of_any_script_is_hashed_as_utf8() -> None:
+    expected = hashlib.sha256(b"signal-bot/nonce/v1\x00" + "синяя лошадь 🐴".encode()).digest()
+    assert challenge_hash("синяя лошадь 🐴") == expected
+
+
+def test_a_statement_cannot_be_sent_in_as_a_challenge() -> None:
+    assert challenge_hash(TEXT) != statement_hash(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("aci", "9D0652A3-DCC3-4D11-975F-74D61598733F"),
+        ("aci", "+14152222222"),
+        ("identity_key", "06" + "00" * 32),
+        ("identity_key", "05" + "00" * 31),
+        ("identity_key", "05" + "AB" * 32),
+        ("issued_at", "2026-06-29T02:06:57"),
+        ("issued_at", "2026-02-30T02:06:57Z"),
+        ("issued_at", "yesterday"),
+        ("key_origin", "trust me"),
+        ("linked_devices", -1),
+        ("linked_devices", True),
+        ("linked_devices", 0.0),
+        ("linked_devices", "0"),
+        ("policy_sha256", "ab" * 31),
+        ("type", "signal-bot-something"),
+        ("v", 2),
+        ("v", True),
+        ("code", {"commit": "0123abcd"}),
+        ("code", {"commit": "\x1b[2J", "version": "0.3.0"}),
+        ("code", {"commit": "x" * 65, "version": "0.3.0"}),
+        ("code", "0.3.0"),
+    ],
+)
+def test_a_field_that_is_none_of_a_statement_is_refused(name: str, value: object) -> None:
+    with pytest.raises(MalformedEvidence, match="statement"):
+        Statement.parse(canonical(WIRE | {name: value}))
+
+
+@pytest.mark.parametrize("name", sorted(WIRE))
+def test_a_statement_that_lacks_a_field_is_refused(name: str) -> None:
+    with pytest.raises(MalformedEvidence, match=name):
+        Statement.parse(canonical({key: WIRE[key] for key in WIRE if key != name}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "[" * 3000,
+        "1" * 4000,
+        TEXT + "\n",
+        json.dumps(WIRE, sort_keys=True),
+        json.dumps(dict(reversed(WIRE.items())), separators=(",", ":")),
+        TEXT.replace("0.3.0", "\\u0030.3.0"),
+        TEXT.replace('"v":1', '"v":1,"v":1'),
+        TEXT.replace('"v":1', '"v":1,"w":1'),
+        TEXT.replace('"linked_devices":0', '"linked_devices":NaN'),
+        TEXT.replace('"linked_devices":0', '"linked_devices":-0'),
+        TEXT.ljust(MAX_STATEMENT_BYTES + 1),
+    ],
+)
+def test_a_statement_written_in_another_way_is_refused(text: str) -> None:
+    with pytest.raises(MalformedEvidence, match="statement"):
+        Statement.parse(text)
+
+
+def test_what_a_stranger_wrote_is_not_in_the_error() -> None:
+    with pytest.raises(MalformedEvidence) as caught:
+        Statement.parse(canonical(WIRE | {"meet me at nine": "or ten", "aci": "or eleven"}))
+    assert str(caught.value) == (
+        "the statement is not of the expected shape: `aci`, a field that nobody expects"
+    )
+
+
+@given(
+    st.integers(min_value=0, max_value=len(TEXT) - 1),
+    st.characters(max_codepoint=0x7F),
+)
+def test_no_character_can_be_changed_without_another_hash(at: int, character: str) -> None:
+    changed = TEXT[:at] + character + TEXT[at + 1 :]
+    assert (statement_hash(changed) == statement_hash(TEXT)) is (changed == TEXT)
+
+
+@given(st.text(max_size=64), st.text(max_size=64))
+def test_two_challenges_have_two_hashes(first: str, second: str) -> None:
+    encodable = all(not "\ud800" <= c <= "\udfff" for c in first + second)
+    assert not encodable or (challenge_hash(first) == challenge_hash(second)) is (first == second)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Statement)])
+def test_every_field_is_in_the_text(name: str) -> None:
+    other = 7 if name == "linked_devices" else "other"
+    assert replace(STATEMENT, **{name: other}).text() != TEXT  # type: ignore[arg-type]
