@@ -20,7 +20,7 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-_Model = TypeVar("_Model", bound=StrictModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def decode(text: str | bytes, what: str) -> object:
@@ -51,7 +51,7 @@ def read(model: type[_Model], text: str | bytes, what: str) -> _Model:
     """Return what JSON says as a model.
 
     Args:
-        model: the expected shape.
+        model: the expected shape; a `StrictModel` unless more may stand there.
         text: the JSON; the caller bounds its size.
         what: how an error calls it.
 
