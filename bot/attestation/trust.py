@@ -8,6 +8,11 @@ import ssl
 from dataclasses import dataclass
 from typing import Final
 
+INTEL_SGX_ROOT_CA_SHA256: Final = bytes.fromhex(
+    "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"
+)
+"""SHA-256 of the DER certificate of Intel's SGX root, which dcap-qvl pins as well."""
+
 NVIDIA_DEVICE_IDENTITY_CA_SHA256: Final = bytes.fromhex(
     "102bf659d5419614c9d8e6aecebc80454eb26b1df6a769ac720b9a690b167b48"
 )
@@ -20,7 +25,7 @@ class Trust:
 
     Attributes:
         intel_root: DER certificate in place of Intel's SGX root; None is Intel's own, pinned
-            inside dcap-qvl.
+            above and inside dcap-qvl.
         nvidia_root_sha256: SHA-256 of the DER root certificate of GPU chains.
         nras_url: NVIDIA's remote attestation service; also the issuer that its tokens name.
         tls: whose certificates are believed where a service is asked; None is the usual

@@ -1,0 +1,160 @@
+"""The application: its app-compose.json, the three places that must agree on it, its images."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import yaml
+
+from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.event_log import BootClaims
+from bot.attestation.quote import TdQuote
+from bot.attestation.strict_json import decode
+
+MAX_COMPOSE_CHARS: Final = 256 * 1024
+MAX_LISTED_IMAGES: Final = 3
+
+_KEY_PROVIDER_BYTES: Final = {"none": 0, "local-sgx": 1, "kms": 2, "tpm": 3}
+_PINNED: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:-]*@sha256:[0-9a-f]{64}")
+_COMPOSE_KEYS: Final = frozenset(
+    {"configs", "name", "networks", "secrets", "services", "version", "volumes"}
+)
+_OTHER_SOURCES: Final = frozenset({"<<", "build", "extends", "models", "provider"})
+"""Keys of a service by which something else than its `image` gets in."""
+_OTHER_LINE_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+"""Line breaks to one reader of YAML and none to another."""
+
+
+def compose_checks(
+    quote: TdQuote, boot: BootClaims | None, app_compose: str
+) -> tuple[Check, Check]:
+    """Check what the TD says it runs: `compose`, `images`."""
+    return _compose_check(quote, boot, app_compose), _images_check(app_compose)
+
+
+def images_of(app_compose: str) -> tuple[str, ...]:
+    """Return every image of the Docker Compose file inside app-compose.json, in its order.
+
+    Raises:
+        MalformedEvidence: it cannot be read, or something in it may bring in images that it does
+            not name (builds, includes, extensions, templates of keys).
+    """
+    fields = decode(app_compose, "app-compose.json")
+    if not isinstance(fields, dict) or fields.get("runner") != "docker-compose":
+        raise MalformedEvidence("the application is not started by Docker Compose")
+    text = fields.get("docker_compose_file")
+    if not isinstance(text, str):
+        raise MalformedEvidence("app-compose.json has no Docker Compose file")
+    return tuple(_compose_images(text))
+
+
+# compose
+
+
+def _compose_check(quote: TdQuote, boot: BootClaims | None, app_compose: str) -> Check:
+    if boot is None:
+        return not_checked("compose", "no boot event vouches for an application", asked=True)
+    text = app_compose.encode("utf-8", "surrogatepass")
+    if hashlib.sha256(text).digest() != boot.compose_hash:
+        return failed("compose", "the application shown is not the one that was started")
+    return _config_id_check(quote.mr_config_id, boot)
+
+
+def _config_id_check(config_id: bytes, boot: BootClaims) -> Check:
+    """Compare MR_CONFIG_ID, which the host sets and the guest refuses to boot against.
+
+    All zero means that the host did not use it. The guest, which RTMR0 to RTMR2 measure, has
+    then noted the hash in RTMR3 all the same, before anything of the application ran; so the
+    proof holds, on that one leg.
+    """
+    if not any(config_id):
+        return proven("compose", "the application shown is the one that runs (by RTMR3 alone)")
+    forms = {1: _config_id_v1, 2: _config_id_v2}
+    form = forms.get(config_id[0])
+    if form is None:
+        return failed("compose", "MR_CONFIG_ID has a form that this program cannot check")
+    return proven_if(
+        form(boot) == config_id,
+        "compose",
+        "the application shown is the one that runs",
+        "the machine was started for another application (MR_CONFIG_ID)",
+    )
+
+
+def _config_id_v1(boot: BootClaims) -> bytes:
+    return (b"\1" + boot.compose_hash).ljust(48, b"\0")
+
+
+def _config_id_v2(boot: BootClaims) -> bytes | None:
+    from Crypto.Hash import keccak  # noqa: PLC0415 - of old machines alone, and slow to load
+
+    kind = _KEY_PROVIDER_BYTES.get(boot.key_provider)
+    if kind is None:
+        return None
+    provider = bytes([kind]) + bytes.fromhex(boot.key_provider_id)
+    digest = keccak.new(digest_bits=256, data=boot.compose_hash + boot.app_id + provider).digest()
+    return (b"\2" + digest).ljust(48, b"\0")
+
+
+# images
+
+
+def _images_check(app_compose: str) -> Check:
+    try:
+        images = images_of(app_compose)
+    except MalformedEvidence as error:
+        return failed("images", str(error))
+    loose = [image for image in images if not _PINNED.fullmatch(image)]
+    return proven_if(
+        bool(images) and not loose,
+        "images",
+        f"all {len(images)} images are pinned by their digest",
+        f"{len(loose)} of {len(images)} images are not pinned by their digest",
+    )
+
+
+def _compose_images(text: str) -> Iterator[str]:
+    if len(text) > MAX_COMPOSE_CHARS or _OTHER_LINE_BREAKS.search(text):
+        raise MalformedEvidence("the Docker Compose file cannot be read")
+    try:
+        root = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError):
+        raise MalformedEvidence("the Docker Compose file is no YAML") from None
+    if any(key not in _COMPOSE_KEYS and not key.startswith("x-") for key in root):
+        raise MalformedEvidence("the Docker Compose file brings in more than its services")
+    for service in _mapping(root.get("services")).values():
+        yield _image(_mapping(service))
+
+
+def _image(service: dict[str, Any]) -> str:
+    if not _OTHER_SOURCES.isdisjoint(service) or _mounts_image(service.get("volumes")):
+        raise MalformedEvidence("a service is made of more than one image")
+    return _text(service.get("image"))
+
+
+def _mounts_image(volumes: yaml.Node | None) -> bool:
+    if volumes is None or isinstance(volumes, yaml.ScalarNode):
+        return False
+    long_forms = [entry for entry in volumes.value if isinstance(entry, yaml.MappingNode)]
+    return any(_text(_mapping(entry).get("type")) == "image" for entry in long_forms)
+
+
+def _mapping(node: yaml.Node | None) -> dict[str, Any]:
+    if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
+        raise MalformedEvidence("the Docker Compose file is not laid out as one")
+    return _unique([(_text(key), value) for key, value in node.value])
+
+
+def _text(node: yaml.Node | None) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise MalformedEvidence("the Docker Compose file is not laid out as one")
+    return str(node.value)
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise MalformedEvidence("a key stands twice in one place")
+    return fields

@@ -1,0 +1,385 @@
+"""TDX quotes: their layout, Intel's collateral, and what Intel's signatures say about both.
+
+`dcap_qvl` is the verifier. Beside it stand three checks of our own: the debug bit, by itself so
+that a report can name it; the signer of the TDX module; and the bytes that dcap_qvl reads over
+(lengths, paddings, the armour of the certificates, the root that a chain brings along), so that
+no byte of an accepted quote can be another one.
+
+Layout of a version 4 quote: Intel TDX DCAP Quoting Library API, appendix 3.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cryptography import x509
+
+from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.trust import INTEL_SGX_ROOT_CA_SHA256, Trust
+
+ACCEPTED_TCB: Final = frozenset({"UpToDate", "SWHardeningNeeded"})
+"""SWHardeningNeeded asks for nothing but software that hardens itself; every other status means
+that the platform runs with known weaknesses in firmware or configuration."""
+
+MAX_QUOTE_BYTES: Final = 16 * 1024
+MAX_COLLATERAL_CHARS: Final = 1024 * 1024
+MAX_REASON_CHARS: Final = 160
+
+_SIGNED_BYTES: Final = 48 + 584  # header, TD report
+_ECDSA_P256: Final = 2
+_TDX: Final = 0x81
+_QE_REPORT_CERTIFICATION: Final = 6
+_PCK_CHAIN: Final = 5
+_CHAIN_LENGTH: Final = 3  # machine, intermediate CA, root
+_PEM_FOOTER: Final = b"-----END CERTIFICATE-----\n"
+_COLLATERAL_FIELDS: Final = frozenset(
+    {
+        "pck_crl_issuer_chain",
+        "root_ca_crl",
+        "pck_crl",
+        "tcb_info_issuer_chain",
+        "tcb_info",
+        "tcb_info_signature",
+        "qe_identity_issuer_chain",
+        "qe_identity",
+        "qe_identity_signature",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TdQuote:
+    """A TDX quote of version 4, read but not verified.
+
+    Attributes:
+        raw: all of it.
+        version: of its layout.
+        fmspc: the kind of platform, six bytes, as its certificate names it.
+        ca: which of Intel's CAs certified the platform: `platform` or `processor`.
+        mr_td: measurement of the virtual firmware.
+        rtmrs: measurements of what ran since, RTMR0 to RTMR3.
+        mr_config_id: 48 bytes that the host set when it made the TD.
+        mr_owner: likewise.
+        mr_owner_config: likewise.
+        report_data: 64 bytes that the code inside asked to have signed.
+        td_attributes: eight bytes; the first bit is the debug bit.
+        mr_signer_seam: who signed the TDX module; zero is Intel.
+        pck_chain: DER certificates of the machine, its CA and the root.
+    """
+
+    raw: bytes
+    version: int
+    fmspc: bytes
+    ca: str
+    mr_td: bytes
+    rtmrs: tuple[bytes, bytes, bytes, bytes]
+    mr_config_id: bytes
+    mr_owner: bytes
+    mr_owner_config: bytes
+    report_data: bytes
+    td_attributes: bytes
+    mr_signer_seam: bytes
+    pck_chain: tuple[bytes, ...]
+
+    @property
+    def debug(self) -> bool:
+        """Whether the host may read and change the TD's memory."""
+        return bool(self.td_attributes[0] & 1)
+
+
+def parse_quote(raw: bytes) -> TdQuote:
+    """Read a TDX quote of version 4.
+
+    Raises:
+        MalformedEvidence: it is none, or one of its bytes is not as this layout has it.
+    """
+    if len(raw) > MAX_QUOTE_BYTES:
+        raise MalformedEvidence("the quote is longer than quotes are")
+    pck_chain = _pck_chain(raw)
+    try:
+        with _one_kind_of_failure():
+            outer = _dcap_qvl().parse_quote(raw)
+            fmspc, ca = bytes.fromhex(outer.fmspc()), outer.ca()
+    except ValueError:
+        raise MalformedEvidence("the certificate in the quote names no platform") from None
+    return TdQuote(
+        raw=raw,
+        version=4,
+        fmspc=fmspc,
+        ca=ca,
+        mr_signer_seam=raw[112:160],
+        td_attributes=raw[168:176],
+        mr_td=raw[184:232],
+        mr_config_id=raw[232:280],
+        mr_owner=raw[280:328],
+        mr_owner_config=raw[328:376],
+        rtmrs=(raw[376:424], raw[424:472], raw[472:520], raw[520:568]),
+        report_data=raw[568:632],
+        pck_chain=pck_chain,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Collateral:
+    """What Intel says about one kind of platform, read but not verified.
+
+    Attributes:
+        text: JSON with the fields of `dcap_qvl.QuoteCollateralV3`.
+        fmspc: the kind of platform that it is about.
+        expires_at: unix seconds; the earliest next update of its four documents.
+    """
+
+    text: str
+    fmspc: bytes
+    expires_at: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Collateral":
+        """Read collateral.
+
+        Raises:
+            MalformedEvidence: it is none.
+        """
+        if len(text) > MAX_COLLATERAL_CHARS:
+            raise MalformedEvidence("the collateral is longer than collateral is")
+        try:
+            fields = json.loads(text)
+            tcb_info, qe_identity = _signed_documents(fields)
+            next_updates = (
+                _next_update(tcb_info),
+                _next_update(qe_identity),
+                _crl_next_update(fields["pck_crl"]),
+                _crl_next_update(fields["root_ca_crl"]),
+            )
+            fmspc = bytes.fromhex(tcb_info["fmspc"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise MalformedEvidence("this is no collateral of a TDX platform") from None
+        return cls(text, fmspc, min(next_updates))
+
+
+def quote_checks(
+    quote: TdQuote, collateral: Collateral | None, *, now: int, trust: Trust, why_none: str = ""
+) -> tuple[Check, ...]:
+    """Check a quote up to the root: `debug`, `quote`, `tcb`.
+
+    Args:
+        quote: what to check.
+        collateral: Intel's word on its platform; None when there is none.
+        now: unix seconds at which everything must be valid.
+        trust: whose root.
+        why_none: the sentence that says why there is no collateral.
+    """
+    debug = proven_if(
+        not quote.debug,
+        "debug",
+        "the machine's memory is closed to its host",
+        "this is a debug machine: its host can read and change everything inside",
+    )
+    refusal = _own_refusal(quote, collateral, now, trust)
+    if refusal is not None:
+        return debug, failed("quote", refusal), _tcb_unknown()
+    if collateral is None:
+        why = why_none or "there is no collateral to check the quote against"
+        return debug, not_checked("quote", why, asked=True), _tcb_unknown()
+    return debug, *_dcap_checks(quote, collateral, now, trust)
+
+
+def _own_refusal(
+    quote: TdQuote, collateral: Collateral | None, now: int, trust: Trust
+) -> str | None:
+    if any(quote.mr_signer_seam):
+        return "the TDX module of this machine is not Intel's"
+    if hashlib.sha256(quote.pck_chain[-1]).digest() != _root_sha256(trust):
+        return "the quote's certificates do not lead to Intel's root"
+    if collateral is None:
+        return None
+    if collateral.fmspc != quote.fmspc:
+        return "the collateral is about another kind of platform than the quote's"
+    if now >= collateral.expires_at:
+        return f"the collateral expired on {_date(collateral.expires_at)}"
+    return None
+
+
+def _dcap_checks(
+    quote: TdQuote, collateral: Collateral, now: int, trust: Trust
+) -> tuple[Check, Check]:
+    try:
+        status, advisories = _dcap_verdict(quote.raw, collateral.text, now, trust.intel_root)
+    except ValueError as error:
+        return _refused(str(error))
+    quote_check = proven("quote", "Intel's signatures vouch for this quote and all it measures")
+    listed = f" ({', '.join(advisories)})" if advisories else ""
+    tcb = proven_if(
+        status in ACCEPTED_TCB,
+        "tcb",
+        f"firmware and processor are as Intel wants them: {status}{listed}",
+        f"Intel calls the state of this platform {status}{listed}",
+    )
+    return quote_check, tcb
+
+
+def _dcap_verdict(
+    raw: bytes, collateral: str, now: int, root: bytes | None
+) -> tuple[str, list[str]]:
+    """Return status and advisories; ValueError for whatever dcap_qvl refuses."""
+    dcap_qvl = _dcap_qvl()
+    with _one_kind_of_failure():
+        parts = dcap_qvl.QuoteCollateralV3.from_json(collateral)
+        if root is None:
+            report = dcap_qvl.verify(raw, parts, now)
+        else:
+            report = dcap_qvl.verify_with_root_ca(raw, parts, root, now)
+        return report.status, sorted(report.advisory_ids)
+
+
+def _refused(reason: str) -> tuple[Check, Check]:
+    if "TCB status is invalid: Revoked" in reason:
+        return (
+            not_checked("quote", "verification stops at a revoked platform", asked=True),
+            failed("tcb", "Intel has revoked this platform"),
+        )
+    if "Debug mode is enabled" in reason:
+        why = "verification stops at a debug machine"
+        return not_checked("quote", why, asked=True), _tcb_unknown()
+    return failed("quote", f"Intel's verifier refuses it: {_readable(reason)}"), _tcb_unknown()
+
+
+def _tcb_unknown() -> Check:
+    return not_checked("tcb", "only a verified quote tells the state of its platform", asked=True)
+
+
+def _readable(reason: str) -> str:
+    plain = " ".join(reason.removeprefix("Verification failed: ").split())
+    return "".join(c for c in plain if c.isascii() and c.isprintable())[:MAX_REASON_CHARS]
+
+
+def _dcap_qvl() -> Any:
+    import dcap_qvl  # noqa: PLC0415 - nine megabytes that a bot without a TEE does without
+
+    return dcap_qvl
+
+
+@contextmanager
+def _one_kind_of_failure() -> Iterator[None]:
+    """Turn a panic of the Rust library, which is no Exception, into a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError("the verifier gave up on it") from None
+
+
+def _root_sha256(trust: Trust) -> bytes:
+    if trust.intel_root is None:
+        return INTEL_SGX_ROOT_CA_SHA256
+    return hashlib.sha256(trust.intel_root).digest()
+
+
+def _date(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).date().isoformat()
+
+
+# The layout, to its last byte
+
+
+def _pck_chain(raw: bytes) -> tuple[bytes, ...]:
+    reader = _Reader(raw)
+    version, key_type, tee = reader.number(2), reader.number(2), reader.number(4)
+    if (version, tee) != (4, _TDX) or key_type != _ECDSA_P256:
+        raise MalformedEvidence("this is no TDX quote of version 4")
+    reader.take(_SIGNED_BYTES - 8)
+    signature = _Reader(reader.take(reader.number(4)))
+    reader.expect_zeros()
+    signature.take(64 + 64)  # of the quote, and the key that made it
+    certification = signature.section(_QE_REPORT_CERTIFICATION)
+    signature.expect_end()
+    certification.take(384 + 64)  # the quoting enclave's report, and its signature
+    certification.take(certification.number(2))
+    chain = certification.section(_PCK_CHAIN)
+    certification.expect_end()
+    return _certificates(chain.rest())
+
+
+class _Reader:
+    """Takes bytes from the front; whatever is missing or left over is malformed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        piece = self._data[self._at : self._at + count]
+        if len(piece) < count:
+            raise MalformedEvidence("the quote is cut off")
+        self._at += count
+        return piece
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def section(self, kind: int) -> "_Reader":
+        if self.number(2) != kind:
+            raise MalformedEvidence("the quote is certified in a way that this program cannot read")
+        return _Reader(self.take(self.number(4)))
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
+
+    def expect_end(self) -> None:
+        if self.rest():
+            raise MalformedEvidence("lengths in the quote do not fit together")
+
+    def expect_zeros(self) -> None:
+        if any(self.rest()):
+            raise MalformedEvidence("something follows the quote")
+
+
+def _certificates(pem: bytes) -> tuple[bytes, ...]:
+    blocks = pem.rstrip(b"\0").split(_PEM_FOOTER)
+    certificates = tuple(_der(block) for block in blocks[:-1])
+    if blocks[-1] or len(certificates) != _CHAIN_LENGTH:
+        raise MalformedEvidence("the quote's certificate chain is not as Intel writes it")
+    return certificates
+
+
+def _der(block: bytes) -> bytes:
+    try:
+        der = base64.b64decode(block.removeprefix(b"-----BEGIN CERTIFICATE-----\n"))
+    except binascii.Error:
+        der = b""
+    body = base64.b64encode(der)
+    lines = b"".join(body[at : at + 64] + b"\n" for at in range(0, len(body), 64))
+    if b"-----BEGIN CERTIFICATE-----\n" + lines != block:
+        raise MalformedEvidence("a certificate in the quote is not as Intel writes it")
+    return der
+
+
+# Collateral
+
+
+def _signed_documents(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    if not fields.keys() >= _COLLATERAL_FIELDS:
+        raise KeyError("a field is missing")
+    tcb_info, qe_identity = json.loads(fields["tcb_info"]), json.loads(fields["qe_identity"])
+    if (tcb_info["id"], qe_identity["id"]) != ("TDX", "TD_QE"):
+        raise ValueError("collateral of another technology")
+    return tcb_info, qe_identity
+
+
+def _next_update(document: Mapping[str, Any]) -> int:
+    return int(datetime.fromisoformat(document["nextUpdate"]).timestamp())
+
+
+def _crl_next_update(crl: str) -> int:
+    next_update = x509.load_der_x509_crl(bytes.fromhex(crl)).next_update_utc
+    if next_update is None:
+        raise ValueError("a revocation list without an end")
+    return int(next_update.timestamp())
