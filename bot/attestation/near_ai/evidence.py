@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from bot.attestation.errors import MalformedEvidence
 
@@ -75,12 +75,18 @@ class NrasAnswer:
     keys: bytes
 
 
+def _text(value: str) -> str:
+    value.encode()  # half a surrogate pair has no UTF-8
+    return value
+
+
 _Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Text = Annotated[str, AfterValidator(_text)]
 
 
 class _Plain(BaseModel):
-    report: Annotated[str, Field(max_length=MAX_REPORT_BYTES)]
+    report: Annotated[_Text, Field(max_length=MAX_REPORT_BYTES)]
     nonce: _Hex32
-    model: Annotated[str, Field(max_length=MAX_MODEL_NAME)]
+    model: Annotated[_Text, Field(max_length=MAX_MODEL_NAME)]
     peer_key_sha256: _Hex32 | None
     fetched_at: Annotated[int, Field(ge=0)]

@@ -1,9 +1,66 @@
-"""Whether a report proves which machines answer for a model, and whose keys they hold."""
+"""Whether a report proves which machines answer for a model, and whose keys they hold.
 
+Checks, in this order (of a direct endpoint without those of `gateway`; `model_2` and so on where
+several machines run the model):
+
+    report                      only when it cannot be read
+    gateway.debug .quote .tcb .rtmrs .boot_events .compose .images   see `bot.attestation.td`
+    gateway.nonce               quote and report were made for our request
+    gateway.report_data         the quote vouches for signing key and TLS key
+    gateway.signing_key         key, address and algorithm belong together
+    gateway.os                  never made: nothing is published to compare with
+    tls_key                     the machine that was asked holds the key of the TLS connection
+    model.…                     all that of the gateway; `images` does not count there, see below
+    model.name                  claimed: the report is about the model that was asked for
+    model.gpu_chain .gpu_nonce .gpus    the GPUs' own signatures, see `gpu`
+    model.gpu_tokens .gpu_firmware      NVIDIA's word on them, see `nras`; without NVIDIA's answer
+                                        gpu_firmware is not checked, and the rest may still pass
+    model.gpu_binding           never made: one nonce is all that ties GPUs and processor
+    model.weights               never made: nothing measures them
+    compose_manager.debug … .compose .nonce    its own quote
+    compose_manager.machine     that quote is of the model's machine
+    compose_manager.actions     the quote vouches for its log of what it started
+    compose_manager.started     claimed: what runs there is what that log names
+
+All of them have to hold, of every machine; what is never made or only claimed does not count.
+Images of the model's machine are no condition: its compose file starts a compose manager, whose
+image it does not pin in the letter (a default inside a variable), and which starts the images
+that matter from elsewhere. So `model.images` informs, and `compose_manager.started` says it all.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from bot.attestation.checks import Report
+from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.binding import (
+    actions_check,
+    nonce_check,
+    public_key_of,
+    report_data_check,
+    same_machine_check,
+    signing_key_check,
+    tls_key_check,
+)
+from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
+from bot.attestation.near_ai.gpu import verify_gpus
+from bot.attestation.near_ai.nras import verify_nras
+from bot.attestation.near_ai.wire import (
+    ComposeManager,
+    Machine,
+    ModelMachine,
+    ModelReport,
+    read_report,
+)
+from bot.attestation.quote import Collateral, TdQuote, parse_quote
+from bot.attestation.td import TdEvidence, TdFindings, verify_td
+from bot.attestation.trust import REAL, Trust
+
+CollateralFor = Callable[[TdQuote], Collateral | str]
+"""Finds Intel's word on a quote's platform, or says why there is none."""
+
+_IMAGES: Final = "images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +88,8 @@ class ModelFindings:
         report: the checks, in order.
         gateway: who signs in the gateway; None for a direct endpoint.
         models: who signs for the model, one for each of its machines.
-        tls_keys: SHA-256 of the SubjectPublicKeyInfo of the TLS key that the verified machine at
-            the other end of the connection holds.
+        tls_keys: SHA-256 of the SubjectPublicKeyInfo of the TLS keys that verified machines hold
+            at the address that was asked.
         expires_at: Unix seconds at which the first piece of evidence is no longer valid.
     """
 
@@ -41,3 +98,213 @@ class ModelFindings:
     models: tuple[Signer, ...]
     tls_keys: frozenset[bytes]
     expires_at: int | None
+
+
+def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
+    """Return the quotes in a report, for which collateral is needed.
+
+    Raises:
+        MalformedEvidence: the report, or a quote in it, cannot be read.
+    """
+    read = read_report(report)
+    machines = (*([read.gateway] if read.gateway else ()), *read.models)
+    managers = (machine.compose_manager_attestation for machine in read.models)
+    quotes = (
+        *(machine.intel_quote for machine in machines),
+        *(manager.quote for manager in managers if manager),
+    )
+    return tuple(parse_quote(quote) for quote in quotes)
+
+
+def gpu_payload_of(report: bytes) -> str | None:
+    """Return what NVIDIA's service is to be asked, JSON; None when there are no GPUs in it.
+
+    Of several machines it is the first one's: NVIDIA answers for one machine at a time.
+
+    Raises:
+        MalformedEvidence: the report cannot be read.
+    """
+    return read_report(report).models[0].nvidia_payload
+
+
+def verify_model(
+    evidence: ModelEvidence,
+    *,
+    collateral: CollateralFor,
+    nras: NrasAnswer | str,
+    now: int,
+    trust: Trust = REAL,
+) -> ModelFindings:
+    """Verify everything that a report says; bad evidence becomes failed checks.
+
+    Args:
+        evidence: the report, and what it was asked with.
+        collateral: Intel's word on each platform.
+        nras: NVIDIA's answer on the GPUs, or why there is none.
+        now: Unix seconds at which everything must be valid.
+        trust: whose roots.
+    """
+    try:
+        report = read_report(evidence.report)
+    except MalformedEvidence as error:
+        return _without_keys(Report([failed("report", str(error))]))
+    verification = _Verification(evidence, collateral, now, trust)
+    if report.gateway is not None:
+        verification.gateway(report.gateway)
+    verification.tls_key(report)
+    for number, machine in enumerate(report.models, start=1):
+        one_answer = "NVIDIA's service was asked about the first machine alone"
+        verification.model(machine, number, nras if number == 1 else one_answer)
+    return verification.findings(report)
+
+
+class _Verification:
+    """Collects checks, and how long what they rest on is valid."""
+
+    def __init__(
+        self, evidence: ModelEvidence, collateral: CollateralFor, now: int, trust: Trust
+    ) -> None:
+        self._evidence = evidence
+        self._collateral = collateral
+        self._now = now
+        self._trust = trust
+        self._checks: list[Check] = []
+        self._ends: list[int] = []
+
+    def gateway(self, machine: Machine) -> None:
+        td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
+        keys = self._binding_checks(machine, td.quote, address_is_enough=True)
+        self._add("gateway", *td.report, *keys, _os())
+
+    def tls_key(self, report: ModelReport) -> None:
+        self._checks.append(tls_key_check(report, self._evidence.peer_key_sha256))
+
+    def model(self, machine: ModelMachine, number: int, nras: NrasAnswer | str) -> None:
+        suffix = "" if number == 1 else f"_{number}"
+        app_compose = machine.info.tcb_info.app_compose
+        td = self._td(machine.intel_quote, machine.event_log, app_compose)
+        keys = self._binding_checks(machine, td.quote, address_is_enough=False)
+        gpus = self._gpu_checks(machine.nvidia_payload, nras)
+        name = self._name_check(machine.model_name)
+        found = (_informative(check) if check.name == _IMAGES else check for check in td.report)
+        self._add(f"model{suffix}", *found, *keys, name, *gpus, _os(), _weights())
+        manager = self._manager_checks(machine.compose_manager_attestation, td, app_compose)
+        self._add(f"compose_manager{suffix}", *manager)
+
+    def findings(self, report: ModelReport) -> ModelFindings:
+        checks = Report(self._checks)
+        if not checks.passed:
+            return _without_keys(checks)
+        asked = (report.gateway,) if report.gateway is not None else report.models
+        keys = (machine.tls_cert_fingerprint for machine in asked)
+        return ModelFindings(
+            report=checks,
+            gateway=_signer(report.gateway) if report.gateway is not None else None,
+            models=tuple(_signer(machine) for machine in report.models),
+            tls_keys=frozenset(key for key in keys if key is not None),
+            expires_at=min(self._ends),
+        )
+
+    def _td(self, quote: bytes, event_log: str | list[object], app_compose: str) -> TdFindings:
+        collateral = self._collateral_for(quote)
+        if isinstance(collateral, Collateral):
+            self._ends.append(collateral.expires_at)
+        return verify_td(
+            TdEvidence(quote, event_log, app_compose),
+            collateral if isinstance(collateral, Collateral) else None,
+            now=self._now,
+            trust=self._trust,
+            why_none=collateral if isinstance(collateral, str) else "",
+        )
+
+    def _collateral_for(self, quote: bytes) -> Collateral | str:
+        try:
+            return self._collateral(parse_quote(quote))
+        except MalformedEvidence as error:
+            return str(error)
+
+    def _binding_checks(
+        self, machine: Machine, quote: TdQuote | None, *, address_is_enough: bool
+    ) -> tuple[Check, ...]:
+        return (
+            nonce_check(quote, machine.request_nonce, self._evidence.nonce),
+            report_data_check(quote, machine),
+            signing_key_check(machine, address_is_enough=address_is_enough),
+        )
+
+    def _name_check(self, name: str | None) -> Check:
+        if name is None:
+            return not_checked("name", "the report names no model")
+        if name != self._evidence.model:
+            return failed("name", "the report is about another model than the one asked for")
+        return claimed("name", "the report is about the model that was asked for")
+
+    def _gpu_checks(self, payload: str | None, nras: NrasAnswer | str) -> tuple[Check, ...]:
+        if payload is None:
+            return (failed("gpus", "the report holds no evidence of GPUs"),)
+        nonce, now, trust = self._evidence.nonce, self._now, self._trust
+        local = verify_gpus(payload, nonce=nonce, now=now, trust=trust)
+        if isinstance(nras, str):
+            return (*local.checks, _firmware_unknown(nras), _gpu_binding())
+        theirs = verify_nras(nras, nonce=nonce, serials=local.serials, now=now, trust=trust)
+        if theirs.expires_at is not None:
+            self._ends.append(theirs.expires_at)
+        return (*local.checks, *theirs.checks, _gpu_binding())
+
+    def _manager_checks(
+        self, manager: ComposeManager | None, model: TdFindings, app_compose: str
+    ) -> tuple[Check, ...]:
+        if manager is None:
+            # Leaving it out must not be better than showing a wrong one.
+            why = "the report does not say what was started after the machine's boot"
+            return (failed("quote", why),)
+        td = self._td(manager.quote, manager.event_log, app_compose)
+        return (
+            *(check for check in td.report if check.name != _IMAGES),
+            nonce_check(td.quote, manager.nonce, self._evidence.nonce),
+            same_machine_check(td.quote, model.quote),
+            actions_check(td.quote, manager),
+            claimed("started", "which images run the model is the word of that log alone"),
+        )
+
+    def _add(self, part: str, *checks: Check) -> None:
+        self._checks.extend(Report(checks).under(part))
+
+
+def _signer(machine: Machine) -> Signer:
+    return Signer(machine.signing_algo, machine.signing_address, public_key_of(machine))
+
+
+def _without_keys(report: Report) -> ModelFindings:
+    return ModelFindings(report, None, (), frozenset(), None)
+
+
+def _informative(check: Check) -> Check:
+    """Return a check whose failing does not count."""
+    if check.verdict is Verdict.PROVEN:
+        return check
+    return not_checked(check.name, f"{check.words}; the compose manager starts others anyway")
+
+
+def _os() -> Check:
+    return not_checked(
+        "os", "NEAR AI publishes no measurements of its systems to compare these with"
+    )
+
+
+def _weights() -> Check:
+    return not_checked("weights", "no measurement covers the weights of the model")
+
+
+def _gpu_binding() -> Check:
+    return not_checked(
+        "gpu_binding", "that GPUs and processor are one machine rests on the shared nonce alone"
+    )
+
+
+def _firmware_unknown(why: str) -> Check:
+    return not_checked(
+        "gpu_firmware",
+        "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
+        f"revoked certificates were not: {why}",
+    )
