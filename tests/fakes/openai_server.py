@@ -10,6 +10,7 @@ user's text is echoed: `answer to: <text>`.
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,12 +24,13 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it came in; header names are lower case."""
+    """One request as it came in; header names are lower case, `raw` is the body's bytes."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: Body
+    raw: bytes = b""
 
     @property
     def streams(self) -> bool:
@@ -201,6 +203,7 @@ class OpenAiServer:
         received: every request so far, headers included.
         requests: the bodies of the chat completion requests among them.
         connections: how many were opened.
+        tls: what it listens with; None: plain http.
     """
 
     handler: Step = echo
@@ -209,6 +212,7 @@ class OpenAiServer:
     requests: list[Body] = field(default_factory=list)
     port: int = 0
     connections: int = 0
+    tls: ssl.SSLContext | None = None
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -216,7 +220,7 @@ class OpenAiServer:
     @property
     def base_url(self) -> str:
         """What `LLM__BASE_URL` is set to."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     async def wait_for_requests(self, count: int) -> None:
         """Wait until so many chat completion requests have come in."""
@@ -226,7 +230,7 @@ class OpenAiServer:
     async def start(self) -> None:
         """Listen; after a stop, on the same port."""
         self._server = await asyncio.start_server(
-            self._converse, "127.0.0.1", self.port, backlog=2048
+            self._converse, "127.0.0.1", self.port, backlog=2048, ssl=self.tls
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -291,8 +295,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
     method, path, _ = first.split(" ")
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     length = int(headers.get("content-length", "0"))
-    body = json.loads(await reader.readexactly(length)) if length else {}
-    return Request(method, path, headers, body)
+    raw = await reader.readexactly(length)
+    return Request(method, path, headers, json.loads(raw) if raw else {}, raw)
 
 
 def _answer(message: Body, deltas: Sequence[Body], finish_reason: str) -> Step:
