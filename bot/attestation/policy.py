@@ -1,0 +1,41 @@
+"""What the bot does with what people write, as far as its settings decide it."""
+
+from dataclasses import dataclass
+
+from bot.attestation.canonical import canonical_json
+from bot.attestation.quote import ACCEPTED_TCB
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What goes with a statement; the statement holds its SHA-256.
+
+    Attributes:
+        llm_host: host name of the model's endpoint.
+        model: its name there.
+        model_policy: what happens while the model is not verified: off, warn or require.
+        e2ee: whether what is sent to the model is encrypted to it.
+        retention_days: how long conversations are kept; 0 is not past the turn.
+    """
+
+    llm_host: str
+    model: str
+    model_policy: str
+    e2ee: bool
+    retention_days: int
+
+    def text(self) -> str:
+        """Return the one line of canonical JSON that is hashed."""
+        return canonical_json(
+            {
+                "accepted_tcb": sorted(ACCEPTED_TCB),
+                "e2ee": self.e2ee,
+                "llm_host": self.llm_host,
+                "model": self.model,
+                "model_policy": self.model_policy,
+                "retention_days": self.retention_days,
+                "signer_pins": [],
+                "type": "signal-bot-policy",
+                "v": 1,
+            }
+        )

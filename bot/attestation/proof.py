@@ -1,0 +1,86 @@
+"""A proof that the bot makes on request, and its own check of it before it hands it out."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Report
+from bot.attestation.errors import EvidenceUnavailable
+from bot.attestation.evidence import OwnEvidence
+from bot.attestation.quote import Collateral, TdQuote, parse_quote
+from bot.attestation.trust import REAL, Trust
+from bot.attestation.verification import verify_bundle
+
+
+class CollateralSource(Protocol):
+    """Where Intel's word on a machine comes from. Implemented by `collateral.CollateralSource`."""
+
+    async def get(self, quote: TdQuote) -> Collateral:
+        """Return the collateral of a quote's machine; EvidenceUnavailable when there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What goes to a person.
+
+    Attributes:
+        bundle: the evidence, which they can check themselves.
+        report: how the bot's own check of it came out, the model left out: its state is another
+            matter, see `bot.attestation.near_ai.service`.
+    """
+
+    bundle: Bundle
+    report: Report
+
+
+class OwnProof:
+    """Makes proofs.
+
+    Args:
+        evidence: what they consist of.
+        collateral: for the own check; where there is none, the check is less and says so.
+        trust: whom the own check trusts.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        evidence: OwnEvidence,
+        collateral: CollateralSource,
+        *,
+        trust: Trust = REAL,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._evidence = evidence
+        self._collateral = collateral
+        self._trust = trust
+        self._clock = clock
+
+    async def make(self, challenge: str) -> Proof:
+        """Make a proof for a challenge, and check it.
+
+        Raises:
+            AgentError: the guest agent made no quote.
+            SignalError: the Signal side does not say whose account this is.
+        """
+        bundle = await self._evidence.collect(challenge)
+        collateral = await self._collateral_of(bundle)
+        report = await asyncio.to_thread(
+            verify_bundle,
+            replace(bundle, model=None),
+            challenge=challenge,
+            collateral=lambda _: collateral,
+            now=int(self._clock()),
+            trust=self._trust,
+        )
+        return Proof(bundle, report)
+
+    async def _collateral_of(self, bundle: Bundle) -> Collateral | str:
+        try:
+            return await self._collateral.get(parse_quote(bundle.quote))
+        except EvidenceUnavailable:
+            return "Intel's collateral could not be fetched"

@@ -1,0 +1,330 @@
+"""The bot's own evidence and its own check of it, with a soft machine behind the guest agent."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+from aiohttp import web
+
+from bot import __version__, build
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Report, Verdict
+from bot.attestation.dstack import DstackAgent
+from bot.attestation.errors import AgentError, EvidenceUnavailable
+from bot.attestation.evidence import OwnEvidence
+from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.policy import Policy
+from bot.attestation.proof import OwnProof
+from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.statement import Statement, report_data
+from bot.attestation.trust import REAL, Trust
+from bot.attestation.verification import verify_bundle
+from bot.errors import SignalUnavailable
+from bot.messaging.account import OwnIdentity
+from tests.fakes.dstack_agent import COMPOSE, SoftAgent, serving, silent
+from tests.fakes.soft_tdx import SoftTdx
+
+RECORDED: Final = Path(__file__).parents[3] / "shared/fixtures/attestation/dstack"
+CHALLENGE: Final = "blue giraffe 42"
+IDENTITY: Final = OwnIdentity(
+    aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
+    identity_key=bytes.fromhex(
+        "0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868"
+    ),
+    linked_devices=0,
+)
+POLICY: Final = Policy(
+    llm_host="cloud-api.near.ai",
+    model="openai/gpt-oss-120b",
+    model_policy="require",
+    e2ee=True,
+    retention_days=30,
+)
+MODEL: Final = ModelEvidence(
+    report=b'{"model_attestations":[]}',
+    nonce=bytes(32),
+    model="openai/gpt-oss-120b",
+    peer_key_sha256=None,
+    fetched_at=1_782_698_817,
+)
+
+
+class Intel:
+    """A source of collateral that has some, or none."""
+
+    def __init__(self, collateral: str | None) -> None:
+        self._collateral = collateral
+
+    async def get(self, quote: TdQuote) -> Collateral:
+        if self._collateral is None:
+            raise EvidenceUnavailable("no answer in time")
+        return Collateral.parse(self._collateral)
+
+
+@dataclass
+class Machine:
+    """A soft machine that runs the bot's evidence."""
+
+    platform: SoftTdx
+    agent: SoftAgent
+    evidence: OwnEvidence
+    identity: OwnIdentity | None = IDENTITY
+
+    async def own_identity(self) -> OwnIdentity:
+        if self.identity is None:
+            raise SignalUnavailable("no connection")
+        return self.identity
+
+    async def checked(self, *, collateral: str | None = None, trust: Trust | None = None) -> Report:
+        """Return the bot's own report on a proof."""
+        proof = OwnProof(
+            self.evidence,
+            Intel(collateral or self.platform.collateral),
+            trust=trust or self.platform.trust,
+            clock=lambda: self.platform.now,
+        )
+        return (await proof.make(CHALLENGE)).report
+
+
+@asynccontextmanager
+async def machine(
+    folder: Path,
+    *,
+    tcb_status: str = "UpToDate",
+    model: ModelEvidence | None = None,
+    turn_seconds: float = 5.0,
+) -> AsyncIterator[Machine]:
+    platform = SoftTdx(tcb_status)
+    soft = SoftAgent(platform)
+
+    async def own_identity() -> OwnIdentity:
+        return await running.own_identity()
+
+    async with serving(soft, folder / "dstack.sock") as socket:
+        evidence = OwnEvidence(
+            DstackAgent(socket, call_seconds=2.0, quote_seconds=2.0),
+            own_identity,
+            POLICY,
+            key_origin="generated-in-tee",
+            model=lambda: model,
+            turn_seconds=turn_seconds,
+            clock=lambda: platform.now,
+        )
+        running = Machine(platform, soft, evidence)
+        yield running
+
+
+def verify(bundle: Bundle, running: Machine, challenge: str = CHALLENGE) -> Report:
+    """Check a bundle as a stranger's laptop does."""
+    return verify_bundle(
+        replace(bundle, model=None),
+        challenge=challenge,
+        collateral=lambda _: Collateral.parse(running.platform.collateral),
+        now=running.platform.now,
+        trust=running.platform.trust,
+    )
+
+
+async def test_what_is_collected_verifies_for_its_challenge_and_for_no_other(
+    tmp_path: Path,
+) -> None:
+    async with machine(tmp_path) as running:
+        bundle = Bundle.parse((await running.evidence.collect(CHALLENGE)).to_json())
+        assert verify(bundle, running).passed
+        assert [check.name for check in verify(bundle, running, "another").failures] == [
+            "challenge"
+        ]
+
+
+async def test_the_statement_names_the_account_the_code_and_the_policy(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        running.identity = replace(IDENTITY, linked_devices=2)
+        bundle = await running.evidence.collect(CHALLENGE)
+        now = running.platform.now
+    statement = Statement.parse(bundle.statement)
+    assert (statement.aci, bytes.fromhex(statement.identity_key), statement.linked_devices) == (
+        IDENTITY.aci,
+        IDENTITY.identity_key,
+        2,
+    )
+    assert statement.key_origin == "generated-in-tee"
+    assert (statement.version, statement.commit) == (__version__, build.commit())
+    assert statement.policy_sha256 == hashlib.sha256(bundle.policy.encode()).hexdigest()
+    assert _unix(statement.issued_at) == now
+
+
+async def test_the_policy_says_what_happens_to_what_people_write() -> None:
+    assert json.loads(POLICY.text()) == {
+        "accepted_tcb": ["SWHardeningNeeded", "UpToDate"],
+        "e2ee": True,
+        "llm_host": "cloud-api.near.ai",
+        "model": "openai/gpt-oss-120b",
+        "model_policy": "require",
+        "retention_days": 30,
+        "signer_pins": [],
+        "type": "signal-bot-policy",
+        "v": 1,
+    }
+
+
+async def test_the_agent_sees_hashes_alone(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        bundle = await running.evidence.collect(CHALLENGE)
+        asked = [arguments for method, arguments in running.agent.requests if method == "GetQuote"]
+    assert asked == [{"report_data": report_data(bundle.statement, CHALLENGE).hex()}]
+    assert CHALLENGE.encode() not in bundle.quote
+
+
+async def test_the_models_evidence_goes_along_when_there_is_some(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        assert (await running.evidence.collect(CHALLENGE)).model is None
+    async with machine(tmp_path, model=MODEL) as running:
+        bundle = await running.evidence.collect(CHALLENGE)
+    assert Bundle.parse(bundle.to_json()).model == MODEL
+
+
+async def test_a_configuration_of_a_hundred_thousand_bytes_comes_through(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        large = SoftAgent(running.platform, COMPOSE[:-1] + ', "note": "' + "ä" * 50_000 + '"}')
+        async with serving(large, tmp_path / "large.sock") as socket:
+            evidence = OwnEvidence(
+                DstackAgent(socket), running.own_identity, POLICY, key_origin="generated-in-tee"
+            )
+            bundle = Bundle.parse((await evidence.collect(CHALLENGE)).to_json())
+        assert bundle.app_compose == large.app_compose
+        assert verify(bundle, running).passed
+
+
+async def test_one_quote_is_made_at_a_time(tmp_path: Path) -> None:
+    in_flight = 0
+    most = 0
+
+    async def counted() -> web.Response:
+        nonlocal in_flight, most
+        method, arguments = running.agent.requests[-1]
+        if method != "GetQuote":
+            return web.json_response({"tcb_info": json.dumps({"app_compose": COMPOSE})})
+        in_flight += 1
+        most = max(most, in_flight)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        in_flight -= 1
+        return web.json_response(running.agent.quote(bytes.fromhex(arguments["report_data"])))
+
+    async with machine(tmp_path) as running:
+        running.agent.fault = counted
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(5):
+                tasks.create_task(running.evidence.collect(str(number)))
+    assert most == 1
+    assert sum(method == "GetQuote" for method, _ in running.agent.requests) == 5
+
+
+async def test_who_waits_too_long_for_those_before_is_told(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def hangs() -> web.Response:
+        asked.set()
+        return await silent()
+
+    async with machine(tmp_path, turn_seconds=0.1) as running, asyncio.TaskGroup() as tasks:
+        running.agent.fault = hangs
+        first = tasks.create_task(running.evidence.collect("first"))
+        await asked.wait()
+        with pytest.raises(AgentError, match="Too many people"):
+            await running.evidence.collect("second")
+        running.agent.fault = None
+        first.cancel()
+        assert verify(await running.evidence.collect(CHALLENGE), running).passed
+
+
+async def test_without_an_identity_no_quote_is_made(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        running.identity = None
+        with pytest.raises(SignalUnavailable):
+            await running.evidence.collect(CHALLENGE)
+    assert running.agent.requests == []
+
+
+async def test_an_agent_that_dies_between_quote_and_info_gives_no_evidence(tmp_path: Path) -> None:
+    async def dies_after_the_quote() -> web.Response:
+        method, arguments = running.agent.requests[-1]
+        if method == "Info":
+            return web.Response(status=502)
+        return web.json_response(running.agent.quote(bytes.fromhex(arguments["report_data"])))
+
+    async with machine(tmp_path) as running:
+        running.agent.fault = dies_after_the_quote
+        with pytest.raises(AgentError, match="refused Info"):
+            await running.evidence.collect(CHALLENGE)
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded evidence is not here")
+async def test_a_genuine_quote_of_another_machine_vouches_for_nothing_here(tmp_path: Path) -> None:
+    recorded = json.loads((RECORDED / "tdx-lite-getquote.json").read_text())
+    async with machine(tmp_path) as running:
+        own = await running.evidence.collect(CHALLENGE)
+        relayed = replace(
+            own, quote=bytes.fromhex(recorded["quote"]), event_log=recorded["event_log"]
+        )
+        report = verify(relayed, running)
+    assert report["statement"].verdict is Verdict.FAILED
+    assert report["challenge"].verdict is Verdict.FAILED
+
+
+async def test_the_own_check_passes_on_a_sound_machine(tmp_path: Path) -> None:
+    async with machine(tmp_path, model=MODEL) as running:
+        report = await running.checked()
+    assert report.passed
+    assert report["challenge"].verdict is Verdict.PROVEN
+
+
+@pytest.mark.parametrize("status", ["OutOfDate", "ConfigurationNeeded", "Revoked"])
+async def test_the_own_check_says_what_intel_says_of_the_machine(
+    tmp_path: Path, status: str
+) -> None:
+    async with machine(tmp_path, tcb_status=status) as running:
+        report = await running.checked()
+    assert report["tcb"].verdict is Verdict.FAILED
+
+
+async def test_the_own_check_trusts_intels_root_alone(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        report = await running.checked(trust=REAL)
+    assert report["quote"].verdict is Verdict.FAILED
+
+
+async def test_without_collateral_the_own_check_is_less_and_says_so(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        proof = await OwnProof(
+            running.evidence,
+            Intel(None),
+            trust=running.platform.trust,
+            clock=lambda: running.platform.now,
+        ).make(CHALLENGE)
+        assert verify(proof.bundle, running).passed
+    assert [(check.name, check.verdict) for check in proof.report.failures] == [
+        ("quote", Verdict.NOT_CHECKED),
+        ("tcb", Verdict.NOT_CHECKED),
+    ]
+    assert "Intel's collateral could not be fetched" in proof.report["quote"].words
+
+
+def test_a_build_that_says_nothing_usable_has_an_unknown_commit(tmp_path: Path) -> None:
+    assert build.commit(tmp_path) == "unknown"
+    for text in ("", "main\n", "0123abc; rm", "ä" * 8, "0" * 65):
+        (tmp_path / "COMMIT").write_text(text)
+        assert build.commit(tmp_path) == "unknown"
+    (tmp_path / "COMMIT").write_text("0123abcd\n")
+    assert build.commit(tmp_path) == "0123abcd"
+
+
+def _unix(issued_at: str) -> int:
+    return int(datetime.fromisoformat(issued_at).timestamp())
