@@ -1,0 +1,203 @@
+"""Software stand-ins for NVIDIA's GPUs and for its attestation service, under authorities of ours.
+
+    gpus, nras = SoftGpus(), SoftNras("https://localhost:1")
+    payload = gpus.payload(nonce)
+    answer = nras.answer(payload)
+    trust = Trust(nvidia_root_sha256=gpus.root_sha256, nras_url=nras.issuer)
+
+The GPUs' evidence has the shape of recorded evidence: an SPDM request with the nonce, a response,
+a signature, and a chain of five certificates whose root NVIDIA has never seen. The service signs
+whatever it is given; it does not look at it.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from bot.attestation.near_ai.evidence import NrasAnswer
+
+REQUEST: Final = bytes.fromhex("11e001ff")
+RESPONSE: Final = bytes.fromhex("1160000040c00d00") + bytes(64)
+NO_CHANGES: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Certified:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+class SoftGpus:
+    """The GPUs of one machine.
+
+    Attributes:
+        root_sha256: of the DER certificate that all chains end in.
+        serials: of the GPUs' own certificates, in order.
+    """
+
+    def __init__(
+        self, count: int = 2, *, now: int | None = None, issued_by_ca: bool = True
+    ) -> None:
+        """Make them.
+
+        Args:
+            count: how many.
+            now: Unix seconds from which on, less a year, their certificates are valid for ten.
+            issued_by_ca: whether the certificate above a GPU's own may issue any.
+        """
+        moment = datetime.fromtimestamp(time.time() if now is None else now, UTC)
+        root = _issue("Soft Device Identity CA", moment)
+        family = _issue("Soft GPU Identity", moment, issuer=root)
+        batch = _issue("Soft Provisioner ICA", moment, issuer=family)
+        self._chains: Final = [
+            _chain(moment, root, family, batch, issued_by_ca) for _ in range(count)
+        ]
+        der = root.certificate.public_bytes(Encoding.DER)
+        self.root_sha256: Final = hashlib.sha256(der).digest()
+        self.serials: Final = tuple(c[0].certificate.serial_number for c in self._chains)
+
+    def payload(self, nonce: bytes) -> str:
+        """Return what a report carries as `nvidia_payload`."""
+        evidence = [
+            {
+                "arch": "HOPPER",
+                "certificate": base64.b64encode(_pem(chain)).decode(),
+                "evidence": base64.b64encode(signed_measurements(chain[0].key, nonce)).decode(),
+                "nonce": nonce.hex(),
+            }
+            for chain in self._chains
+        ]
+        return json.dumps({"arch": "HOPPER", "evidence_list": evidence, "nonce": nonce.hex()})
+
+
+class SoftNras:
+    """NVIDIA's attestation service, without its judgement.
+
+    Attributes:
+        issuer: what its tokens name.
+        keys: its key set, JSON.
+    """
+
+    def __init__(self, issuer: str, *, now: int | None = None, seconds: int = 3600) -> None:
+        """Start with a key of its own.
+
+        Args:
+            issuer: its address.
+            now: Unix seconds at which tokens are issued; None: the clock at each token.
+            seconds: how long tokens are valid.
+        """
+        self.issuer: Final = issuer
+        self._now = now
+        self._seconds = seconds
+        self._key = ec.generate_private_key(ec.SECP384R1())
+        self._kid = f"soft-{os.urandom(8).hex()}"
+        public = jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
+        self.keys: Final = json.dumps({"keys": [{"kid": self._kid, **public}]}).encode()
+
+    def answer(self, payload: str) -> NrasAnswer:
+        """Return tokens and keys for the evidence of a report."""
+        return NrasAnswer(self.attest(json.loads(payload)), self.keys)
+
+    def attest(
+        self,
+        payload: Any,
+        *,
+        overall: Mapping[str, Any] = NO_CHANGES,
+        gpu: Mapping[str, Any] = NO_CHANGES,
+    ) -> bytes:
+        """Return the JSON of `POST /v3/attest/gpu`.
+
+        Args:
+            payload: what was posted.
+            overall: claims of the overall token in place of the good ones.
+            gpu: claims of every GPU's token in place of the good ones.
+        """
+        base = self._claims(payload["nonce"])
+        tokens = {
+            f"GPU-{number}": self.sign(base | _good_gpu(evidence) | gpu)
+            for number, evidence in enumerate(payload["evidence_list"])
+        }
+        claims = base | {
+            "sub": "NVIDIA-PLATFORM-ATTESTATION",
+            "x-nvidia-overall-att-result": True,
+            "submods": {name: _digest(token) for name, token in tokens.items()},
+        }
+        return json.dumps([["JWT", self.sign(claims | overall)], tokens]).encode()
+
+    def sign(self, claims: Mapping[str, Any]) -> str:
+        """Return a token that says whatever it is told to say."""
+        return jwt.encode(dict(claims), self._key, "ES384", {"kid": self._kid})
+
+    def _claims(self, nonce: str) -> dict[str, Any]:
+        now = int(time.time()) if self._now is None else self._now
+        times = {"iat": now, "nbf": now, "exp": now + self._seconds}
+        return {"iss": self.issuer, "eat_nonce": nonce, "x-nvidia-ver": "2.0", **times}
+
+
+def signed_measurements(
+    key: ec.EllipticCurvePrivateKey, nonce: bytes, request: bytes = REQUEST
+) -> bytes:
+    """Return what a GPU answers: the request, the response, r and s."""
+    message = request + nonce + b"\0" + RESPONSE
+    r, s = utils.decode_dss_signature(key.sign(message, ec.ECDSA(hashes.SHA384())))
+    return message + r.to_bytes(48) + s.to_bytes(48)
+
+
+def _good_gpu(evidence: Mapping[str, str]) -> dict[str, Any]:
+    leaf = x509.load_pem_x509_certificate(base64.b64decode(evidence["certificate"]))
+    return {
+        "ueid": str(leaf.serial_number),
+        "hwmodel": "GH100",
+        "measres": "success",
+        "dbgstat": "disabled",
+        "secboot": True,
+    }
+
+
+def _digest(token: str) -> list[object]:
+    return ["DIGEST", ["SHA-256", hashlib.sha256(token.encode()).hexdigest()]]
+
+
+def _chain(
+    moment: datetime, root: _Certified, family: _Certified, batch: _Certified, issued_by_ca: bool
+) -> tuple[_Certified, ...]:
+    rom = _issue("Soft GPU BROM", moment, issuer=batch, is_ca=issued_by_ca)
+    firmware = _issue("Soft GPU FMC", moment, issuer=rom, is_ca=False)
+    return firmware, rom, batch, family, root
+
+
+def _issue(
+    common_name: str, moment: datetime, *, issuer: _Certified | None = None, is_ca: bool = True
+) -> _Certified:
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - timedelta(days=365))
+        .not_valid_after(moment + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        .sign(issuer.key if issuer else key, hashes.SHA384())
+    )
+    return _Certified(certificate, key)
+
+
+def _pem(chain: tuple[_Certified, ...]) -> bytes:
+    # Recorded chains of one driver end in NUL bytes.
+    return b"".join(c.certificate.public_bytes(Encoding.PEM) for c in chain) + bytes(5)
