@@ -7,17 +7,18 @@ from typing import Any, Final
 
 import yaml
 
-from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
+from bot.attestation.checks import Check, Verdict, failed, not_checked, proven, proven_if
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import BootClaims
 from bot.attestation.quote import TdQuote
 from bot.attestation.strict_json import decode
 
-MAX_COMPOSE_CHARS: Final = 256 * 1024
-MAX_LISTED_IMAGES: Final = 3
+MAX_APP_COMPOSE_CHARS: Final = 1024 * 1024
+MAX_COMPOSE_CHARS: Final = 128 * 1024
 
 _KEY_PROVIDER_BYTES: Final = {"none": 0, "local-sgx": 1, "kms": 2, "tpm": 3}
 _PINNED: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:-]*@sha256:[0-9a-f]{64}")
+_WITH_DEFAULT: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*):?-(?P<default>[^${}]+)\}")
 _COMPOSE_KEYS: Final = frozenset(
     {"configs", "name", "networks", "secrets", "services", "version", "volumes"}
 )
@@ -31,23 +32,33 @@ def compose_checks(
     quote: TdQuote, boot: BootClaims | None, app_compose: str
 ) -> tuple[Check, Check]:
     """Check what the TD says it runs: `compose`, `images`."""
-    return _compose_check(quote, boot, app_compose), _images_check(app_compose)
+    compose = _compose_check(quote, boot, app_compose)
+    if compose.verdict is not Verdict.PROVEN:
+        why = "images of another application than the running one say nothing"
+        return compose, not_checked("images", why, asked=True)
+    return compose, _images_check(app_compose)
 
 
 def images_of(app_compose: str) -> tuple[str, ...]:
     """Return every image of the Docker Compose file inside app-compose.json, in its order.
 
+    An image `${NAME:-default}` is its default where nothing else in app-compose.json knows the
+    name: the guest passes on no variable that is not listed there.
+
     Raises:
         MalformedEvidence: it cannot be read, or something in it may bring in images that it does
-            not name (builds, includes, extensions, templates of keys).
+            not name (builds, includes, extensions, images as volumes).
     """
+    if len(app_compose) > MAX_APP_COMPOSE_CHARS:
+        raise MalformedEvidence("app-compose.json is longer than this program reads")
     fields = decode(app_compose, "app-compose.json")
     if not isinstance(fields, dict) or fields.get("runner") != "docker-compose":
         raise MalformedEvidence("the application is not started by Docker Compose")
     text = fields.get("docker_compose_file")
     if not isinstance(text, str):
         raise MalformedEvidence("app-compose.json has no Docker Compose file")
-    return tuple(_compose_images(text))
+    rest = str({key: value for key, value in fields.items() if key != "docker_compose_file"})
+    return tuple(_without_variable(image, rest) for image in _compose_images(text))
 
 
 # compose
@@ -115,10 +126,16 @@ def _images_check(app_compose: str) -> Check:
     )
 
 
+def _without_variable(image: str, rest: str) -> str:
+    variable = _WITH_DEFAULT.fullmatch(image)
+    return variable["default"] if variable and variable["name"] not in rest else image
+
+
 def _compose_images(text: str) -> Iterator[str]:
     if len(text) > MAX_COMPOSE_CHARS or _OTHER_LINE_BREAKS.search(text):
         raise MalformedEvidence("the Docker Compose file cannot be read")
     try:
+        # libyaml would be faster, but dies of deep nesting; this one raises.
         root = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError):
         raise MalformedEvidence("the Docker Compose file is no YAML") from None
