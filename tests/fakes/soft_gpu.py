@@ -127,7 +127,7 @@ class SoftNras:
         """
         base = self._claims(payload["nonce"])
         tokens = {
-            f"GPU-{number}": self.sign(base | _good_gpu(evidence) | gpu)
+            f"GPU-{number}": self.sign({**base, **_good_gpu(evidence), **gpu})
             for number, evidence in enumerate(payload["evidence_list"])
         }
         claims = base | {
@@ -135,7 +135,7 @@ class SoftNras:
             "x-nvidia-overall-att-result": True,
             "submods": {name: _digest(token) for name, token in tokens.items()},
         }
-        return json.dumps([["JWT", self.sign(claims | overall)], tokens]).encode()
+        return json.dumps([["JWT", self.sign({**claims, **overall})], tokens]).encode()
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         """Return a token that says whatever it is told to say."""
