@@ -1,0 +1,91 @@
+"""Bundles of a soft machine, and the release that they are compared with.
+
+    platform = SoftTdx()
+    agent = SoftAgent(platform)
+    bundle = soft_bundle(platform, agent, challenge="blue horse")
+
+What an attacker does before the quote is made is done to the agent (its log, its code) or said in
+arguments; what is done afterwards, to the bundle with `dataclasses.replace`.
+"""
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from bot.attestation.bundle import Bundle
+from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.statement import Statement, report_data
+from tests.fakes.dstack_agent import PINNED_IMAGE, SoftAgent
+from tests.fakes.soft_tdx import SoftTdx
+
+CHALLENGE: Final = "blue horse 42"
+SAFETY_NUMBER: Final = "44665 72466 96264 29303 74586 27907 77487 27647 02919 99521 91321 17432"
+"""Of a chat with the account of STATEMENT; its half are the first thirty digits."""
+
+POLICY: Final = '{"e2ee":true,"model":"qwen","retention_days":30}'
+STATEMENT: Final = Statement(
+    aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
+    identity_key="0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",
+    issued_at="2026-06-29T02:06:57Z",
+    key_origin="generated-in-tee",
+    linked_devices=0,
+    policy_sha256=hashlib.sha256(POLICY.encode()).hexdigest(),
+    commit="0123abcd",
+    version="0.3.0",
+)
+OTHER_ACCOUNT: Final = replace(
+    STATEMENT,
+    aci="796abedb-ca4e-4f18-8803-1fde5b921f9f",
+    identity_key="05f781b6fb32fed9ba1cf2de978d4d5da28dc34046ae814402b5c0dbd96fda907b",
+)
+OTHER_SAFETY_NUMBER: Final = "77487" * 6 + SAFETY_NUMBER.replace(" ", "")[:25] + "00000"
+"""Of a chat with neither account."""
+
+
+def soft_bundle(
+    platform: SoftTdx,
+    agent: SoftAgent,
+    challenge: str = CHALLENGE,
+    *,
+    statement: Statement = STATEMENT,
+    model: ModelEvidence | None = None,
+    debug: bool = False,
+) -> Bundle:
+    """Return what a bot on this machine hands out for a challenge."""
+    text = statement.text()
+    quote = platform.quote(
+        report_data(text, challenge), agent.mr_td, agent.rtmrs(), agent.mr_config_id, debug=debug
+    )
+    return Bundle(
+        statement=text,
+        policy=POLICY,
+        quote=quote,
+        event_log=json.dumps(agent.event_log),
+        app_compose=agent.app_compose,
+        vm_config='{"cpu_count": 2}',
+        model=model,
+    )
+
+
+def soft_release(agent: SoftAgent) -> dict[str, Any]:
+    """Return the release file that the agent's code, system and key service come from."""
+    rtmr0, rtmr1, rtmr2, _ = agent.rtmrs()
+    return {
+        "type": "signal-bot-release",
+        "v": 1,
+        "version": "0.3.0",
+        "commit": "0123abcd",
+        "compose_hashes": [agent.compose_hash.hex()],
+        "images": [PINNED_IMAGE],
+        "os": [
+            {
+                "label": "soft, 2 CPUs",
+                "mrtd": agent.mr_td.hex(),
+                "rtmr0": rtmr0.hex(),
+                "rtmr1": rtmr1.hex(),
+                "rtmr2": rtmr2.hex(),
+            }
+        ],
+        "kms_ids": [json.loads(agent.key_provider_info)["id"]],
+    }

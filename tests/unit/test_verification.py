@@ -1,0 +1,360 @@
+"""Attacks on a bundle, each with the check that is meant to refuse it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Verdict
+from bot.attestation.event_log import parse_event_log
+from bot.attestation.quote import Collateral
+from bot.attestation.release import Release
+from bot.attestation.trust import REAL, Trust
+from bot.attestation.verification import BundleReport, verify_bundle
+from tests.fakes.dstack_agent import COMPOSE, SoftAgent
+from tests.fakes.soft_bundle import (
+    CHALLENGE,
+    OTHER_ACCOUNT,
+    OTHER_SAFETY_NUMBER,
+    POLICY,
+    SAFETY_NUMBER,
+    STATEMENT,
+    soft_bundle,
+    soft_release,
+)
+from tests.fakes.soft_tdx import SoftTdx
+
+NOW: Final = 1782698817
+DAY: Final = 24 * 60 * 60
+PLATFORM: Final = SoftTdx(now=NOW)
+AGENT: Final = SoftAgent(PLATFORM)
+BUNDLE: Final = soft_bundle(PLATFORM, AGENT)
+RELEASE: Final = Release.parse(json.dumps(soft_release(AGENT)).encode())
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What somebody has in hand who verifies; an attack changes one thing of it."""
+
+    bundle: Bundle = BUNDLE
+    challenge: str = CHALLENGE
+    safety_number: str | None = SAFETY_NUMBER
+    release: Release | None = RELEASE
+    collateral: str | None = PLATFORM.collateral
+    now: int = NOW
+    trust: Trust = PLATFORM.trust
+
+    def report(self) -> BundleReport:
+        collateral = (
+            "there is none" if self.collateral is None else Collateral.parse(self.collateral)
+        )
+        return verify_bundle(
+            self.bundle,
+            challenge=self.challenge,
+            collateral=lambda _: collateral,
+            now=self.now,
+            safety_number=self.safety_number,
+            release=self.release,
+            trust=self.trust,
+        )
+
+
+def verdicts(report: BundleReport) -> dict[str, Verdict]:
+    return {check.name: check.verdict for check in report}
+
+
+def after(tamper: Callable[[SoftAgent], object]) -> Verification:
+    """A machine that was tampered with before it made its quote, which is therefore genuine."""
+    agent = SoftAgent(PLATFORM)
+    tamper(agent)
+    return Verification(soft_bundle(PLATFORM, agent))
+
+
+def saying(**changes: Any) -> Verification:
+    """Code that says something else, and a quote that vouches for that."""
+    return Verification(soft_bundle(PLATFORM, AGENT, statement=replace(STATEMENT, **changes)))
+
+
+def with_log(change: Callable[[list[dict[str, Any]]], object]) -> Verification:
+    """A log that was edited after the quote was made."""
+    log = json.loads(BUNDLE.event_log)
+    change(log)
+    return Verification(replace(BUNDLE, event_log=json.dumps(log)))
+
+
+def releasing(**changes: Any) -> Verification:
+    """Another release than the one that runs."""
+    changed = soft_release(AGENT) | changes
+    return Verification(release=Release.parse(json.dumps(changed).encode()))
+
+
+def on_platform(platform: SoftTdx, **changes: Any) -> Verification:
+    """A bundle made on another machine."""
+    agent = SoftAgent(platform)
+    return Verification(
+        bundle=soft_bundle(platform, agent),
+        collateral=platform.collateral,
+        trust=platform.trust,
+        **changes,
+    )
+
+
+def edit_payload(log: list[dict[str, Any]]) -> None:
+    """Change what an event says, and its digest so that it fits."""
+    other = SoftAgent(PLATFORM)
+    other.emit("app-id", b"another")
+    log[4] = other.event_log[-1]
+
+
+NAMES_OF_A_GOOD_BUNDLE: Final = (
+    "debug", "quote", "tcb", "rtmrs", "boot_events", "compose", "images",
+    "statement", "challenge", "safety_number", "linked_devices", "key_origin", "policy", "code",
+    "issued_at", "release", "os", "key_provider", "model",
+)  # fmt: skip
+
+ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
+    "replay for another challenge": (lambda: Verification(challenge="red cow"), "challenge"),
+    "challenge of another spelling": (lambda: Verification(challenge=CHALLENGE + " "), "challenge"),
+    "relay of another account's bundle": (
+        lambda: Verification(safety_number=OTHER_SAFETY_NUMBER),
+        "safety_number",
+    ),
+    "own key put into the statement": (
+        lambda: Verification(
+            replace(
+                BUNDLE,
+                statement=replace(STATEMENT, identity_key=OTHER_ACCOUNT.identity_key).text(),
+            )
+        ),
+        "statement",
+    ),
+    "statement written another way": (
+        lambda: Verification(replace(BUNDLE, statement=STATEMENT.text() + " ")),
+        "statement",
+    ),
+    "edited app_compose": (
+        lambda: Verification(replace(BUNDLE, app_compose=COMPOSE.replace("bot", "not"))),
+        "compose",
+    ),
+    "app_compose with other white space": (
+        lambda: Verification(replace(BUNDLE, app_compose=COMPOSE + "\n")),
+        "compose",
+    ),
+    "unknown release": (lambda: releasing(compose_hashes=["ab" * 32]), "release"),
+    "release with other images": (
+        lambda: releasing(images=["docker.io/library/bot@sha256:" + "cd" * 32]),
+        "release",
+    ),
+    "release with one image more": (
+        lambda: releasing(
+            images=[*soft_release(AGENT)["images"], "example.org/x@sha256:" + "cd" * 32]
+        ),
+        "release",
+    ),
+    "unknown system": (
+        lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"rtmr1": "ab" * 48}]),
+        "os",
+    ),
+    "unknown firmware": (
+        lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"mrtd": "ab" * 48}]),
+        "os",
+    ),
+    "unknown key service": (lambda: releasing(kms_ids=["ab" * 32]), "key_provider"),
+    "no key service": (
+        lambda: Verification(
+            soft_bundle(PLATFORM, without_kms(SoftAgent(PLATFORM, key_provider="none")))
+        ),
+        "key_provider",
+    ),
+    "test root in production": (lambda: Verification(trust=REAL), "quote"),
+    "another test root": (lambda: Verification(trust=SoftTdx(now=NOW).trust), "quote"),
+    "expired collateral": (lambda: Verification(now=NOW + 30 * DAY), "quote"),
+    "collateral of the future": (lambda: Verification(now=NOW - 2 * DAY), "quote"),
+    "foreign collateral": (
+        lambda: Verification(
+            collateral=SoftTdx(now=NOW, fmspc=bytes.fromhex("f00000000002")).collateral
+        ),
+        "quote",
+    ),
+    "edited payload": (
+        lambda: with_log(lambda log: log[4].update(event_payload="ab" * 20)),
+        "rtmrs",
+    ),
+    "edited payload and digest": (lambda: with_log(edit_payload), "rtmrs"),
+    "reordered events": (lambda: with_log(lambda log: log.insert(3, log.pop(5))), "rtmrs"),
+    "repeated event": (lambda: with_log(lambda log: log.append(log[-1])), "rtmrs"),
+    "missing event": (lambda: with_log(lambda log: log.pop(5)), "rtmrs"),
+    "log of garbage": (lambda: Verification(replace(BUNDLE, event_log="[[[")), "rtmrs"),
+    "booted in another order": (
+        lambda: after(lambda agent: agent.event_log.insert(3, agent.event_log.pop(5))),
+        "boot_events",
+    ),
+    "booted with an event twice": (
+        lambda: after(lambda agent: agent.event_log.insert(5, agent.event_log[5])),
+        "boot_events",
+    ),
+    "booted without an event": (
+        lambda: after(lambda agent: agent.event_log.pop(5)),
+        "boot_events",
+    ),
+    "second compose hash at run time": (
+        lambda: after(lambda agent: agent.emit("compose-hash", b"\xab" * 32)),
+        "boot_events",
+    ),
+    "a linked device": (lambda: saying(linked_devices=1), "linked_devices"),
+    "an imported key": (lambda: saying(key_origin="imported"), "key_origin"),
+    "edited policy": (
+        lambda: Verification(replace(BUNDLE, policy=POLICY.replace("30", "0"))),
+        "policy",
+    ),
+    "debug TD": (lambda: Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
+    "out of date": (lambda: on_platform(SoftTdx("OutOfDate", now=NOW)), "tcb"),
+    "revoked TCB": (lambda: on_platform(SoftTdx("Revoked", now=NOW)), "tcb"),
+    "revoked machine": (lambda: on_platform(SoftTdx(now=NOW, revoked=True)), "quote"),
+    "quote of garbage": (lambda: Verification(replace(BUNDLE, quote=b"\x04" * 5000)), "quote"),
+    "quote of another machine": (
+        lambda: Verification(replace(BUNDLE, quote=soft_bundle(SoftTdx(now=NOW), AGENT).quote)),
+        "quote",
+    ),
+}
+
+
+def without_kms(agent: SoftAgent) -> SoftAgent:
+    """Leave out what only a key service could have said."""
+    agent.event_log[:] = [e for e in agent.event_log if e["event"] != "os-image-hash"]
+    return agent
+
+
+def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
+    report = Verification().report()
+    assert report.failures == ()
+    assert report.passed
+    assert tuple(check.name for check in report) == NAMES_OF_A_GOOD_BUNDLE
+    claims = {name for name, verdict in verdicts(report).items() if verdict is Verdict.CLAIMED}
+    assert claims == {"linked_devices", "key_origin", "policy", "code", "issued_at"}
+    unchecked = {n for n, verdict in verdicts(report).items() if verdict is Verdict.NOT_CHECKED}
+    assert unchecked == {"model"}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_is_refused_by_the_check_that_is_meant_to(attack: str) -> None:
+    make, name = ATTACKS[attack]
+    report = make().report()
+    assert report[name].verdict is Verdict.FAILED
+    assert not report.passed
+
+
+SIDE_EFFECTS: Final = {
+    # What cannot be told any more once the named check has failed; everything else stays as it is.
+    "statement": {"safety_number", "linked_devices", "key_origin", "policy", "code", "issued_at"},
+    "quote": {"tcb"},
+    "debug": {"quote", "tcb"},
+    "tcb": {"quote"},
+    "rtmrs": {"boot_events", "compose", "release", "key_provider"},
+    "boot_events": {"compose", "release", "key_provider", "os"},
+    "compose": {"release"},
+}
+
+
+@pytest.mark.parametrize("attack", [a for a in ATTACKS if "garbage" not in a])
+def test_an_attack_leaves_the_other_checks_as_they_are(attack: str) -> None:
+    make, name = ATTACKS[attack]
+    before, after_attack = verdicts(Verification().report()), verdicts(make().report())
+    changed = {n for n in before if before[n] is not after_attack[n]} - {name}
+    assert changed <= SIDE_EFFECTS.get(name, set())
+
+
+def test_what_nobody_asked_for_may_stay_unchecked_and_says_so() -> None:
+    report = Verification(safety_number=None, release=None).report()
+    assert report.passed
+    for name in ("safety_number", "release", "os", "key_provider"):
+        assert report[name].verdict is Verdict.NOT_CHECKED
+    assert AGENT.compose_hash.hex() in report["release"].words
+
+
+def test_without_collateral_a_bundle_does_not_pass_and_says_why() -> None:
+    report = Verification(collateral=None).report()
+    assert not report.passed
+    assert report["quote"].verdict is Verdict.NOT_CHECKED
+    assert report["quote"].words == "there is none"
+
+
+@pytest.mark.parametrize("provider", ["none", "tpm", "local-sgx", "local-tpm", "somebody"])
+def test_keys_without_a_key_service_are_a_warning_where_no_release_wants_one(provider: str) -> None:
+    agent = without_kms(SoftAgent(PLATFORM, key_provider=provider))
+    report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
+    assert report["key_provider"].verdict is Verdict.CLAIMED
+    assert "beware" in report["key_provider"].words
+
+
+def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:
+    facts = Verification().report().facts
+    assert facts.compose_hash == AGENT.compose_hash.hex()
+    assert facts.app_id == AGENT.app_id.hex()
+    assert facts.aci == STATEMENT.aci
+    assert facts.safety_number_half == SAFETY_NUMBER.replace(" ", "")[:30]
+
+
+def test_what_measured_code_says_of_its_policy_is_shown_as_claimed() -> None:
+    assert Verification().report()["policy"].words == "e2ee: yes, model: qwen, retention_days: 30"
+
+
+def test_no_check_rests_on_how_the_machine_was_made() -> None:
+    """`vm_config` is nothing that a quote vouches for."""
+    changed = Verification(replace(BUNDLE, vm_config="something else")).report()
+    assert verdicts(changed) == verdicts(Verification().report())
+
+
+TEXT: Final = BUNDLE.statement
+
+
+@settings(deadline=None)
+@given(
+    st.integers(min_value=0, max_value=len(TEXT) - 1),
+    st.characters(max_codepoint=0x7F),
+)
+def test_no_byte_of_a_statement_can_be_changed(at: int, character: str) -> None:
+    changed = TEXT[:at] + character + TEXT[at + 1 :]
+    report = Verification(replace(BUNDLE, statement=changed)).report()
+    assert report.passed is (changed == TEXT)
+    assert (report["statement"].verdict is Verdict.PROVEN) is (changed == TEXT)
+
+
+CHARACTERS: Final = st.characters(codec="utf-8")
+PADDING: Final[dict[type, Any]] = {str: "", bytes: b"\0"}
+"""Zeros may follow a quote: the agent's buffer is longer than it."""
+BOUND_FIELDS: Final = ("statement", "policy", "quote", "app_compose")
+
+
+@settings(deadline=None)
+@given(st.sampled_from(BOUND_FIELDS), st.data())
+def test_no_field_of_a_bundle_can_be_changed(name: str, data: st.DataObject) -> None:
+    value: str | bytes = getattr(BUNDLE, name)
+    changed = edited(value, data)
+    report = Verification(replace(BUNDLE, **{name: changed})).report()
+    assert report.passed is (changed.rstrip(PADDING[type(value)]) == value)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_an_event_log_that_passes_says_what_it_said(data: st.DataObject) -> None:
+    """White space and what the firmware calls its events are free; nothing reads them."""
+    changed = str(edited(BUNDLE.event_log, data))
+    report = Verification(replace(BUNDLE, event_log=changed)).report()
+    if report.passed:
+        assert parse_event_log(changed) == parse_event_log(BUNDLE.event_log)
+    else:
+        assert report["rtmrs"].verdict is Verdict.FAILED
+
+
+def edited(value: Any, data: st.DataObject) -> Any:
+    """Replace up to eight characters or bytes, anywhere, by up to eight others."""
+    start = data.draw(st.integers(min_value=0, max_value=len(value)))
+    end = data.draw(st.integers(min_value=start, max_value=min(len(value), start + 8)))
+    others = st.binary(max_size=8) if isinstance(value, bytes) else st.text(CHARACTERS, max_size=8)
+    return value[:start] + data.draw(others) + value[end:]
