@@ -7,10 +7,12 @@ come; after its first byte, a failure is final. Wire format: bot.llm.wire; error
 
 import asyncio
 import contextlib
+import hashlib
 import math
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,6 +22,7 @@ import structlog
 from pydantic import ValidationError
 
 from bot import __version__
+from bot.llm.attested import Admission, Encryption, Exchange, Sealing
 from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
 from bot.llm.failures import Refusal, refusal_from_http
 from bot.llm.messages import Completion, Message, ToolSpec
@@ -62,17 +65,24 @@ class Endpoint:
     max_concurrency: int = 32
 
 
-def open_transport(endpoint: Endpoint) -> httpx.AsyncBaseTransport:
+def open_transport(
+    endpoint: Endpoint, *, tls: ssl.SSLContext | None = None
+) -> httpx.AsyncBaseTransport:
     """Return a transport fit for the endpoint, with a running loop; the caller closes it.
 
     It follows no redirect, reads nothing from the environment and, for plain http, makes no TLS
     context.
+
+    Args:
+        endpoint: where to.
+        tls: whose certificates are believed; None: the usual certificate authorities.
     """
-    secure = urlsplit(endpoint.base_url).scheme == "https"
+    if tls is None and urlsplit(endpoint.base_url).scheme == "https":
+        tls = httpx.create_ssl_context(trust_env=False)
     return AiohttpTransport(
         max_connections=endpoint.max_concurrency + MODELS_CONNECTIONS,
         silence_seconds=endpoint.timeout_seconds,
-        tls=httpx.create_ssl_context(trust_env=False) if secure else None,
+        tls=tls,
     )
 
 
@@ -103,6 +113,8 @@ class LlmClient:
         endpoint: which model, and where.
         retry: when to try again.
         total_seconds: bound of one attempt, from the request to the last byte.
+        admission: asked before everything that is sent of a conversation; None admits all.
+        encryption: of what is said, to the model; None sends it as it is.
     """
 
     def __init__(
@@ -112,17 +124,26 @@ class LlmClient:
         *,
         retry: RetryPolicy = DEFAULT_RETRY,
         total_seconds: float = TOTAL_SECONDS,
+        admission: Admission | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._transport = transport
         self._model = endpoint.model
         self._retry = retry
         self._total_seconds = total_seconds
+        self._admission = admission
+        self._encryption = encryption
         self._slots = asyncio.Semaphore(endpoint.max_concurrency)
         self._streaming = Streaming.WITH_USAGE
         base = endpoint.base_url.rstrip("/")
         self._completions_url = httpx.URL(f"{base}/chat/completions")
         self._models_url = httpx.URL(f"{base}/models")
         self._headers = httpx.Headers(_headers(endpoint))
+        self._asking_headers = self._headers.copy()
+        if admission is not None:
+            # An attested endpoint that answers under another name adds a warning of its own to the
+            # answer, which breaks its hash; it refuses instead.
+            self._asking_headers["x-no-aliasing"] = "true"
 
     async def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
@@ -192,8 +213,7 @@ class LlmClient:
         streaming = self._streaming
         while True:
             try:
-                body = request_body(self._model, messages, tools, streaming)
-                completion = await self._ask(body)
+                completion = await self._ask(messages, tools, streaming)
             except _Refused as refused:
                 simpler = refused.refusal.simpler_streaming(streaming)
                 if simpler is None:
@@ -203,9 +223,14 @@ class LlmClient:
                 self._streaming = max(streaming, self._streaming)
                 return completion
 
-    async def _ask(self, body: bytes) -> Completion:
-        request = httpx.Request("POST", self._completions_url, headers=self._headers, content=body)
+    async def _ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
+    ) -> Completion:
+        sealing = await self._allowed()
+        body = request_body(self._model, messages, tools, streaming, sealing)
+        request = self._request(body, sealing)
         reader: AnswerReader = EventStream()
+        response_sha256 = None
         try:
             async with (
                 asyncio.timeout(self._total_seconds) as bound,
@@ -213,15 +238,29 @@ class LlmClient:
             ):
                 if not response.is_success:
                     raise await _refusal(response)
-                reader = _reader_for(response)
-                await _read(response, reader, bound)
+                reader = _reader_for(response, sealing)
+                response_sha256 = await _read(response, reader, bound)
         except (TimeoutError, httpx.ReadTimeout):
             if not reader.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
         except httpx.TransportError as error:
             if not reader.begun:
                 raise _TryAgain(LlmUnavailable(str(error))) from error
-        return reader.completion()
+        completion = reader.completion()
+        exchange = _exchange(reader.completion_id, body, response_sha256)
+        return replace(completion, exchange=exchange)
+
+    async def _allowed(self) -> Sealing | None:
+        """Wait until the conversation may be sent; return the keys for it, if it is encrypted."""
+        if self._admission is not None:
+            await self._admission.admit()
+        return await self._encryption.begin() if self._encryption is not None else None
+
+    def _request(self, body: bytes, sealing: Sealing | None) -> httpx.Request:
+        headers = self._asking_headers
+        if sealing is not None:
+            headers = httpx.Headers({**headers, **sealing.headers})
+        return httpx.Request("POST", self._completions_url, headers=headers, content=body)
 
     @contextlib.asynccontextmanager
     async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
@@ -244,22 +283,33 @@ def _headers(endpoint: Endpoint) -> Mapping[str, str]:
     return headers
 
 
-def _reader_for(response: httpx.Response) -> AnswerReader:
+def _reader_for(response: httpx.Response, sealing: Sealing | None) -> AnswerReader:
     """An endpoint that cannot stream may answer with a whole document, whatever was asked."""
     if response.headers.get("content-type", "").startswith("application/json"):
-        return WholeBody()
-    return EventStream()
+        return WholeBody(sealing)
+    return EventStream(sealing)
 
 
-async def _read(response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout) -> None:
+async def _read(response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout) -> str:
+    """Feed the reader, and return the SHA-256 of the whole body, also of what it does not need."""
+    digest = hashlib.sha256()
     pieces = response.aiter_raw()
     async for piece in pieces:
+        digest.update(piece)
         reader.feed(piece)
         if reader.done:
             bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
             break
-    async for _ in pieces:
-        pass
+    async for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _exchange(completion_id: str, body: bytes, response_sha256: str | None) -> Exchange | None:
+    """Return the hashes of what went and came; None where one of them, or the name, is missing."""
+    if response_sha256 is None or not completion_id:
+        return None
+    return Exchange(completion_id, hashlib.sha256(body).hexdigest(), response_sha256)
 
 
 async def _refusal(response: httpx.Response) -> Exception:

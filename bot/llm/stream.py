@@ -3,15 +3,16 @@
 Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
+import json
 import secrets
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from pydantic import ValidationError
-
-from bot.llm.errors import LlmBroken
+from bot.llm.attested import Sealing
+from bot.llm.errors import LlmBroken, LlmNotAttested
 from bot.llm.failures import error_inside_answer
 from bot.llm.messages import Completion, Message, Role, ToolCall, Usage
+from bot.llm.sealed_fields import open_answer
 from bot.llm.wire import Answer, CallPiece, Choice, Words
 
 MAX_LINE_BYTES: Final = 1024 * 1024
@@ -24,6 +25,10 @@ MAX_LABEL_CHARACTERS: Final = 128
 """Of names, ids and finish reasons."""
 
 END_OF_STREAM: Final = b"[DONE]"
+
+NOT_ENCRYPTED: Final = (
+    "I have not used the model's answer, because it was not encrypted to me as it must be."
+)
 
 
 class AnswerReader(Protocol):
@@ -39,6 +44,11 @@ class AnswerReader(Protocol):
         """Whether the endpoint said that nothing more will come."""
         ...
 
+    @property
+    def completion_id(self) -> str:
+        """What the endpoint calls this answer; empty when it has not said."""
+        ...
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes; LlmError when they cannot be part of a good answer."""
         ...
@@ -49,9 +59,14 @@ class AnswerReader(Protocol):
 
 
 class EventStream:
-    """Reads an answer that comes as server-sent events."""
+    """Reads an answer that comes as server-sent events.
 
-    def __init__(self) -> None:
+    Args:
+        sealing: keys of an encrypted answer.
+    """
+
+    def __init__(self, sealing: Sealing | None = None) -> None:
+        self._sealing = sealing
         self._rest = bytearray()
         self._data: list[bytes | bytearray] = []
         self._bytes = 0
@@ -62,6 +77,11 @@ class EventStream:
     def begun(self) -> bool:
         """Whether any byte has come."""
         return self._bytes > 0
+
+    @property
+    def completion_id(self) -> str:
+        """What the endpoint calls this answer; empty when it has not said."""
+        return self._assembly.completion_id
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere."""
@@ -97,21 +117,32 @@ class EventStream:
         if event.strip() == END_OF_STREAM:
             self.done = True
         else:
-            self._assembly.add(parse_answer(event))
+            self._assembly.add(parse_answer(event, self._sealing))
 
 
 class WholeBody:
-    """Reads an answer that comes as one JSON document."""
+    """Reads an answer that comes as one JSON document.
+
+    Args:
+        sealing: keys of an encrypted answer.
+    """
 
     done = False
 
-    def __init__(self) -> None:
+    def __init__(self, sealing: Sealing | None = None) -> None:
+        self._sealing = sealing
         self._pieces = bytearray()
+        self._assembly = Assembly()
 
     @property
     def begun(self) -> bool:
         """Whether any byte has come."""
         return bool(self._pieces)
+
+    @property
+    def completion_id(self) -> str:
+        """What the endpoint calls this answer; empty before `completion`."""
+        return self._assembly.completion_id
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the document."""
@@ -121,18 +152,34 @@ class WholeBody:
 
     def completion(self) -> Completion:
         """Return the answer; LlmBroken when it is no completion."""
-        assembly = Assembly()
-        assembly.add(parse_answer(bytes(self._pieces)))
-        return assembly.completion()
+        self._assembly.add(parse_answer(bytes(self._pieces), self._sealing))
+        return self._assembly.completion()
 
 
-def parse_answer(data: bytes) -> Answer:
-    """Return a completion or an event of a stream; LlmBroken when it is neither."""
+def parse_answer(data: bytes, sealing: Sealing | None = None) -> Answer:
+    """Return a completion or an event of a stream.
+
+    Raises:
+        LlmBroken: it is neither.
+        LlmNotAttested: something in it should be encrypted and is not, or not to this request.
+    """
     try:
-        return Answer.model_validate_json(data)
-    except ValidationError:
-        # `from None`: the validation error quotes what the model wrote.
+        if sealing is None:
+            return Answer.model_validate_json(data)
+        return Answer.model_validate(_opened(data, sealing))
+    except (ValueError, RecursionError):
+        # A validation error is a ValueError too. `from None`: it quotes what the model wrote.
         raise LlmBroken("The endpoint's answer could not be understood.") from None
+
+
+def _opened(data: bytes, sealing: Sealing) -> object:
+    answer = json.loads(data)
+    try:
+        open_answer(answer, sealing.open)
+    except ValueError:
+        # `from None`: what cannot be decoded may be what the model wrote.
+        raise LlmNotAttested(NOT_ENCRYPTED) from None
+    return answer
 
 
 @dataclass(slots=True)
@@ -166,6 +213,7 @@ class Assembly:
         self._finish_reason = ""
         self._usage: Usage | None = None
         self._model = ""
+        self.completion_id = ""
 
     @property
     def finished(self) -> bool:
@@ -180,6 +228,8 @@ class Assembly:
         """
         if answer.failure is not None:
             raise error_inside_answer(answer.failure)
+        if answer.id and not self.completion_id:
+            self.completion_id = answer.id if len(answer.id) <= MAX_LABEL_CHARACTERS else ""
         if answer.model:
             self._model = _label(answer.model)
         if answer.usage is not None:

@@ -20,7 +20,9 @@ from pydantic import (
     WrapValidator,
 )
 
+from bot.llm.attested import Sealing
 from bot.llm.messages import Message, Role, ToolCall, ToolSpec
+from bot.llm.sealed_fields import seal_request
 
 MAX_TOKEN_COUNT: Final = 1_000_000_000
 
@@ -34,17 +36,30 @@ class Streaming(IntEnum):
 
 
 def request_body(
-    model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
+    model: str,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    streaming: Streaming,
+    sealing: Sealing | None = None,
 ) -> bytes:
-    """Return the JSON of a chat completion request."""
+    """Return the JSON of a chat completion request, with its words encrypted where it is sealed."""
+    body: Mapping[str, object] = _request(model, messages, tools, streaming)
+    if sealing is not None:
+        body = seal_request(body, sealing.seal)
+    # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _request(
+    model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
+) -> Mapping[str, object]:
     body: dict[str, object] = {"model": model, "messages": [_message(m) for m in messages]}
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
     body["stream"] = streaming is not Streaming.OFF
     if streaming is Streaming.WITH_USAGE:
         body["stream_options"] = {"include_usage": True}
-    # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    return body
 
 
 def _message(message: Message) -> Mapping[str, object]:
@@ -152,6 +167,7 @@ class UsageCounts(_Wire):
 class Answer(_Wire):
     """A whole completion, or one event of a stream."""
 
+    id: Label = None
     choices: tuple[Choice, ...] | None = None
     usage: Annotated[UsageCounts | None, WrapValidator(_none_if_wrong)] = None
     model: str | None = None

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -146,7 +146,7 @@ def test_an_endpoint_never_shows_its_key() -> None:
 async def test_a_streamed_answer_comes_back_whole_with_its_usage() -> None:
     completion = await answer_to(fake.text("Good day to you."))
 
-    assert completion == Completion(
+    assert replace(completion, exchange=None) == Completion(
         Message(Role.ASSISTANT, "Good day to you."), "stop", Usage(11, 7), "test-model"
     )
 

@@ -197,7 +197,7 @@ def chunk(delta: object, *, finish_reason: str | None = None, **more: object) ->
 
 @dataclass
 class OpenAiServer:
-    """The running endpoint; `handler` and `models_handler` may be swapped at any time.
+    """The running endpoint; its handlers may be swapped at any time.
 
     Attributes:
         received: every request so far, headers included.
@@ -208,6 +208,7 @@ class OpenAiServer:
 
     handler: Step = echo
     models_handler: Step = field(default_factory=lambda: models(MODEL))
+    signature_handler: Step = field(default_factory=lambda: status(404))
     received: list[Request] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
     port: int = 0
@@ -268,6 +269,8 @@ class OpenAiServer:
                 return self.handler
             case "GET", "/v1/models":
                 return self.models_handler
+            case "GET", path if path.startswith("/v1/signature/"):
+                return self.signature_handler
             case _:
                 return status(404, {"error": {"message": "no such address"}})
 

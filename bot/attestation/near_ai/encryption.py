@@ -1,0 +1,186 @@
+"""End-to-end encryption to the model: NEAR AI's protocol `ed25519`, version 2.
+
+Each field of a conversation is encrypted on its own: X25519 between a fresh key and the other
+side's Ed25519 key mapped to its Montgomery form, HKDF-SHA256, XChaCha20-Poly1305. On the wire a
+field is lower-case hex of ephemeral public key (32 bytes), nonce (24), ciphertext and tag (16).
+
+Sources: RFC 7748 (X25519 and the map), RFC 5869 (HKDF), draft-irtf-cfrg-xchacha-03; the wire as
+https://github.com/nearai/inference-proxy speaks it.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from Crypto.Cipher import ChaCha20_Poly1305
+from Crypto.Random import get_random_bytes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from bot.attestation.errors import ModelNotVerified
+
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 24
+TAG_BYTES: Final = 16
+SHORTEST_FIELD_BYTES: Final = KEY_BYTES + NONCE_BYTES + TAG_BYTES
+KEY_PURPOSE: Final = b"ed25519_encryption"
+
+FIELD_PRIME: Final = 2**255 - 19
+EDWARDS_D: Final = -121665 * pow(121666, -1, FIELD_PRIME) % FIELD_PRIME
+
+NO_KEY: Final = (
+    "I have not sent your message to the model, because it must be encrypted to a key that the"
+    " model has proven to be its own, and there is none right now. Please try again in a few"
+    " minutes."
+)
+BAD_KEY: Final = (
+    "I have not sent your message to the model, because the key that it must be encrypted to is"
+    " not a usable one."
+)
+
+
+class EncryptedModel(Protocol):
+    """Knows the key of the model. In use it is `bot.attestation.near_ai.service`."""
+
+    def encryption_key(self) -> bytes | None:
+        """Return the model's Ed25519 public key while a verified report vouches for it."""
+        ...
+
+
+class RequestKeys:
+    """Keys of one request and its answer; they exist nowhere else and are gone with it.
+
+    Args:
+        model_key: the model's Ed25519 public key, 32 bytes.
+
+    Raises:
+        ValueError: `model_key` is no point of the curve, or one that everybody knows the secret of.
+    """
+
+    def __init__(self, model_key: bytes) -> None:
+        own = Ed25519PrivateKey.generate()
+        ephemeral = X25519PrivateKey.generate()
+        self._own = montgomery_private_key(own.private_bytes_raw())
+        # One exchange serves all fields of a request, as each has a random nonce of 192 bits.
+        self._ephemeral = ephemeral.public_key().public_bytes_raw()
+        self._key = _shared_key(ephemeral, montgomery_public_key(model_key))
+        self._headers = {
+            "x-signing-algo": "ed25519",
+            "x-encryption-version": "2",
+            "x-encrypt-all-fields": "true",
+            "x-client-pub-key": own.public_key().public_bytes_raw().hex(),
+            "x-model-pub-key": model_key.hex(),
+        }
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the request must say so that the model can read it and seal its answer."""
+        return self._headers
+
+    def seal(self, text: str) -> str:
+        """Encrypt one field of the request to the model; an empty one stays empty."""
+        if not text:
+            return ""
+        nonce = get_random_bytes(NONCE_BYTES)
+        cipher = ChaCha20_Poly1305.new(key=self._key, nonce=nonce)
+        # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
+        ciphertext, tag = cipher.encrypt_and_digest(text.encode(errors="replace"))
+        return (self._ephemeral + nonce + ciphertext + tag).hex()
+
+    def open(self, text: str) -> str:
+        """Decrypt one field of the answer; an empty one stays empty.
+
+        Raises:
+            ValueError: it is not encrypted to this request.
+        """
+        return open_field(self._own, text)
+
+
+class EndToEndEncryption:
+    """Encrypts conversations so that only the attested model can read them.
+
+    Args:
+        model: knows the model's key.
+    """
+
+    def __init__(self, model: EncryptedModel) -> None:
+        self._model = model
+
+    async def begin(self) -> RequestKeys:
+        """Return fresh keys for one request.
+
+        Raises:
+            ModelNotVerified: there is no usable key that a verified report vouches for.
+        """
+        key = self._model.encryption_key()
+        if key is None:
+            raise ModelNotVerified(NO_KEY)
+        try:
+            return RequestKeys(key)
+        except ValueError:
+            raise ModelNotVerified(BAD_KEY) from None
+
+
+def open_field(own: X25519PrivateKey, text: str) -> str:
+    """Decrypt one field; an empty one stays empty.
+
+    Every field has exactly one spelling: upper-case hex and unreduced points are refused, although
+    the mathematics would take them.
+
+    Raises:
+        ValueError: it is no field, is encrypted to another key, or was changed on its way.
+    """
+    if not text:
+        return ""
+    try:
+        return _decrypted(own, _field(text)).decode()
+    except ValueError:
+        # `from None`: what cannot be decoded may be what the model said.
+        raise ValueError("this is not encrypted to this key") from None
+
+
+def _field(text: str) -> bytes:
+    field = bytes.fromhex(text)
+    if len(field) < SHORTEST_FIELD_BYTES or field.hex() != text:
+        raise ValueError("no field")
+    return field
+
+
+def _decrypted(own: X25519PrivateKey, field: bytes) -> bytes:
+    ephemeral, rest = field[:KEY_BYTES], field[KEY_BYTES:]
+    if int.from_bytes(ephemeral, "little") >= FIELD_PRIME:
+        raise ValueError("not reduced")
+    key = _shared_key(own, X25519PublicKey.from_public_bytes(ephemeral))
+    cipher = ChaCha20_Poly1305.new(key=key, nonce=rest[:NONCE_BYTES])
+    return cipher.decrypt_and_verify(rest[NONCE_BYTES:-TAG_BYTES], rest[-TAG_BYTES:])
+
+
+def montgomery_private_key(ed25519_seed: bytes) -> X25519PrivateKey:
+    """Return the X25519 key that has the scalar of an Ed25519 key (RFC 8032, section 5.1.5)."""
+    return X25519PrivateKey.from_private_bytes(hashlib.sha512(ed25519_seed).digest()[:KEY_BYTES])
+
+
+def montgomery_public_key(ed25519_key: bytes) -> X25519PublicKey:
+    """Return the X25519 key of an Ed25519 key: u = (1 + y) / (1 - y) (RFC 7748, section 4.1).
+
+    Raises:
+        ValueError: the key is not 32 bytes, not reduced, no point of the curve, or its identity.
+    """
+    y = int.from_bytes(ed25519_key, "little") & (2**255 - 1)  # the last bit is the sign of x
+    if len(ed25519_key) != KEY_BYTES or y >= FIELD_PRIME or not _is_on_edwards25519(y):
+        raise ValueError("this is no Ed25519 public key")
+    u = (1 + y) * pow(1 - y, -1, FIELD_PRIME) % FIELD_PRIME
+    return X25519PublicKey.from_public_bytes(u.to_bytes(KEY_BYTES, "little"))
+
+
+def _is_on_edwards25519(y: int) -> bool:
+    """Whether x² = (y² - 1) / (d y² + 1) has a solution, by Euler's criterion."""
+    numerator, denominator = y * y - 1, EDWARDS_D * y * y + 1
+    return pow(numerator * denominator, (FIELD_PRIME - 1) // 2, FIELD_PRIME) in (0, 1)
+
+
+def _shared_key(own: X25519PrivateKey, other: X25519PublicKey) -> bytes:
+    """Return the symmetric key; ValueError for a point of small order, whose secret is zero."""
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=KEY_PURPOSE).derive(own.exchange(other))

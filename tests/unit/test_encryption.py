@@ -1,0 +1,193 @@
+"""What is said to the model can be read by nobody else, and nobody else's answer is taken."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.attestation.errors import ModelNotVerified
+from bot.attestation.near_ai.encryption import (
+    FIELD_PRIME,
+    EndToEndEncryption,
+    RequestKeys,
+    montgomery_private_key,
+    montgomery_public_key,
+    open_field,
+)
+from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
+
+VECTORS: Final = (
+    Path(__file__).parents[3] / "shared" / "fixtures" / "attestation" / "nearai/e2ee-vectors.json"
+)
+SEED: Final = bytes(range(32))
+MODEL_KEY: Final = Ed25519PrivateKey.from_private_bytes(SEED).public_key().public_bytes_raw()
+MODEL: Final = montgomery_private_key(SEED)
+NOT_OURS: Final = "this is not encrypted to this key"
+SEALED: Final = seal_field(MODEL_KEY, "exactly this")
+
+# The rest of the points of small order have y = 0, 1 or -1.
+ORDER_8: Final = (
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+)
+
+
+class Keyless:
+    def encryption_key(self) -> bytes | None:
+        return None
+
+
+class Misconfigured:
+    def encryption_key(self) -> bytes | None:
+        return bytes(32)
+
+
+def client_key(keys: RequestKeys) -> bytes:
+    return bytes.fromhex(keys.headers["x-client-pub-key"])
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason="the recorded vectors are not here")
+def test_the_official_vector_opens() -> None:
+    (vector,) = (
+        case for case in json.loads(VECTORS.read_text())["cases"] if case["algorithm"] == "ed25519"
+    )
+    key = montgomery_private_key(bytes.fromhex(vector["private_seed"]))
+    public_key = montgomery_public_key(bytes.fromhex(vector["public_key"]))
+
+    assert open_field(key, vector["ciphertext"]) == vector["plaintext"]
+    assert public_key.public_bytes_raw() == key.public_key().public_bytes_raw()
+
+
+@given(st.text())
+def test_the_model_reads_what_is_sealed_to_it(text: str) -> None:
+    assert open_field(MODEL, RequestKeys(MODEL_KEY).seal(text)) == text
+
+
+@given(st.text())
+def test_what_the_model_seals_to_the_request_is_read(text: str) -> None:
+    keys = RequestKeys(MODEL_KEY)
+
+    assert keys.open(seal_field(client_key(keys), text)) == text
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_both_halves_of_a_key_map_to_the_same_pair(seed: bytes) -> None:
+    public_key = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+
+    mapped = montgomery_public_key(public_key)
+    assert mapped.public_bytes_raw() == montgomery_private_key(seed).public_key().public_bytes_raw()
+
+
+def test_an_empty_field_stays_empty() -> None:
+    keys = RequestKeys(MODEL_KEY)
+
+    assert (keys.seal(""), keys.open("")) == ("", "")
+
+
+def test_half_a_surrogate_pair_is_sealed_as_a_question_mark() -> None:
+    assert open_field(MODEL, RequestKeys(MODEL_KEY).seal("a\ud83db")) == "a?b"
+
+
+def test_the_same_words_never_look_the_same() -> None:
+    keys = RequestKeys(MODEL_KEY)
+
+    assert len({keys.seal("Yes."), keys.seal("Yes."), RequestKeys(MODEL_KEY).seal("Yes.")}) == 3
+
+
+@pytest.mark.parametrize("place", range(len(SEALED) // 2))
+def test_no_bit_of_a_field_can_be_flipped(place: int) -> None:
+    for bit in range(8):
+        field = bytearray.fromhex(SEALED)
+        field[place] ^= 1 << bit
+        with pytest.raises(ValueError, match=NOT_OURS):
+            open_field(MODEL, field.hex())
+
+
+@given(st.integers(0, len(SEALED) - 1), st.characters(codec="utf-8"))
+def test_no_character_of_a_field_can_be_another_one(place: int, character: str) -> None:
+    changed = SEALED[:place] + character + SEALED[place + 1 :]
+    if changed != SEALED:
+        with pytest.raises(ValueError, match=NOT_OURS):
+            open_field(MODEL, changed)
+
+
+@given(st.text(min_size=1) | st.binary(min_size=1, max_size=200).map(bytes.hex))
+def test_what_is_not_encrypted_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=NOT_OURS):
+        RequestKeys(MODEL_KEY).open(text)
+
+
+def test_an_answer_to_another_request_is_refused() -> None:
+    theirs, ours = RequestKeys(MODEL_KEY), RequestKeys(MODEL_KEY)
+
+    with pytest.raises(ValueError, match=NOT_OURS):
+        ours.open(seal_field(client_key(theirs), "not for us"))
+
+
+def test_what_is_sealed_is_not_read_back() -> None:
+    keys = RequestKeys(MODEL_KEY)
+
+    with pytest.raises(ValueError, match=NOT_OURS):
+        keys.open(keys.seal("an echo"))
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+@pytest.mark.parametrize("y", [0, 1, FIELD_PRIME - 1])
+def test_a_key_that_everybody_knows_the_secret_of_is_refused(y: int, sign: int) -> None:
+    with pytest.raises(ValueError, match=r"key|invertible"):
+        RequestKeys((y + (sign << 255)).to_bytes(32, "little"))
+
+
+@pytest.mark.parametrize("key", ORDER_8)
+def test_a_key_of_order_eight_is_refused(key: str) -> None:
+    montgomery_public_key(bytes.fromhex(key))  # it is on the curve
+
+    with pytest.raises(ValueError, match="shared key"):
+        RequestKeys(bytes.fromhex(key))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"",
+        MODEL_KEY[:31],
+        MODEL_KEY + b"\0",
+        (2).to_bytes(32, "little"),  # no point of the curve
+        (FIELD_PRIME + 3).to_bytes(32, "little"),  # y = 3 in a second spelling
+    ],
+)
+def test_what_is_no_key_is_refused(key: bytes) -> None:
+    with pytest.raises(ValueError, match="no Ed25519 public key"):
+        RequestKeys(key)
+
+
+@pytest.mark.parametrize("u", [0, 1, FIELD_PRIME - 1])
+def test_a_field_from_a_sender_without_a_secret_is_refused(u: int) -> None:
+    with pytest.raises(ValueError, match=NOT_OURS):
+        open_field(MODEL, u.to_bytes(32, "little").hex() + SEALED[64:])
+
+
+async def test_every_request_has_keys_of_its_own() -> None:
+    encryption = EndToEndEncryption(EncryptedModel())
+    first, second = await encryption.begin(), await encryption.begin()
+
+    assert client_key(first) != client_key(second)
+    assert first.headers == {
+        "x-signing-algo": "ed25519",
+        "x-encryption-version": "2",
+        "x-encrypt-all-fields": "true",
+        "x-client-pub-key": client_key(first).hex(),
+        "x-model-pub-key": MODEL_KEY.hex(),
+    }
+
+
+@pytest.mark.parametrize("model", [Keyless(), Misconfigured()])
+async def test_without_a_usable_key_nothing_begins(model: Keyless | Misconfigured) -> None:
+    with pytest.raises(ModelNotVerified) as caught:
+        await EndToEndEncryption(model).begin()
+
+    assert caught.value.sentence.startswith("I have not sent your message to the model, because")

@@ -1,0 +1,404 @@
+"""An answer counts as signed only when an attested key has signed the very bytes that we saw."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import coincurve
+import pytest
+from Crypto.Hash import keccak
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.attestation.http import open_http
+from bot.attestation.near_ai.signatures import (
+    SECP256K1_HALF_ORDER,
+    AnswerSignatures,
+    SignatureAnswer,
+    SignatureKind,
+    SignatureState,
+    SignatureVerdict,
+    check_signature,
+    ethereum_address,
+)
+from tests.fakes.openai_server import (
+    JSON,
+    Request,
+    Step,
+    cut,
+    held,
+    openai_server,
+    raw_body,
+    script,
+    status,
+    whole,
+)
+
+SAMPLE: Final = (
+    Path(__file__).parents[3] / "shared" / "fixtures" / "attestation" / "nearai/chat-signature"
+)
+MODEL: Final = "vendor/model:latest"
+REQUEST: Final = hashlib.sha256(b"request").hexdigest()
+RESPONSE: Final = hashlib.sha256(b"response").hexdigest()
+HASHES: Final = f"{REQUEST}:{RESPONSE}"
+TEXT: Final = f"{MODEL}:{HASHES}"
+
+ED25519: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+ECDSA: Final = coincurve.PrivateKey(bytes(range(32)))
+
+
+@dataclass(frozen=True)
+class AttestedKey:
+    address: bytes
+
+
+class Attested:
+    """Vouches for these keys, by kind and algorithm."""
+
+    def __init__(self, keys: Mapping[tuple[str, str], bytes]) -> None:
+        self._keys = keys
+
+    def signer(self, kind: str, algorithm: str) -> AttestedKey | None:
+        address = self._keys.get((kind, algorithm))
+        return AttestedKey(address) if address is not None else None
+
+
+def ed25519_address() -> bytes:
+    return ED25519.public_key().public_bytes_raw()
+
+
+def ecdsa_address() -> bytes:
+    return ethereum_address(ECDSA.public_key.format(compressed=False)[1:])
+
+
+EVERY_KEY: Final = Attested(
+    {
+        (kind, algorithm): address
+        for kind in ("provider_tee", "gateway")
+        for algorithm, address in (("ed25519", ed25519_address()), ("ecdsa", ecdsa_address()))
+    }
+)
+
+
+def ed25519_signed(text: str, kind: str | None = None) -> SignatureAnswer:
+    return SignatureAnswer(
+        text=text,
+        signature=ED25519.sign(text.encode()).hex(),
+        signing_address=ed25519_address().hex(),
+        signing_algo="ed25519",
+        signature_kind=kind,
+    )
+
+
+def ecdsa_signed(text: str, kind: str | None = None) -> SignatureAnswer:
+    message = f"\x19Ethereum Signed Message:\n{len(text.encode())}{text}".encode()
+    digest = keccak.new(digest_bits=256, data=message).digest()
+    signature = bytearray(ECDSA.sign_recoverable(digest, hasher=None))
+    signature[64] += 27
+    return SignatureAnswer(
+        text=text,
+        signature="0x" + signature.hex(),
+        signing_address="0x" + ecdsa_address().hex(),
+        signing_algo="ecdsa",
+        signature_kind=kind,
+    )
+
+
+def checked(answer: SignatureAnswer, signers: Attested = EVERY_KEY) -> SignatureVerdict:
+    return check_signature(answer, REQUEST, RESPONSE, MODEL, signers)
+
+
+def changed(answer: SignatureAnswer, **fields: Any) -> SignatureAnswer:
+    return SignatureAnswer.model_validate({**answer.model_dump(), **fields})
+
+
+def body(answer: SignatureAnswer) -> dict[str, Any]:
+    return answer.model_dump(exclude_none=True)
+
+
+# The genuine sample -----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="the recorded exchange is not here")
+def test_the_recorded_exchange_is_proven() -> None:
+    answer = SignatureAnswer.model_validate_json((SAMPLE / "signature.json").read_bytes())
+    address = bytes.fromhex("6525e128afcffebf7eed05d485d7be983cdae934")
+    signers = Attested({("provider_tee", "ecdsa"): address})
+    hashes = [
+        hashlib.sha256((SAMPLE / name).read_bytes()).hexdigest()
+        for name in ("request.json", "response.sse")
+    ]
+
+    verdict = check_signature(answer, hashes[0], hashes[1], "Qwen/Qwen3.5-122B-A10B", signers)
+
+    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.PROVIDER_TEE)
+
+
+# What holds -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+@pytest.mark.parametrize("kind", ["provider_tee", None])
+def test_what_the_models_machine_signed_is_proven(signed: Any, kind: str | None) -> None:
+    verdict = checked(signed(TEXT, kind))
+
+    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.PROVIDER_TEE)
+
+
+@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+@pytest.mark.parametrize("kind", ["gateway", None])
+def test_what_the_gateway_signed_is_proven_and_does_not_name_the_model(
+    signed: Any, kind: str | None
+) -> None:
+    verdict = checked(signed(HASHES, kind))
+
+    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.GATEWAY)
+    assert "does not prove which model" in verdict.words
+
+
+def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
+    answer = ed25519_signed(TEXT)
+
+    spelled = changed(
+        answer,
+        signature="0x" + answer.signature.upper(),
+        signing_address="0x" + answer.signing_address.upper(),
+    )
+    assert checked(spelled).state is SignatureState.PROVEN
+
+
+# What does not ----------------------------------------------------------------------------------
+
+
+def test_without_a_verified_report_nobody_vouches_for_a_signature() -> None:
+    assert checked(ed25519_signed(TEXT), Attested({})).state is SignatureState.UNATTESTED
+
+
+def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
+    answer = changed(ed25519_signed(TEXT), signature=bytes(64).hex())
+
+    assert checked(answer, Attested({})).state is SignatureState.WRONG
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MODEL}:{RESPONSE}:{REQUEST}",
+        f"{MODEL}:{REQUEST}:{'0' * 64}",
+        f"{MODEL}:{'0' * 64}:{RESPONSE}",
+        f"another-model:{HASHES}",
+        f":{HASHES}",
+        f" {TEXT}",
+        f"{TEXT}\n",
+        f"{MODEL}:{HASHES.upper()}",
+        f"{REQUEST}:{REQUEST}",
+        f"{MODEL}",
+        f"{RESPONSE}",
+        "",
+    ],
+)
+@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+def test_a_genuine_signature_of_something_else_is_wrong(signed: Any, text: str) -> None:
+    assert checked(signed(text)).state is SignatureState.WRONG
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(TEXT, "gateway"), (HASHES, "provider_tee"), (TEXT, "chutes"), (TEXT, "")]
+)
+def test_a_kind_that_is_not_the_shape_of_the_text_is_wrong(text: str, kind: str) -> None:
+    assert checked(ed25519_signed(text, kind)).state is SignatureState.WRONG
+
+
+@pytest.mark.parametrize(("text", "other"), [(TEXT, "gateway"), (HASHES, "provider_tee")])
+def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, other: str) -> None:
+    only_other = Attested({(other, "ed25519"): ed25519_address()})
+    both = Attested({("provider_tee", "ed25519"): bytes(32), ("gateway", "ed25519"): bytes(32)})
+
+    assert checked(ed25519_signed(text), only_other).state is SignatureState.UNATTESTED
+    assert checked(ed25519_signed(text), both).state is SignatureState.WRONG
+
+
+def test_an_algorithm_nobody_knows_is_wrong() -> None:
+    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state is SignatureState.WRONG
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+@pytest.mark.parametrize("field", ["signature", "signing_address"])
+def test_no_byte_of_signature_or_address_can_be_another_one(
+    data: st.DataObject, signed: Any, field: str
+) -> None:
+    answer = signed(TEXT)
+    value = bytearray.fromhex(getattr(answer, field).removeprefix("0x"))
+    value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
+
+    assert checked(changed(answer, **{field: value.hex()})).state is SignatureState.WRONG
+
+
+@given(place=st.integers(0, len(TEXT) - 1), character=st.characters(codec="utf-8"))
+@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+def test_no_character_of_the_text_can_be_another_one(
+    signed: Any, place: int, character: str
+) -> None:
+    text = TEXT[:place] + character + TEXT[place + 1 :]
+    if text != TEXT:
+        assert checked(changed(signed(TEXT), text=text)).state is SignatureState.WRONG
+        assert checked(signed(text)).state is SignatureState.WRONG
+
+
+@given(st.binary(max_size=100), st.binary(max_size=40), st.sampled_from(["ed25519", "ecdsa"]))
+def test_signatures_and_addresses_of_any_length_are_wrong(
+    signature: bytes, address: bytes, algorithm: str
+) -> None:
+    answer = SignatureAnswer(
+        text=TEXT,
+        signature=signature.hex(),
+        signing_address=address.hex(),
+        signing_algo=algorithm,
+    )
+
+    assert checked(answer).state is SignatureState.WRONG
+    assert checked(answer, Attested({})).state is SignatureState.WRONG
+
+
+def test_the_mirrored_spelling_of_a_signature_is_wrong() -> None:
+    answer = ecdsa_signed(TEXT)
+    signature = bytearray.fromhex(answer.signature[2:])
+    order = 2 * SECP256K1_HALF_ORDER + 1
+    signature[32:64] = (order - int.from_bytes(signature[32:64], "big")).to_bytes(32, "big")
+    signature[64] ^= 27 ^ 28
+
+    assert checked(changed(answer, signature=signature.hex())).state is SignatureState.WRONG
+
+
+@pytest.mark.parametrize("v", [0, 1, 26, 29, 30, 35, 255])
+def test_only_the_documented_recovery_ids_are_read(v: int) -> None:
+    answer = ecdsa_signed(TEXT)
+
+    signature = answer.signature[:-2] + f"{v:02x}"
+    assert checked(changed(answer, signature=signature)).state is SignatureState.WRONG
+
+
+# Asking the endpoint ----------------------------------------------------------------------------
+
+
+async def asked(
+    *steps: Step, exchange_id: str = "chatcmpl-1", total_seconds: float = 10.0
+) -> tuple[SignatureVerdict, list[Request]]:
+    """Return the verdict and the requests of a check at an endpoint that answers in these steps."""
+    async with openai_server() as server, open_http() as http:
+        server.signature_handler = script(*steps)
+        signatures = AnswerSignatures(
+            http,
+            server.base_url,
+            "sk-1",
+            MODEL,
+            EVERY_KEY,
+            first_pause_seconds=0.001,
+            total_seconds=total_seconds,
+        )
+        return await signatures.check(exchange_id, REQUEST, RESPONSE), server.received
+
+
+SIGNED: Final = whole(body(ed25519_signed(TEXT)))
+
+
+async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
+    verdict, requests = await asked(SIGNED)
+
+    assert verdict.state is SignatureState.PROVEN
+    (request,) = requests
+    assert request.path == (
+        "/v1/signature/chatcmpl-1?model=vendor%2Fmodel%3Alatest&signing_algo=ed25519"
+    )
+    assert request.headers["authorization"] == "Bearer sk-1"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [status(404), status(429), status(408), status(500), status(503), cut],
+)
+async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) -> None:
+    verdict, requests = await asked(trouble, trouble, trouble, SIGNED)
+
+    assert verdict.state is SignatureState.PROVEN
+    assert len(requests) == 4
+
+
+async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
+    begun = time.monotonic()
+
+    verdict, _ = await asked(status(429, headers={"retry-after": "1"}), SIGNED)
+
+    assert verdict.state is SignatureState.PROVEN
+    assert time.monotonic() - begun >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (status(404), "no signature for this answer, or not yet"),
+        (status(429, headers={"retry-after": "9" * 999}), "too busy"),
+        (status(503), "in trouble"),
+        (cut, "did not answer"),
+        (held(asyncio.Event()), "did not answer"),
+        (raw_body(b"x" * 70_000, content_type=JSON), "did not answer"),
+    ],
+)
+async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str) -> None:
+    verdict, _ = await asked(*[trouble] * 1000, total_seconds=0.1)
+
+    assert (verdict.state, verdict.kind) == (SignatureState.MISSING, SignatureKind.NONE)
+    assert said in verdict.words
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        whole({"error_code": "STREAM_DISCONNECTED", "message": "gone"}),
+        whole({"error_code": "SIGNATURE_UNSUPPORTED", "message": "never"}),
+        whole({}),
+        whole([]),
+        whole({**body(ed25519_signed(TEXT)), "signature": "no hex"}),
+        whole({**body(ed25519_signed(TEXT)), "text": "x" * 2000}),
+        raw_body(b"<html>", content_type="text/html"),
+        raw_body(b"[" * 60_000, content_type=JSON),
+        status(400),
+        status(401),
+        status(307, headers={"location": "http://127.0.0.1:1/"}),
+    ],
+)
+async def test_a_refusal_is_final(refusal: Step) -> None:
+    verdict, requests = await asked(refusal, SIGNED)
+
+    assert verdict.state is SignatureState.MISSING
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("exchange_id", "path"),
+    [
+        ("a/../../../models?x=#", "a%2F..%2F..%2F..%2Fmodels%3Fx%3D%23"),
+        ("\r\nx: y", "%0D%0Ax%3A%20y"),
+        ("\ud83d", "%3F"),
+    ],
+)
+async def test_a_name_from_outside_stays_one_part_of_the_address(
+    exchange_id: str, path: str
+) -> None:
+    _, requests = await asked(SIGNED, exchange_id=exchange_id)
+
+    assert [request.path.partition("?")[0] for request in requests] == [f"/v1/signature/{path}"]
+
+
+@pytest.mark.parametrize("exchange_id", ["", ".", "..", "x" * 129])
+async def test_a_name_that_nothing_can_be_asked_by_is_not_asked_for(exchange_id: str) -> None:
+    verdict, requests = await asked(SIGNED, exchange_id=exchange_id)
+
+    assert verdict.state is SignatureState.MISSING
+    assert requests == []
