@@ -10,7 +10,7 @@ several machines run the model):
     gateway.signing_key         key, address and algorithm belong together
     gateway.os                  never made: nothing is published to compare with
     tls_key                     the machine that was asked holds the key of the TLS connection
-    model.…                     all that of the gateway; `images` does not count there, see below
+    model.…                     all that of the gateway, and
     model.name                  claimed: the report is about the model that was asked for
     model.gpu_chain .gpu_nonce .gpus    the GPUs' own signatures, see `gpu`
     model.gpu_tokens .gpu_firmware      NVIDIA's word on them, see `nras`; without NVIDIA's answer
@@ -23,16 +23,13 @@ several machines run the model):
     compose_manager.started     claimed: what runs there is what that log names
 
 All of them have to hold, of every machine; what is never made or only claimed does not count.
-Images of the model's machine are no condition: its compose file starts a compose manager, whose
-image it does not pin in the letter (a default inside a variable), and which starts the images
-that matter from elsewhere. So `model.images` informs, and `compose_manager.started` says it all.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
+from bot.attestation.checks import Check, Report, claimed, failed, not_checked
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.binding import (
     actions_check,
@@ -60,7 +57,8 @@ from bot.attestation.trust import REAL, Trust
 CollateralFor = Callable[[TdQuote], Collateral | str]
 """Finds Intel's word on a quote's platform, or says why there is none."""
 
-_IMAGES: Final = "images"
+_IN_THE_MODELS_PART: Final = "images"
+"""One compose file starts the model's machine and the compose manager in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +184,7 @@ class _Verification:
         keys = self._binding_checks(machine, td.quote, address_is_enough=False)
         gpus = self._gpu_checks(machine.nvidia_payload, nras)
         name = self._name_check(machine.model_name)
-        found = (_informative(check) if check.name == _IMAGES else check for check in td.report)
-        self._add(f"model{suffix}", *found, *keys, name, *gpus, _os(), _weights())
+        self._add(f"model{suffix}", *td.report, *keys, name, *gpus, _os(), _weights())
         manager = self._manager_checks(machine.compose_manager_attestation, td, app_compose)
         self._add(f"compose_manager{suffix}", *manager)
 
@@ -260,7 +257,7 @@ class _Verification:
             return (failed("quote", why),)
         td = self._td(manager.quote, manager.event_log, app_compose)
         return (
-            *(check for check in td.report if check.name != _IMAGES),
+            *(check for check in td.report if check.name != _IN_THE_MODELS_PART),
             nonce_check(td.quote, manager.nonce, self._evidence.nonce),
             same_machine_check(td.quote, model.quote),
             actions_check(td.quote, manager),
@@ -277,13 +274,6 @@ def _signer(machine: Machine) -> Signer:
 
 def _without_keys(report: Report) -> ModelFindings:
     return ModelFindings(report, None, (), frozenset(), None)
-
-
-def _informative(check: Check) -> Check:
-    """Return a check whose failing does not count."""
-    if check.verdict is Verdict.PROVEN:
-        return check
-    return not_checked(check.name, f"{check.words}; the compose manager starts others anyway")
 
 
 def _os() -> Check:
