@@ -1,0 +1,376 @@
+"""NEAR AI Cloud on loopback: chat, attestation report and signatures, over HTTPS.
+
+    async with near_ai() as cloud:
+        ...  # cloud.base_url, cloud.trust, cloud.platform.collateral, cloud.nras
+
+A gateway and a model's machine of a soft TDX platform sign what they answer. `cloud.handler`
+scripts the chat as in tests.fakes.openai_server, whose steps also serve as faults:
+`cloud.report_handler = status(503)`. What the report says is changed by `cloud.lies`, or piece by
+piece by `cloud.edit`. NVIDIA's service runs beside it, see tests.fakes.nras.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+
+from coincurve import PrivateKey
+from Crypto.Hash import keccak
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bot.attestation.canonical import canonical_json
+from bot.attestation.trust import Trust
+from tests.fakes.certificates import Authority, ServerIdentity
+from tests.fakes.dstack_agent import SoftAgent
+from tests.fakes.near_ai_encryption import EncryptedModel
+from tests.fakes.nras import NrasServer, nras_server
+from tests.fakes.openai_server import MODEL, OpenAiServer, Request, Step, echo, status
+from tests.fakes.soft_gpu import SoftGpus
+from tests.fakes.soft_tdx import SoftTdx
+
+COMPLETION_ID: Final = b'"chatcmpl-1"'
+"""What tests.fakes.openai_server calls every completion."""
+ACTIONS: Final = (
+    {"action": "compose_up", "file": "model.yaml", "file_sha256": "ab" * 32, "tag": "v1"},
+)
+
+Body = dict[str, Any]
+
+
+@dataclass
+class Lies:
+    """What a report says that is not so.
+
+    Attributes:
+        nonce: of an earlier question.
+        key_sha256: a TLS key that another machine holds.
+        debug: the machines are debug machines.
+    """
+
+    nonce: bytes | None = None
+    key_sha256: bytes | None = None
+    debug: bool = False
+
+
+class Signing:
+    """The keys that one machine signs with."""
+
+    def __init__(self) -> None:
+        self.ed25519 = Ed25519PrivateKey.generate()
+        self.ecdsa = PrivateKey()
+
+    def public_key(self, algorithm: str) -> bytes:
+        """Return 32 bytes (ed25519), or x and y (ecdsa)."""
+        if algorithm == "ed25519":
+            return self.ed25519.public_key().public_bytes_raw()
+        return self.ecdsa.public_key.format(compressed=False)[1:]
+
+    def address(self, algorithm: str) -> bytes:
+        """Return what the report data vouches for."""
+        key = self.public_key(algorithm)
+        return key if algorithm == "ed25519" else _keccak(key)[12:]
+
+    def address_text(self, algorithm: str) -> str:
+        """Return the address as reports and signatures spell it."""
+        return ("" if algorithm == "ed25519" else "0x") + self.address(algorithm).hex()
+
+    def sign(self, text: str, algorithm: str) -> str:
+        """Return a signature of the text: hex, for ecdsa as EIP-191 has it."""
+        if algorithm == "ed25519":
+            return self.ed25519.sign(text.encode()).hex()
+        message = b"\x19Ethereum Signed Message:\n%d%s" % (len(text.encode()), text.encode())
+        signature = self.ecdsa.sign_recoverable(_keccak(message), hasher=None)
+        return "0x" + (signature[:64] + bytes([27 + signature[64]])).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """One exchange, byte for byte."""
+
+    completion_id: str
+    request: bytes
+    response: bytes
+
+
+@dataclass
+class NearAi(OpenAiServer):
+    """The running cloud; its handlers and lies may be changed at any time.
+
+    Attributes:
+        encryption: the model's end of it; `.read` holds what the model could read.
+        direct: whether it is a model's own endpoint instead of the gateway.
+        report_handler: answers GET /v1/attestation/report; at first `give_report`.
+        signature_handler: answers GET /v1/signature/...; at first `give_signature`.
+        signature_kind: who signs: `provider_tee` or `gateway`.
+        signatures_late: how often a signature is not there yet (404).
+        lies: what the report says that is not so.
+        edit: changes a report before it is sent.
+        exchanges: every chat completion so far.
+        reports: how many reports were asked for.
+    """
+
+    platform: SoftTdx = field(default_factory=SoftTdx)
+    authority: Authority = field(default_factory=Authority)
+    gpus: SoftGpus = field(default_factory=SoftGpus)
+    nras: NrasServer = field(default_factory=NrasServer)
+    direct: bool = False
+    model: str = MODEL
+    report_handler: Step = field(init=False)
+    signature_kind: str = "provider_tee"
+    signatures_late: int = 0
+    lies: Lies = field(default_factory=Lies)
+    edit: Callable[[Body], None] | None = None
+    exchanges: list[Signed] = field(default_factory=list)
+    reports: int = 0
+
+    def __post_init__(self) -> None:
+        self.identity: ServerIdentity = self.authority.issue()
+        self.tls = self.identity.context()
+        self.report_handler = self.give_report
+        self.signature_handler = self.give_signature
+        self.gateway_signing = Signing()
+        self.model_signing = Signing()
+        self.encryption = EncryptedModel(self.model_signing.ed25519.private_bytes_raw())
+        self._gateway = SoftAgent(self.platform, _compose("gateway"))
+        self._machine = SoftAgent(self.platform, _compose("model"))
+
+    @property
+    def trust(self) -> Trust:
+        """Whom a verification of this cloud's evidence must trust."""
+        return Trust(
+            intel_root=self.platform.root_der,
+            nvidia_root_sha256=self.gpus.root_sha256,
+            nras_url=self.nras.url,
+            tls=self.authority.client_context(),
+        )
+
+    def change_tls_key(self) -> None:
+        """Go on with another key, whose certificate is as good, from the next connection on."""
+        assert self.tls is not None
+        self.identity = self.authority.issue()
+        self.identity.load_into(self.tls)
+
+    def report(self, nonce: bytes, algorithm: str = "ed25519") -> Body:
+        """Return the report that this cloud gives to a nonce."""
+        nonce = self.lies.nonce or nonce
+        model = self._model_attestation(nonce, algorithm)
+        if self.direct:
+            others = {"all_attestations": [dict(model)]}
+            return {**model, **others, **self._compose_manager(nonce)}
+        gateway = self._attestation(self._gateway, self.gateway_signing, nonce, algorithm)
+        return {
+            "gateway_attestation": {**gateway, "event_log": json.dumps(gateway["event_log"])},
+            "model_attestations": [{**model, **self._compose_manager(nonce)}],
+            "tls_certificate": self.identity.certificate_pem,
+        }
+
+    def _step_for(self, request: Request) -> Step:
+        path = urlsplit(request.path).path
+        if request.method == "POST" and path == "/v1/chat/completions":
+            return self._chat
+        if request.method == "GET" and path == "/v1/attestation/report":
+            self.reports += 1
+            return self.report_handler
+        return super()._step_for(request)
+
+    # The report
+
+    async def give_report(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """Answer with a report, as true as `lies` and `edit` leave it."""
+        question = _question(request)
+        report = self.report(
+            bytes.fromhex(question["nonce"]), question.get("signing_algo", "ed25519")
+        )
+        if self.edit is not None:
+            self.edit(report)
+        await status(200, report)(request, writer)
+
+    def _model_attestation(self, nonce: bytes, algorithm: str) -> Body:
+        attestation = self._attestation(self._machine, self.model_signing, nonce, algorithm)
+        return {
+            **attestation,
+            "model_name": self.model,
+            "signing_public_key": self.model_signing.public_key(algorithm).hex(),
+            "nvidia_payload": self.gpus.payload(nonce),
+        }
+
+    def _attestation(
+        self, machine: SoftAgent, signing: Signing, nonce: bytes, algorithm: str
+    ) -> Body:
+        fingerprint = self.lies.key_sha256 or self.identity.key_sha256
+        report_data = hashlib.sha256(signing.address(algorithm) + fingerprint).digest() + nonce
+        return {
+            "signing_address": signing.address_text(algorithm),
+            "signing_algo": algorithm,
+            "intel_quote": self._quote(machine, report_data),
+            "event_log": machine.event_log,
+            "report_data": report_data.hex(),
+            "request_nonce": nonce.hex(),
+            "tls_cert_fingerprint": fingerprint.hex(),
+            "info": {"tcb_info": {"app_compose": machine.app_compose}},
+        }
+
+    def _compose_manager(self, nonce: bytes) -> Body:
+        actions_hash = hashlib.sha256(canonical_json(ACTIONS).encode()).digest()
+        return {
+            "compose_manager_attestation": {
+                "actions": ACTIONS,
+                "actions_hash": actions_hash.hex(),
+                "nonce": nonce.hex(),
+                "nonce_source": "client",
+                "quote": self._quote(self._machine, actions_hash + nonce),
+                "event_log": json.dumps(self._machine.event_log),
+                "report_data": (actions_hash + nonce).hex(),
+            }
+        }
+
+    def _quote(self, machine: SoftAgent, report_data: bytes) -> str:
+        return self.platform.quote(
+            report_data,
+            machine.mr_td,
+            machine.rtmrs(),
+            machine.mr_config_id,
+            debug=self.lies.debug,
+        ).hex()
+
+    # Chat and signatures
+
+    async def _chat(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        completion_id = f"cc-{len(self.exchanges):07d}"
+        recorder = _Recorder(writer, completion_id)
+        encrypted = "x-client-pub-key" in request.headers
+        step = self.encryption.reads(self.handler) if encrypted else self.handler
+        await step(request, recorder.as_writer())
+        self.exchanges.append(Signed(completion_id, request.raw, recorder.body))
+
+    async def give_signature(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """Answer with the signature of an exchange, once it is not late any more."""
+        completion_id = urlsplit(request.path).path.rsplit("/", 1)[1]
+        found = [one for one in self.exchanges if one.completion_id == completion_id]
+        if self.signatures_late > 0 or not found:
+            self.signatures_late -= 1
+            error = {"type": "not_found_error", "message": "not stored"}
+            await status(404, {"error": error})(request, writer)
+            return
+        algorithm = _question(request).get("signing_algo", "ecdsa")
+        await status(200, self.signature(found[0], algorithm))(request, writer)
+
+    def signature(self, exchange: Signed, algorithm: str = "ecdsa") -> Body:
+        """Return what this cloud hands out as the signature of an exchange."""
+        hashes = f"{_sha256(exchange.request)}:{_sha256(exchange.response)}"
+        by_model = self.signature_kind == "provider_tee"
+        signing = self.model_signing if by_model else self.gateway_signing
+        text = f"{self.model}:{hashes}" if by_model else hashes
+        return {
+            "text": text,
+            "signature": signing.sign(text, algorithm),
+            "signing_address": signing.address_text(algorithm),
+            "signing_algo": algorithm,
+            "signature_kind": self.signature_kind,
+        }
+
+
+@contextlib.asynccontextmanager
+async def near_ai(
+    handler: Step = echo,
+    *,
+    tcb_status: str = "UpToDate",
+    direct: bool = False,
+    model: str = MODEL,
+) -> AsyncIterator[NearAi]:
+    """Run the cloud, and NVIDIA's service beside it, on free loopback ports.
+
+    Args:
+        handler: answers chat completions.
+        tcb_status: what Intel says about the platform.
+        direct: be a model's own endpoint instead of the gateway.
+        model: its name.
+    """
+    authority = Authority()
+    async with nras_server(authority) as nras:
+        cloud = NearAi(
+            handler,
+            platform=SoftTdx(tcb_status),
+            authority=authority,
+            nras=nras,
+            direct=direct,
+            model=model,
+        )
+        await cloud.start()
+        try:
+            yield cloud
+        finally:
+            await cloud.stop()
+
+
+class _Recorder:
+    """Takes what a step writes, gives the completion a name of its own, and keeps the body."""
+
+    def __init__(self, writer: asyncio.StreamWriter, completion_id: str) -> None:
+        self._writer = writer
+        # As long as the other, so that lengths and the framing of chunks hold.
+        self._id = json.dumps(completion_id).encode()
+        assert len(self._id) == len(COMPLETION_ID)
+        self._written = bytearray()
+
+    def as_writer(self) -> asyncio.StreamWriter:
+        """Return it as what a step takes; the steps use `write`, `writelines` and `drain`."""
+        return cast("asyncio.StreamWriter", self)
+
+    def write(self, data: bytes) -> None:
+        data = data.replace(COMPLETION_ID, self._id)
+        self._written += data
+        self._writer.write(data)
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
+
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    @property
+    def body(self) -> bytes:
+        """The body without its framing."""
+        head, _, rest = bytes(self._written).partition(b"\r\n\r\n")
+        return _dechunked(rest) if b"transfer-encoding: chunked" in head.lower() else rest
+
+
+def _dechunked(framed: bytes) -> bytes:
+    body = bytearray()
+    while match := re.match(rb"([0-9a-f]+)\r\n", framed):
+        start, size = match.end(), int(match[1], 16)
+        body += framed[start : start + size]
+        framed = framed[start + size + 2 :]
+    return bytes(body)
+
+
+def _question(request: Request) -> Mapping[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(request.path).query).items()}
+
+
+def _compose(name: str) -> str:
+    image = f"docker.io/nearai/{name}@sha256:{os.urandom(32).hex()}"
+    services = f"services:\n  {name}:\n    image: {image}\n"
+    return json.dumps(
+        {
+            "manifest_version": 2,
+            "name": name,
+            "runner": "docker-compose",
+            "docker_compose_file": services,
+        }
+    )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _keccak(data: bytes) -> bytes:
+    return keccak.new(digest_bits=256, data=data).digest()
