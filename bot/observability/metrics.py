@@ -23,6 +23,12 @@ LLM_TOKENS = Counter("llm_tokens", "Tokens as the endpoint counted them", ["kind
 TOOL_CALLS = Counter("tool_calls", "Tool calls by tool and outcome", ["tool", "outcome"])
 TOOL_SECONDS = Histogram("tool_seconds", "Duration of tool calls", ["tool"], buckets=_SECONDS)
 SIGNATURES = Counter("answer_signatures", "Signatures of answers by what they said", ["outcome"])
+MODEL_VERIFICATIONS = Counter(
+    "model_verifications", "Verifications of the model by what came out", ["outcome"]
+)
+MODEL_VERIFIED_UNTIL = Gauge(
+    "model_verified_until_seconds", "Unix time at which the model's proof expires, 0 without one"
+)
 APPROVALS = Counter("approvals", "Questions before calls with side effects", ["outcome"])
 
 

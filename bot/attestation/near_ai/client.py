@@ -1,0 +1,203 @@
+"""Fetching what a model's endpoint, Intel and NVIDIA say about the machines that answer.
+
+NEAR AI Cloud: `GET /v1/attestation/report`, asked with a fresh nonce and for the TLS key. NVIDIA:
+`POST /v3/attest/gpu` and the key set that its answer is signed with. Nothing is believed here.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+from bot.attestation.collateral import CollateralSource
+from bot.attestation.errors import (
+    AttestationNotOffered,
+    EvidenceUnavailable,
+    MalformedEvidence,
+)
+from bot.attestation.http import Answer, HttpService
+from bot.attestation.near_ai.evidence import (
+    MAX_REPORT_BYTES,
+    NONCE_BYTES,
+    ModelEvidence,
+    NrasAnswer,
+)
+from bot.attestation.near_ai.verification import gpu_payload_of, quotes_of
+from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.strict_json import decode
+from bot.attestation.trust import REAL, Trust
+
+REPORT_SECONDS: Final = 30.0
+NRAS_SECONDS: Final = 30.0
+COLLATERAL_SECONDS: Final = 60.0
+"""For all quotes of a report together."""
+MAX_NRAS_BYTES: Final = 1024 * 1024
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+KNOWS_NO_SUCH_ADDRESS: Final = frozenset({404, 405, 501})
+REFUSES_THE_KEY: Final = frozenset({401, 402, 403})
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Everything that a verification needs, and why something is missing.
+
+    Attributes:
+        evidence: the endpoint's report.
+        collateral: Intel's for each quote in it, by the quote's bytes; or why there is none.
+        nras: NVIDIA's answer, or why there is none.
+    """
+
+    evidence: ModelEvidence
+    collateral: Mapping[bytes, Collateral | str]
+    nras: NrasAnswer | str
+
+    def collateral_for(self, quote: TdQuote) -> Collateral | str:
+        """Return the collateral for a quote, or why there is none."""
+        return self.collateral.get(quote.raw, "the collateral service took too long")
+
+
+class NearAiClient:
+    """Asks one endpoint about one model.
+
+    Args:
+        http: how services are asked.
+        collateral: where Intel's comes from.
+        base_url: the endpoint, up to and including `/v1`.
+        model: its name there.
+        api_key: bearer token; None sends none.
+        trust: names NVIDIA's service; only tests give another than the real one.
+        clock: unix seconds.
+    """
+
+    def __init__(
+        self,
+        http: HttpService,
+        collateral: CollateralSource,
+        *,
+        base_url: str,
+        model: str,
+        api_key: str | None,
+        trust: Trust = REAL,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._http = http
+        self._collateral = collateral
+        self._base_url = base_url.rstrip("/")
+        self._model = model
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._nras_url = trust.nras_url
+        self._clock = clock
+
+    @property
+    def over_tls(self) -> bool:
+        """Whether the endpoint is reached over TLS; else no key can prove whom one talks to."""
+        return urlsplit(self._base_url).scheme == "https"
+
+    async def gather(self) -> Gathered:
+        """Fetch a report with a fresh nonce and what is needed to verify it.
+
+        Raises:
+            AttestationNotOffered: the endpoint knows no such report.
+            EvidenceUnavailable: it is down, slow, limits the rate or answers garbage.
+        """
+        evidence = await self._report()
+        async with asyncio.TaskGroup() as tasks:
+            collateral = tasks.create_task(self._collateral_of(evidence.report))
+            nras = tasks.create_task(self._nras_answer(evidence.report))
+        return Gathered(evidence, collateral.result(), nras.result())
+
+    async def _report(self) -> ModelEvidence:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        question = {
+            "model": self._model,
+            "signing_algo": "ed25519",
+            "nonce": nonce.hex(),
+            "include_tls_fingerprint": "true",
+        }
+        answer = await self._http.ask(
+            "GET",
+            f"{self._base_url}/attestation/report?{urlencode(question)}",
+            seconds=REPORT_SECONDS,
+            max_bytes=MAX_REPORT_BYTES,
+            headers=self._headers,
+        )
+        _require_report(answer)
+        return ModelEvidence(
+            answer.body, nonce, self._model, answer.peer_key_sha256, int(self._clock())
+        )
+
+    async def _collateral_of(self, report: bytes) -> dict[bytes, Collateral | str]:
+        """Ask for each quote's, one after the other: most are about the same platforms."""
+        found: dict[bytes, Collateral | str] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COLLATERAL_SECONDS):
+                for quote in _quotes(report):
+                    found[quote.raw] = await self._collateral_for(quote)
+        return found
+
+    async def _collateral_for(self, quote: TdQuote) -> Collateral | str:
+        try:
+            return await self._collateral.get(quote)
+        except (EvidenceUnavailable, MalformedEvidence) as error:
+            return str(error)
+
+    async def _nras_answer(self, report: bytes) -> NrasAnswer | str:
+        """Ask NVIDIA about the GPUs; its keys after its answer, so that they are never too old."""
+        try:
+            payload = gpu_payload_of(report)
+            if payload is None:
+                return "the report holds no evidence of GPUs"
+            evidence = decode(payload, "the GPUs' evidence")
+            tokens = await self._ask_nras("POST", "/v3/attest/gpu", evidence)
+            return NrasAnswer(tokens, await self._ask_nras("GET", "/.well-known/jwks.json"))
+        except (EvidenceUnavailable, MalformedEvidence) as error:
+            return str(error)
+
+    async def _ask_nras(self, method: str, path: str, json: object = None) -> bytes:
+        answer = await self._http.ask(
+            method,
+            self._nras_url + path,
+            seconds=NRAS_SECONDS,
+            max_bytes=MAX_NRAS_BYTES,
+            json=json,
+        )
+        if answer.status != 200:
+            raise EvidenceUnavailable(f"NVIDIA's service answered with HTTP {answer.status}")
+        decode(answer.body, "what NVIDIA's service answered")
+        return answer.body
+
+
+def _quotes(report: bytes) -> tuple[TdQuote, ...]:
+    """Return the report's quotes; what cannot be read is left for the verification to say."""
+    try:
+        return quotes_of(report)
+    except MalformedEvidence:
+        return ()
+
+
+def _require_report(answer: Answer) -> None:
+    is_page = answer.headers.get("content-type", "").startswith("text/html")
+    if answer.status in KNOWS_NO_SUCH_ADDRESS or (answer.status == 200 and is_page):
+        raise AttestationNotOffered("it offers no attestation")
+    if answer.status in REFUSES_THE_KEY:
+        raise EvidenceUnavailable(f"it refuses the API key with HTTP {answer.status}")
+    if answer.status != 200:
+        raise EvidenceUnavailable(
+            f"it answered with HTTP {answer.status}", retry_after_seconds=_retry_after(answer)
+        )
+    try:
+        decode(answer.body, "its answer")
+    except MalformedEvidence as error:
+        raise EvidenceUnavailable(str(error)) from None
+
+
+def _retry_after(answer: Answer) -> float | None:
+    """Return the seconds that `Retry-After` asks for; NEAR AI writes no dates there."""
+    value = answer.headers.get("retry-after", "").strip()
+    if not (value.isascii() and value.isdecimal()):
+        return None
+    return min(float(value), MAX_RETRY_AFTER_SECONDS)

@@ -1,0 +1,290 @@
+"""The model that is in use: verified at start, kept verified, and what that means for a message.
+
+What a verification finds holds until the first piece of its evidence expires, an hour at most.
+Trouble of the services meanwhile changes nothing; evidence that is there and wrong ends it at
+once. A policy of `require` lets nothing be sent to a model that is not verified; `warn` and `off`
+never hold anything up.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import structlog
+
+from bot.attestation.checks import Verdict
+from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, ModelNotVerified
+from bot.attestation.near_ai.client import Gathered, NearAiClient
+from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.verdict import (
+    ModelState,
+    ModelVerdict,
+    failures_named,
+    refusal,
+    summary,
+)
+from bot.attestation.near_ai.verification import ModelFindings, Signer, verify_model
+from bot.attestation.pinning import AttestedKeys
+from bot.attestation.trust import REAL, Trust
+from bot.messaging.backoff import Backoff
+from bot.observability.metrics import MODEL_VERIFICATIONS, MODEL_VERIFIED_UNTIL
+
+ADMIT_SECONDS: Final = 30.0
+"""How long a message waits for the first verification to end."""
+MAX_EVIDENCE_SECONDS: Final = 3600
+"""As long as NVIDIA's tokens last; Intel's collateral alone would last for a month."""
+
+RETRY: Final = Backoff(first_seconds=30.0, longest_seconds=600.0)
+AFTER_STRANGERS: Final = Backoff(first_seconds=5.0, longest_seconds=600.0)
+
+ModelPolicy = Literal["off", "warn", "require"]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When to verify again, and for how long to wait for it.
+
+    Attributes:
+        admit_seconds: for a message that comes before the first verification has ended.
+        renew_seconds: at the latest.
+        margin_seconds: so long before the evidence expires.
+        retry: after failures in a row.
+        strangers: between verifications for connections that meet keys nothing vouches for.
+    """
+
+    admit_seconds: float = ADMIT_SECONDS
+    renew_seconds: float = 1800.0
+    margin_seconds: float = 600.0
+    retry: Backoff = RETRY
+    strangers: Backoff = AFTER_STRANGERS
+
+
+DEFAULT_PACE: Final = Pace()
+
+
+class AttestedModel:
+    """Knows whether the model is verified, while `keep_verified` runs beside it.
+
+    Args:
+        client: fetches the evidence.
+        policy: `off`, `warn` or `require`.
+        trust: whom the verification trusts; only tests give another than the real one.
+        pace: when to verify again.
+        clock: unix seconds.
+
+    Attributes:
+        keys: the TLS keys that are attested, for the connections that carry messages; enforced
+            under `require`.
+    """
+
+    def __init__(
+        self,
+        client: NearAiClient,
+        *,
+        policy: ModelPolicy,
+        trust: Trust = REAL,
+        pace: Pace = DEFAULT_PACE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.keys: Final = AttestedKeys(enforcing=policy == "require", clock=clock)
+        self._client = client
+        self._policy = policy
+        self._trust = trust
+        self._pace = pace
+        self._clock = clock
+        self._known = ModelVerdict(*_before_anything(policy, client), since=int(clock()))
+        self._findings: ModelFindings | None = None
+        self._attempted = asyncio.Event()
+        self._failures = 0
+        self._retry_after = 0.0
+        self._rounds_for_strangers = 0
+
+    @property
+    def verdict(self) -> ModelVerdict:
+        """What is known now; evidence that has expired meanwhile proves nothing."""
+        known = self._known
+        if known.expires_at is None or self._clock() < known.expires_at:
+            return known
+        reason = known.reason or "its last proof has expired"
+        return ModelVerdict(ModelState.UNAVAILABLE, reason, known.expires_at)
+
+    async def admit(self) -> None:
+        """Return when a message may be sent to the model.
+
+        Under `off` and `warn` that is at once. Under `require` the end of the first verification
+        is waited for, `admit_seconds` at most.
+
+        Raises:
+            ModelNotVerified: it may not; carries the sentence for the person.
+        """
+        if self._policy != "require":
+            return
+        if self._known.state is ModelState.PENDING:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.admit_seconds):
+                    await self._attempted.wait()
+        verdict = self.verdict
+        if verdict.state is not ModelState.VERIFIED:
+            raise ModelNotVerified(refusal(verdict))
+
+    def summary(self) -> str:
+        """Return what `!verify` and `!status` say about the model, in a few sentences."""
+        verdict = self.verdict
+        met_others = self._policy == "warn" and verdict.state is ModelState.VERIFIED
+        if met_others and self.keys.strangers:
+            return f"{summary(verdict)} {_STRANGERS}"
+        return summary(verdict)
+
+    def signer(self, kind: str, algorithm: str) -> Signer | None:
+        """Return who signs answers, while the model is verified.
+
+        Args:
+            kind: `provider_tee` for the model's machine, `gateway` for the one before it.
+            algorithm: `ed25519` or `ecdsa`.
+        """
+        findings = self._findings
+        if findings is None or self.verdict.state is not ModelState.VERIFIED:
+            return None
+        signers = (findings.gateway,) if kind == "gateway" else findings.models
+        return next((one for one in signers if one and one.algorithm == algorithm), None)
+
+    def encryption_key(self) -> bytes | None:
+        """Return the model's ed25519 public key, 32 bytes, while the model is verified."""
+        signer = self.signer("provider_tee", "ed25519")
+        return signer.public_key if signer is not None else None
+
+    def evidence(self) -> ModelEvidence | None:
+        """Return what the verdict rests on, be it good or bad; None when there is none."""
+        return self.verdict.evidence
+
+    async def keep_verified(self) -> None:
+        """Verify now and again in good time, for ever; returns where nothing is to be verified."""
+        while self._known.state is not ModelState.OFF and self._client.over_tls:
+            await self.verify()
+            await self._until_the_next()
+
+    async def verify(self) -> ModelVerdict:
+        """Verify once, now, and return what is known then. Each request in it has its bound."""
+        if self._known.state is ModelState.OFF or not self._client.over_tls:
+            return self._known
+        began = time.monotonic()
+        self.keys.stranger_met.clear()
+        outcome = await self._attempt()
+        self._attempted.set()
+        MODEL_VERIFICATIONS.labels(outcome.value).inc()
+        MODEL_VERIFIED_UNTIL.set(self._known.expires_at or 0)
+        log.info(
+            "attestation.model",
+            outcome=outcome.value,
+            state=self._known.state.value,
+            reason=self._known.reason,
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+        return self.verdict
+
+    async def _attempt(self) -> ModelState:
+        """Fetch and verify; return how that went, which is not always what is known then."""
+        try:
+            gathered = await self._client.gather()
+        except AttestationNotOffered as error:
+            return self._trouble(ModelState.NOT_OFFERED, str(error))
+        except EvidenceUnavailable as error:
+            reason = f"its proof could not be fetched ({error})"
+            return self._trouble(ModelState.UNAVAILABLE, reason, error.retry_after_seconds)
+        findings = await asyncio.to_thread(self._verified, gathered)
+        if findings.report.passed:
+            return self._accept(findings, gathered.evidence)
+        if any(check.verdict is Verdict.FAILED for check in findings.report):
+            return self._refuse(findings, gathered.evidence)
+        reason = f"not all of its proof could be checked ({failures_named(findings.report)})"
+        return self._trouble(ModelState.UNAVAILABLE, reason)
+
+    def _verified(self, gathered: Gathered) -> ModelFindings:
+        return verify_model(
+            gathered.evidence,
+            collateral=gathered.collateral_for,
+            nras=gathered.nras,
+            now=int(self._clock()),
+            trust=self._trust,
+        )
+
+    def _accept(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
+        expires_at = evidence.fetched_at + MAX_EVIDENCE_SECONDS
+        if findings.expires_at is not None:
+            expires_at = min(expires_at, findings.expires_at)
+        self._failures = 0
+        self._findings = findings
+        self._known = ModelVerdict(
+            ModelState.VERIFIED, "", self._now(), findings.report, expires_at, evidence
+        )
+        self.keys.vouch(findings.tls_keys, expires_at=expires_at)
+        return ModelState.VERIFIED
+
+    def _refuse(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
+        self._failures += 1
+        self._retry_after = 0.0
+        self._findings = None
+        self.keys.distrust()
+        reason = f"these checks failed: {failures_named(findings.report)}"
+        self._known = ModelVerdict(
+            ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence
+        )
+        return ModelState.FAILED
+
+    def _trouble(
+        self, state: ModelState, reason: str, retry_after: float | None = None
+    ) -> ModelState:
+        """Take note that nothing new is known: what was proven, or refuted, stays so."""
+        self._failures += 1
+        self._retry_after = retry_after or 0.0
+        verdict = self.verdict
+        if verdict.state is ModelState.VERIFIED:
+            self._known = replace(verdict, reason=reason)
+        elif verdict.state is not ModelState.FAILED:
+            since = verdict.since if verdict.state is state else self._now()
+            self._known = ModelVerdict(state, reason, since)
+        return state
+
+    async def _until_the_next(self) -> None:
+        if self._failures:
+            await asyncio.sleep(self._retry_seconds())
+            return
+        if not self.keys.strangers:
+            self._rounds_for_strangers = 0
+            self.keys.stranger_met.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._renewal_seconds()):
+                if self._rounds_for_strangers:
+                    await asyncio.sleep(self._pace.strangers.seconds(self._rounds_for_strangers))
+                await self.keys.stranger_met.wait()
+                self._rounds_for_strangers += 1
+
+    def _retry_seconds(self) -> float:
+        backoff = self._pace.retry.seconds(self._failures)
+        return max(backoff, min(self._retry_after, self._pace.retry.longest_seconds))
+
+    def _renewal_seconds(self) -> float:
+        """Return the wait for a verified model, never so short that it would be busy."""
+        left = (self._known.expires_at or 0) - self._clock() - self._pace.margin_seconds
+        return max(self._pace.retry.first_seconds, min(self._pace.renew_seconds, left))
+
+    def _now(self) -> int:
+        return int(self._clock())
+
+
+_STRANGERS: Final = (
+    "But within the last hour a connection to it met a TLS key that nothing has vouched for."
+)
+
+
+def _before_anything(policy: ModelPolicy, client: NearAiClient) -> tuple[ModelState, str]:
+    if policy == "off":
+        return ModelState.OFF, ""
+    if not client.over_tls:
+        return ModelState.NOT_OFFERED, "it is not reached over TLS, so nothing can be proven"
+    return ModelState.PENDING, ""

@@ -1,0 +1,121 @@
+"""What is known about the model in use, and the words for it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from bot.attestation.checks import Report, Verdict
+from bot.attestation.near_ai.evidence import ModelEvidence
+
+NAMED_CHECKS: Final = 3
+"""Failed checks that are named; of more it is only said how many."""
+
+
+class ModelState(StrEnum):
+    """What is known about the model, in a word."""
+
+    OFF = "off"
+    PENDING = "pending"
+    VERIFIED = "verified"
+    FAILED = "failed"
+    UNAVAILABLE = "unavailable"
+    NOT_OFFERED = "not_offered"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVerdict:
+    """What is known about the model, and since when.
+
+    Attributes:
+        state: in a word.
+        reason: why it is not verified or, for a verified one, what troubles its next
+            verification; a clause, empty where there is nothing to say.
+        since: unix seconds at which it came to this.
+        report: the checks, where there was something to check.
+        expires_at: unix seconds, for a verified model.
+        evidence: what was checked.
+    """
+
+    state: ModelState
+    reason: str
+    since: int
+    report: Report | None = None
+    expires_at: int | None = None
+    evidence: ModelEvidence | None = None
+
+
+def failures_named(report: Report) -> str:
+    """Return the names of the checks that keep the report from passing."""
+    names = [check.name for check in report.failures]
+    more = len(names) - NAMED_CHECKS
+    return ", ".join(names[:NAMED_CHECKS]) + (f" and {more} more" if more > 0 else "")
+
+
+def refusal(verdict: ModelVerdict) -> str:
+    """Return the sentence for a person whose message is not sent to a model without proof."""
+    why, advice = _REFUSALS.get(
+        verdict.state, (verdict.reason, "please try again in a few minutes")
+    )
+    return f"I have not sent your message to the model, because {why}; {advice}."
+
+
+def summary(verdict: ModelVerdict) -> str:
+    """Return one or two sentences about the model for `!verify` and `!status`."""
+    match verdict.state:
+        case ModelState.OFF:
+            return "Whether the model proves who can read along is not checked: it is turned off."
+        case ModelState.PENDING:
+            return "The model's proof of who can read along is being checked."
+        case ModelState.VERIFIED:
+            return f"{_verified(verdict)}{_firmware(verdict.report)}{_trouble(verdict)}"
+        case ModelState.FAILED:
+            return f"The model's proof does not hold, since {_when(verdict)}: {verdict.reason}."
+        case ModelState.UNAVAILABLE:
+            return f"The model is not verified, since {_when(verdict)}: {verdict.reason}."
+        case ModelState.NOT_OFFERED:
+            return f"The model's endpoint cannot prove who reads along: {verdict.reason}."
+
+
+_TELL: Final = "please tell whoever runs me"
+_REFUSALS: Final = {
+    ModelState.PENDING: (
+        "its proof of who can read along is still being checked",
+        "please try again in a minute",
+    ),
+    ModelState.FAILED: ("its proof of who can read along does not hold", _TELL),
+    ModelState.NOT_OFFERED: (
+        "its endpoint cannot prove who reads along, and I may only use one that can",
+        _TELL,
+    ),
+}
+
+
+def _verified(verdict: ModelVerdict) -> str:
+    until = f", which holds until {_moment(verdict.expires_at)}" if verdict.expires_at else ""
+    return (
+        f"The model proved at {_when(verdict)} that it runs in a trusted execution environment"
+        f"{until}."
+    )
+
+
+def _firmware(report: Report | None) -> str:
+    unchecked = report is not None and any(
+        check.name.endswith("gpu_firmware") and check.verdict is Verdict.NOT_CHECKED
+        for check in report
+    )
+    if not unchecked:
+        return ""
+    return " Its GPUs were checked by their own signatures only, without NVIDIA's service."
+
+
+def _trouble(verdict: ModelVerdict) -> str:
+    return f" Proving it again does not work now: {verdict.reason}." if verdict.reason else ""
+
+
+def _when(verdict: ModelVerdict) -> str:
+    return _moment(verdict.since)
+
+
+def _moment(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
