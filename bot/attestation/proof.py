@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
@@ -13,6 +13,10 @@ from bot.attestation.evidence import OwnEvidence
 from bot.attestation.quote import Collateral, TdQuote, parse_quote
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import verify_bundle
+
+
+COLLATERAL_SECONDS: Final = 15.0
+"""A person waits for the answer, and whoever checks the file fetches collateral anyway."""
 
 
 class CollateralSource(Protocol):
@@ -44,6 +48,7 @@ class OwnProof:
         evidence: what they consist of.
         collateral: for the own check; where there is none, the check is less and says so.
         trust: whom the own check trusts.
+        collateral_seconds: how long collateral is waited for.
         clock: Unix seconds.
     """
 
@@ -53,11 +58,13 @@ class OwnProof:
         collateral: CollateralSource,
         *,
         trust: Trust = REAL,
+        collateral_seconds: float = COLLATERAL_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._evidence = evidence
         self._collateral = collateral
         self._trust = trust
+        self._collateral_seconds = collateral_seconds
         self._clock = clock
 
     async def make(self, challenge: str) -> Proof:
@@ -81,6 +88,7 @@ class OwnProof:
 
     async def _collateral_of(self, bundle: Bundle) -> Collateral | str:
         try:
-            return await self._collateral.get(parse_quote(bundle.quote))
-        except EvidenceUnavailable:
+            async with asyncio.timeout(self._collateral_seconds):
+                return await self._collateral.get(parse_quote(bundle.quote))
+        except (EvidenceUnavailable, TimeoutError):
             return "Intel's collateral could not be fetched"

@@ -63,6 +63,9 @@ class Intel:
         self._collateral = collateral
 
     async def get(self, quote: TdQuote) -> Collateral:
+        return self.collateral()
+
+    def collateral(self) -> Collateral:
         if self._collateral is None:
             raise EvidenceUnavailable("no answer in time")
         return Collateral.parse(self._collateral)
@@ -301,12 +304,24 @@ async def test_the_own_check_trusts_intels_root_alone(tmp_path: Path) -> None:
     assert report["quote"].verdict is Verdict.FAILED
 
 
-async def test_without_collateral_the_own_check_is_less_and_says_so(tmp_path: Path) -> None:
+class SilentIntel:
+    """A source of collateral that never answers."""
+
+    async def get(self, quote: TdQuote) -> Collateral:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets this event")
+
+
+@pytest.mark.parametrize("intel", [Intel(None), SilentIntel()])
+async def test_without_collateral_the_own_check_is_less_and_says_so(
+    tmp_path: Path, intel: Intel | SilentIntel
+) -> None:
     async with machine(tmp_path) as running:
         proof = await OwnProof(
             running.evidence,
-            Intel(None),
+            intel,
             trust=running.platform.trust,
+            collateral_seconds=0.1,
             clock=lambda: running.platform.now,
         ).make(CHALLENGE)
         assert verify(proof.bundle, running).passed

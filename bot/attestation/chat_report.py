@@ -1,0 +1,116 @@
+"""The answer to `!verify`: what a proof is worth, for someone with a phone in their hand."""
+
+import hashlib
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from bot.attestation.checks import Check, Report, Verdict
+from bot.attestation.proof import Proof
+from bot.attestation.safety_number import half, spaced
+from bot.attestation.statement import Statement
+
+FILE_NAME: Final = "signal-tee-bot-proof.json"
+MAX_SHOWN_CHECKS: Final = 3
+SHOWN_CLAIMS: Final = ("key_origin", "linked_devices", "code")
+
+PROOF: Final = (
+    "Proof of what answers you here. Do not take my word for it: the attached file can be checked"
+    " without trusting me."
+)
+NO_PROOF: Final = (
+    "This does not prove that nobody else reads along: my own check of the attached file found"
+    " something wrong. Until that is mended, treat me as if my operator could read what you write."
+)
+
+
+def chat_report(proof: Proof, *, challenge: str, chosen: bool, in_group: bool, model: str) -> str:
+    """Return the answer, as plain text of a few short paragraphs.
+
+    Args:
+        proof: what goes along as a file.
+        challenge: what the proof was made for.
+        chosen: whether the person chose the challenge.
+        in_group: whether the answer goes to a group, which has no safety number.
+        model: the state of the model's proof, in a sentence or two.
+
+    Raises:
+        MalformedEvidence: the bundle's statement is none.
+    """
+    statement = Statement.parse(proof.bundle.statement)
+    failed = [check for check in proof.report if check.verdict is Verdict.FAILED]
+    paragraphs = (
+        *(_failure(failed) if failed else _success(proof.report)),
+        _challenge(challenge, chosen=chosen),
+        _program(proof.bundle.app_compose),
+        _safety_number(statement, in_group=in_group),
+        f"THE MODEL\n{model}",
+        _how_to_check(challenge),
+    )
+    return "\n\n".join(paragraphs)
+
+
+def _success(report: Report) -> Iterator[str]:
+    yield PROOF
+    yield (
+        "THE FILE PROVES\n"
+        "• The program with the hash below runs where Intel's hardware keeps its operator out.\n"
+        "• It names the Signal account with the digits below as its own. If they are the ones in"
+        " your app, this program is what answers you."
+    )
+    claims = (report[name].words for name in SHOWN_CLAIMS)
+    yield "\n".join(("ONLY THE PROGRAM SAYS", *(f"• {_sentence(words)}" for words in claims)))
+    unchecked = [check for check in report.failures if check.verdict is Verdict.NOT_CHECKED]
+    if unchecked:
+        yield f"NOT CHECKED HERE\n{_sentence(unchecked[0].words)} Your own check below will tell."
+
+
+def _failure(failed: list[Check]) -> Iterator[str]:
+    yield NO_PROOF
+    yield f"WHAT IS WRONG\n{_shown(failed)}"
+
+
+def _challenge(challenge: str, *, chosen: bool) -> str:
+    age = (
+        "The file cannot be older than these words of yours."
+        if chosen
+        else "I made it up, so the file may be an old one. For a fresh one send !verify and some"
+        " words of your own."
+    )
+    return f"CHALLENGE\n{challenge}\n{age}"
+
+
+def _program(app_compose: str) -> str:
+    return f"PROGRAM (compose hash)\n{hashlib.sha256(app_compose.encode()).hexdigest()}"
+
+
+def _safety_number(statement: Statement, *, in_group: bool) -> str:
+    digits = spaced(half(statement.aci, bytes.fromhex(statement.identity_key)))
+    middle = len(digits) // 2
+    where = "In our private chat, not in this group, tap" if in_group else "Tap"
+    return (
+        f"MY HALF OF THE SAFETY NUMBER\n{digits[:middle]}\n{digits[middle + 1 :]}\n"
+        f"{where} my name at the top, then View safety number: these digits must be its first or"
+        " its last half. If they are not, this is another bot's proof."
+    )
+
+
+def _how_to_check(challenge: str) -> str:
+    return (
+        "CHECK IT on a computer: save the file there, then\n"
+        f"signal-tee-bot verify {FILE_NAME} --challenge={shlex.quote(challenge)}"
+        ' --safety-number="all 60 digits"\n'
+        "docs/VERIFY.md in the source explains each step. !verify last: who signed my last answer."
+    )
+
+
+def _shown(checks: list[Check]) -> str:
+    """Return the words of the first checks; the same words, as of a missing piece, once."""
+    words = list(dict.fromkeys(check.words for check in checks))
+    more = len(words) - MAX_SHOWN_CHECKS
+    shown = " ".join(_sentence(text) for text in words[:MAX_SHOWN_CHECKS])
+    return shown + (f" And {more} more." if more > 0 else "")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
