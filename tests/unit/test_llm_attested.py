@@ -1,0 +1,469 @@
+"""What the client does where the endpoint has to prove who reads along."""
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
+from bot.llm.attested import Admission, Encryption, Exchange
+from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
+from bot.llm.messages import Completion, Message, Role, ToolCall, ToolSpec
+from bot.llm.retry import RetryPolicy
+from bot.llm.stream import WholeBody
+from tests.fakes import openai_server as fake
+from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
+from tests.fakes.openai_server import (
+    EVENT_STREAM,
+    JSON,
+    OpenAiServer,
+    Step,
+    chunk,
+    openai_server,
+    raw_body,
+    script,
+    sse,
+    status,
+    whole,
+)
+
+SAMPLE: Final = (
+    Path(__file__).parents[3] / "shared" / "fixtures" / "attestation" / "nearai/chat-signature"
+)
+QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
+HELLO: Final = [Message(Role.USER, "hello")]
+
+
+class Gate:
+    """Admits so often, then refuses; counts how often it was asked."""
+
+    def __init__(self, admits: int = 1000) -> None:
+        self.admits = admits
+        self.asked = 0
+
+    async def admit(self) -> None:
+        self.asked += 1
+        if self.asked > self.admits:
+            raise LlmNotAttested("I have not sent your message to the model, because of a test.")
+
+
+class NoKey:
+    async def begin(self) -> RequestKeys:
+        raise LlmNotAttested("There is no key.")
+
+
+@contextlib.asynccontextmanager
+async def client_of(
+    server: OpenAiServer,
+    *,
+    admission: Admission | None = None,
+    encryption: Encryption | None = None,
+    max_concurrency: int = 32,
+) -> AsyncIterator[LlmClient]:
+    endpoint = Endpoint(base_url=server.base_url, model=fake.MODEL, max_concurrency=max_concurrency)
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(
+            transport, endpoint, retry=QUICK, admission=admission, encryption=encryption
+        )
+
+
+async def answer_to(
+    step: Step,
+    messages: Sequence[Message] = HELLO,
+    tools: Sequence[ToolSpec] = (),
+    **attested: Any,
+) -> Completion:
+    async with openai_server(step) as server, client_of(server, **attested) as client:
+        return await client.complete(messages, tools)
+
+
+# Admission --------------------------------------------------------------------------------------
+
+
+async def test_without_admission_nothing_is_sent_and_nothing_tried_again() -> None:
+    gate = Gate(admits=0)
+    async with openai_server() as server, client_of(server, admission=gate) as client:
+        with pytest.raises(LlmNotAttested) as caught:
+            await client.complete(HELLO)
+
+    assert caught.value.sentence.startswith("I have not sent your message")
+    assert (gate.asked, server.received) == (1, [])
+
+
+async def test_admission_is_asked_for_before_every_attempt() -> None:
+    gate = Gate()
+
+    await answer_to(script(status(503), fake.cut, status(429)), admission=gate)
+
+    assert gate.asked == 4
+
+
+async def test_admission_is_asked_for_when_the_way_of_asking_changes() -> None:
+    gate = Gate()
+
+    await answer_to(script(status(400, "no stream_options"), status(400, "stream")), admission=gate)
+
+    assert gate.asked == 3
+
+
+async def test_admission_that_ends_between_two_attempts_is_final() -> None:
+    gate = Gate(admits=1)
+    async with openai_server(status(503)) as server, client_of(server, admission=gate) as client:
+        with pytest.raises(LlmNotAttested):
+            await client.complete(HELLO)
+
+    assert len(server.requests) == 1
+
+
+async def test_admission_holds_when_the_request_goes_out_not_when_it_began_to_wait() -> None:
+    gate, go = Gate(admits=1), asyncio.Event()
+    async with (
+        openai_server(fake.held(go)) as server,
+        client_of(server, admission=gate, max_concurrency=1) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        first = group.create_task(client.complete(HELLO))
+        await server.wait_for_requests(1)
+        second = group.create_task(_refusal(client))
+        await asyncio.sleep(0)
+        assert gate.asked == 1
+        go.set()
+
+    assert first.result().message.content == "answer to: hello"
+    assert type(second.result()) is LlmNotAttested
+    assert len(server.requests) == 1
+
+
+async def _refusal(client: LlmClient) -> LlmError:
+    with pytest.raises(LlmError) as caught:
+        await client.complete(HELLO)
+    return caught.value
+
+
+@pytest.mark.parametrize(("admission", "said"), [(Gate(), "true"), (None, None)])
+async def test_an_attested_endpoint_is_told_not_to_answer_under_another_name(
+    admission: Gate | None, said: str | None
+) -> None:
+    async with openai_server() as server, client_of(server, admission=admission) as client:
+        await client.complete(HELLO)
+        await client.models()
+
+    asked, listed = server.received
+    assert asked.headers.get("x-no-aliasing") == said
+    assert "x-no-aliasing" not in listed.headers
+
+
+# The exchange -----------------------------------------------------------------------------------
+
+STREAM: Final = (
+    b": keep-alive\r\n\r\n"
+    b'data: {"id": "chatcmpl-7", "choices": [{"delta": {"content": "Gr\xc3\xbc"}}]}\r\n\r\n'
+    b'data:{"id": "chatcmpl-8", "choices": [{"delta": {"content": "\xc3\x9fe"}}]}\n\n'
+    b"data: [DONE]\n\n"
+    b": and more\n\ndata: \xff after the end"
+)
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (70, 71), (150,), (len(STREAM) - 20,)])
+async def test_the_hashes_are_those_of_every_byte_that_went_and_came(cuts: tuple[int, ...]) -> None:
+    edges = [0, *cuts, len(STREAM)]
+    pieces = [STREAM[a:b] for a, b in itertools.pairwise(edges)]
+    async with (
+        openai_server(raw_body(*pieces, content_type=EVENT_STREAM)) as server,
+        client_of(server) as client,
+    ):
+        completion = await client.complete([Message(Role.USER, "Grüße 🔧")])
+
+    assert completion.message.content == "Grüße"
+    assert completion.exchange == Exchange(
+        "chatcmpl-7",
+        hashlib.sha256(server.received[0].raw).hexdigest(),
+        hashlib.sha256(STREAM).hexdigest(),
+    )
+    assert server.received[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="the recorded exchange is not here")
+async def test_a_recorded_answer_has_the_hash_that_its_machine_signed() -> None:
+    stream = (SAMPLE / "response.sse").read_bytes()
+    signed = json.loads((SAMPLE / "signature.json").read_text())["text"]
+
+    completion = await answer_to(raw_body(stream, content_type=EVENT_STREAM))
+
+    assert completion.exchange is not None
+    assert completion.exchange.response_sha256 == signed.rsplit(":", 1)[1]
+    assert completion.exchange.completion_id == "afa7975eaf844b1888776cf41548e230"
+
+
+async def test_a_whole_document_has_its_hashes_too() -> None:
+    document = b'{ "id":"chatcmpl-9",  "choices": [{"message": {"content": "Hi."}}]}\n'
+
+    completion = await answer_to(raw_body(document, content_type=JSON))
+
+    assert completion.exchange is not None
+    assert completion.exchange.completion_id == "chatcmpl-9"
+    assert completion.exchange.response_sha256 == hashlib.sha256(document).hexdigest()
+
+
+async def test_after_retries_the_hashes_are_those_of_the_attempt_that_was_answered() -> None:
+    async with (
+        openai_server(script(status(503), status(400, "stream_options"))) as server,
+        client_of(server) as client,
+    ):
+        completion = await client.complete(HELLO)
+
+    assert completion.exchange is not None
+    hashes = [hashlib.sha256(request.raw).hexdigest() for request in server.received]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert completion.exchange.request_sha256 == hashes[2]
+
+
+async def test_an_answer_whose_body_never_ends_has_no_exchange() -> None:
+    never = asyncio.Event()
+
+    completion = await answer_to(fake.held_midway(never, chunk({"content": "Hi."}), "[DONE]"))
+
+    assert (completion.message.content, completion.exchange) == ("Hi.", None)
+
+
+@pytest.mark.parametrize("id_", [None, "", 7, "x" * 129])
+async def test_an_answer_without_a_usable_name_has_no_exchange(id_: object) -> None:
+    completion = await answer_to(sse({**chunk({"content": "Hi."}), "id": id_}))
+
+    assert (completion.message.content, completion.exchange) == ("Hi.", None)
+
+
+async def test_an_answer_that_is_cut_after_its_finish_has_no_exchange() -> None:
+    events = [chunk({"content": "Hi."}, finish_reason="stop")]
+
+    completion = await answer_to(sse(*events, done=False, cut=True))
+
+    assert (completion.message.content, completion.exchange) == ("Hi.", None)
+
+
+# Encryption -------------------------------------------------------------------------------------
+
+CALL: Final = ToolCall("call_1", "secret_tool", '{"place": "secret-argument"}')
+CONVERSATION: Final = (
+    Message(Role.SYSTEM, "secret-system"),
+    Message(Role.USER, "secret-question"),
+    Message(Role.ASSISTANT, None, (CALL,)),
+    Message(Role.TOOL, "secret-result", tool_call_id="call_1"),
+    Message(Role.ASSISTANT, "secret-words", (CALL,)),
+    Message(Role.TOOL, "", tool_call_id="call_1"),
+)
+TOOL: Final = ToolSpec(
+    "secret_tool",
+    "secret-description",
+    {"type": "object", "properties": {"secret-parameter": {"type": "string"}}},
+)
+
+
+async def test_the_model_reads_the_same_conversation_that_nobody_else_can() -> None:
+    model = EncryptedModel()
+    async with openai_server() as plain, client_of(plain) as client:
+        await client.complete(CONVERSATION, [TOOL])
+    async with (
+        openai_server(model.reads(fake.text("Hi."))) as server,
+        client_of(server, encryption=EndToEndEncryption(model)) as client,
+    ):
+        completion = await client.complete(CONVERSATION, [TOOL])
+
+    assert completion.message == Message(Role.ASSISTANT, "Hi.")
+    assert model.read == plain.requests
+    assert plain.received[0].raw.count(b"secret") == 11
+    assert server.received[0].raw.count(b"secret") == 0
+
+
+async def test_the_hashes_are_those_of_what_went_and_came_encrypted() -> None:
+    model = EncryptedModel()
+    async with (
+        openai_server(model.reads(fake.text("Hi."))) as server,
+        client_of(server, encryption=EndToEndEncryption(model)) as client,
+    ):
+        completion = await client.complete(HELLO)
+
+    assert completion.exchange is not None
+    assert completion.exchange.request_sha256 == hashlib.sha256(server.received[0].raw).hexdigest()
+
+
+async def sealed_answer(step: Step) -> Completion:
+    model = EncryptedModel()
+    return await answer_to(model.reads(step), encryption=EndToEndEncryption(model))
+
+
+async def test_streamed_tool_calls_are_put_together_from_encrypted_pieces() -> None:
+    completion = await sealed_answer(
+        fake.tool_calls(("clock", {"zone": "UTC"}), ("clock", {}), content="Let me see.")
+    )
+
+    assert completion.message == Message(
+        Role.ASSISTANT,
+        "Let me see.",
+        (ToolCall("call_0", "clock", '{"zone": "UTC"}'), ToolCall("call_1", "clock", "{}")),
+    )
+
+
+async def test_an_encrypted_answer_may_come_whole() -> None:
+    message = {
+        "content": "Hi.",
+        "reasoning_content": "Hm.",
+        "tool_calls": [{"id": "1", "function": {"name": "clock", "arguments": "{}"}}],
+    }
+
+    completion = await sealed_answer(whole({"choices": [{"message": message}]}))
+
+    assert completion.message == Message(Role.ASSISTANT, "Hi.", (ToolCall("1", "clock", "{}"),))
+
+
+async def test_empty_pieces_of_an_encrypted_answer_stay_empty() -> None:
+    pieces = [{"role": "assistant", "content": ""}, {"content": "Hi."}, {"content": None}, {}]
+
+    completion = await sealed_answer(sse(*map(chunk, pieces)))
+
+    assert completion.message.content == "Hi."
+
+
+@pytest.mark.parametrize("said", ['["a", "b"]', " [] ", "[1]", '[{"type": "text"}]'])
+async def test_words_that_look_like_a_list_of_parts_stay_words(said: str) -> None:
+    model = EncryptedModel()
+
+    await answer_to(
+        model.reads(fake.text("Hi.")),
+        [Message(Role.USER, said)],
+        encryption=EndToEndEncryption(model),
+    )
+
+    assert model.read[0]["messages"][0]["content"] == [{"type": "text", "text": said}]
+
+
+@pytest.mark.parametrize("said", ["[12:00] hello", '{"a": []}', "[" * 100_000, "[]]", "7"])
+async def test_all_other_words_are_encrypted_as_they_are(said: str) -> None:
+    model = EncryptedModel()
+
+    await answer_to(
+        model.reads(fake.text("Hi.")),
+        [Message(Role.USER, said)],
+        encryption=EndToEndEncryption(model),
+    )
+
+    assert model.read[0]["messages"][0]["content"] == said
+
+
+async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:
+    model = EncryptedModel()
+    async with (
+        openai_server(script(status(503), model.reads(fake.text("Hi.")))) as server,
+        client_of(server, encryption=EndToEndEncryption(model)) as client,
+    ):
+        await client.complete(HELLO)
+
+    keys = {request.headers["x-client-pub-key"] for request in server.received}
+    bodies = {request.raw for request in server.received}
+    assert len(keys) == len(bodies) == 2
+
+
+async def test_without_a_key_nothing_is_sent() -> None:
+    async with openai_server() as server, client_of(server, encryption=NoKey()) as client:
+        with pytest.raises(LlmNotAttested):
+            await client.complete(HELLO)
+
+    assert server.received == []
+
+
+def call(name: object = None, arguments: object = None) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "function": {"name": name, "arguments": arguments}}]}
+
+
+FOREIGN: Final = seal_field(EncryptedModel().public_key, "to somebody else")
+IN_THE_CLEAR: Final = {
+    "content": {"content": "Hi."},
+    "foreign": {"content": FOREIGN},
+    "parts": {"content": [{"type": "text", "text": "Hi."}]},
+    "number": {"content": 7},
+    "reasoning_content": {"reasoning_content": "Hm."},
+    "reasoning": {"reasoning": "Hm."},
+    "refusal": {"refusal": "No."},
+    "name": call(name="clock"),
+    "arguments": call(arguments="{}"),
+    "object": call(arguments={}),
+    "list": call(arguments=[{"text": "x"}]),
+}
+
+
+@pytest.mark.parametrize("words", IN_THE_CLEAR.values(), ids=IN_THE_CLEAR.keys())
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_answer_that_is_not_encrypted_is_not_used(
+    words: dict[str, Any], streamed: bool
+) -> None:
+    step = sse(chunk(words)) if streamed else whole({"choices": [{"message": words}]})
+    encryption = EndToEndEncryption(EncryptedModel())
+    async with openai_server(step) as server, client_of(server, encryption=encryption) as client:
+        with pytest.raises(LlmNotAttested) as caught:
+            await client.complete(HELLO)
+
+    assert "not encrypted" in caught.value.sentence
+    assert caught.value.__suppress_context__
+    assert len(server.requests) == 1
+
+
+async def test_one_piece_in_the_clear_spoils_an_encrypted_answer() -> None:
+    model = EncryptedModel()
+
+    async def half_sealed(request: fake.Request, writer: asyncio.StreamWriter) -> None:
+        first = model.seal_answer(request.headers, chunk({"content": "This is "}))
+        await sse(first, chunk({"content": "not so."}))(request, writer)
+
+    with pytest.raises(LlmNotAttested):
+        await answer_to(half_sealed, encryption=EndToEndEncryption(model))
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (status(400, {"error": {"message": "Decryption failed"}}), LlmRejected),
+        (sse({"error": {"message": "x", "code": 503}}), LlmUnavailable),
+        (sse("{no json"), LlmBroken),
+        (sse("[" * 100_000), LlmBroken),
+        (sse('{"id": ' + "9" * 5000 + "}"), LlmBroken),
+        (sse('{"choices": [{"delta": [[]]}]}'), LlmBroken),
+        (whole([]), LlmBroken),
+    ],
+)
+async def test_errors_of_the_endpoint_are_told_apart_from_missing_encryption(
+    step: Step, kind: type[LlmError]
+) -> None:
+    with pytest.raises(LlmError) as caught:
+        await answer_to(step, encryption=EndToEndEncryption(EncryptedModel()))
+
+    assert type(caught.value) is kind
+
+
+KEYS: Final = ("content", "reasoning", "tool_calls", "index", "id", "function", "name", "arguments")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), json_values))
+def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> None:
+    body = WholeBody(RequestKeys(EncryptedModel().public_key))
+    body.feed(json.dumps({"choices": [{"message": message}]}).encode())
+    try:
+        completion = body.completion()
+    except (LlmBroken, LlmNotAttested):
+        return
+    assert completion.message == Message(Role.ASSISTANT, None)
