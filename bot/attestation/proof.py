@@ -14,7 +14,6 @@ from bot.attestation.quote import Collateral, TdQuote, parse_quote
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import verify_bundle
 
-
 COLLATERAL_SECONDS: Final = 15.0
 """A person waits for the answer, and whoever checks the file fetches collateral anyway."""
 
