@@ -110,9 +110,7 @@ class CollateralSource:
         if platform.failed_at is not None and now - platform.failed_at < BACK_OFF_SECONDS:
             raise EvidenceUnavailable("the collateral service gave no answer a moment ago")
         try:
-            fresh = await self._fetch(quote)
-            if fresh.fmspc != quote.fmspc or now >= fresh.expires_at:
-                raise EvidenceUnavailable("the collateral service gave what is foreign or expired")
+            fresh = await self._fetch(quote, now)
         except EvidenceUnavailable as error:
             platform.failed_at = now
             _log.warning("collateral.unavailable", reason=str(error))
@@ -122,7 +120,7 @@ class CollateralSource:
             await asyncio.to_thread(self._disk.save, quote, fresh)
         return fresh
 
-    async def _fetch(self, quote: TdQuote) -> Collateral:
+    async def _fetch(self, quote: TdQuote, now: float) -> Collateral:
         sgx = f"{self._pccs_url}/sgx/certification/v4"
         tdx = f"{self._pccs_url}/tdx/certification/v4"
         pck_crl = await self._ask(f"{sgx}/pckcrl?ca={quote.ca}&encoding=der")
@@ -130,24 +128,12 @@ class CollateralSource:
         tcb = await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}")
         identity = await self._ask(f"{tdx}/qe/identity")
         try:
-            tcb_info, tcb_info_signature = _signed(tcb.body, "tcbInfo")
-            qe_identity, qe_identity_signature = _signed(identity.body, "enclaveIdentity")
-            fields = {
-                "pck_crl_issuer_chain": _chain(pck_crl, "SGX-PCK-CRL-Issuer-Chain"),
-                "root_ca_crl": _hex(root_crl.body),
-                "pck_crl": _hex(pck_crl.body),
-                "tcb_info_issuer_chain": _chain(
-                    tcb, "TCB-Info-Issuer-Chain", "SGX-TCB-Info-Issuer-Chain"
-                ),
-                "tcb_info": tcb_info,
-                "tcb_info_signature": tcb_info_signature,
-                "qe_identity_issuer_chain": _chain(identity, "SGX-Enclave-Identity-Issuer-Chain"),
-                "qe_identity": qe_identity,
-                "qe_identity_signature": qe_identity_signature,
-            }
-            return Collateral.parse(json.dumps(fields))
+            fresh = _put_together(pck_crl, root_crl, tcb, identity)
         except (MalformedEvidence, ValueError, RecursionError):
             raise EvidenceUnavailable("the collateral service answered nonsense") from None
+        if fresh.fmspc != quote.fmspc or now >= fresh.expires_at:
+            raise EvidenceUnavailable("the collateral service gave what is foreign or expired")
+        return fresh
 
     def _root_crl_url(self, sgx: str) -> str:
         """Return where the root's list is: Intel's own service keeps it on another host."""
@@ -167,6 +153,23 @@ class CollateralSource:
 
 
 # The four answers
+
+
+def _put_together(pck_crl: Answer, root_crl: Answer, tcb: Answer, identity: Answer) -> Collateral:
+    tcb_info, tcb_info_signature = _signed(tcb.body, "tcbInfo")
+    qe_identity, qe_identity_signature = _signed(identity.body, "enclaveIdentity")
+    fields = {
+        "pck_crl_issuer_chain": _chain(pck_crl, "SGX-PCK-CRL-Issuer-Chain"),
+        "root_ca_crl": _hex(root_crl.body),
+        "pck_crl": _hex(pck_crl.body),
+        "tcb_info_issuer_chain": _chain(tcb, "TCB-Info-Issuer-Chain", "SGX-TCB-Info-Issuer-Chain"),
+        "tcb_info": tcb_info,
+        "tcb_info_signature": tcb_info_signature,
+        "qe_identity_issuer_chain": _chain(identity, "SGX-Enclave-Identity-Issuer-Chain"),
+        "qe_identity": qe_identity,
+        "qe_identity_signature": qe_identity_signature,
+    }
+    return Collateral.parse(json.dumps(fields))
 
 
 def _signed(body: bytes, name: str) -> tuple[str, str]:
