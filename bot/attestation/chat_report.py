@@ -3,12 +3,15 @@
 import hashlib
 import shlex
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bot.attestation.checks import Check, Report, Verdict
-from bot.attestation.proof import Proof
 from bot.attestation.safety_number import half, spaced
 from bot.attestation.statement import Statement
+
+if TYPE_CHECKING:
+    # By its name alone: the verification behind it is loaded where there is something to prove.
+    from bot.attestation.proof import Proof
 
 FILE_NAME: Final = "signal-tee-bot-proof.json"
 MAX_SHOWN_CHECKS: Final = 3
@@ -24,7 +27,7 @@ NO_PROOF: Final = (
 )
 
 
-def chat_report(proof: Proof, *, challenge: str, chosen: bool, in_group: bool, model: str) -> str:
+def chat_report(proof: "Proof", *, challenge: str, chosen: bool, in_group: bool, model: str) -> str:
     """Return the answer, as plain text of a few short paragraphs.
 
     Args:
@@ -81,7 +84,8 @@ def _challenge(challenge: str, *, chosen: bool) -> str:
 
 
 def _program(app_compose: str) -> str:
-    return f"PROGRAM (compose hash)\n{hashlib.sha256(app_compose.encode()).hexdigest()}"
+    digest = hashlib.sha256(app_compose.encode()).hexdigest()
+    return f"PROGRAM (compose hash, to compare with the published one)\n{digest}"
 
 
 def _safety_number(statement: Statement, *, in_group: bool) -> str:

@@ -298,6 +298,16 @@ async def test_the_own_check_says_what_intel_says_of_the_machine(
     assert report["tcb"].verdict is Verdict.FAILED
 
 
+async def test_the_own_check_sees_what_a_container_adds_to_the_log_after_boot(
+    tmp_path: Path,
+) -> None:
+    async with machine(tmp_path) as running:
+        running.agent.emit("compose-hash", bytes(32))
+        report = await running.checked()
+    assert report["boot_events"].verdict is Verdict.FAILED
+    assert report["rtmrs"].verdict is Verdict.PROVEN
+
+
 async def test_the_own_check_trusts_intels_root_alone(tmp_path: Path) -> None:
     async with machine(tmp_path) as running:
         report = await running.checked(trust=REAL)
