@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from bot import __version__
 from bot.approvals import ApprovalDesk
+from bot.attestation.trust import REAL, Trust
 from bot.chat.handler import ChatHandler
 from bot.chat.prompt import BYTES_PER_TOKEN, Prompt
 from bot.commands import catalog as command_catalog
@@ -28,17 +29,19 @@ from bot.commands.models import Models
 from bot.commands.status import Status
 from bot.commands.stop import Stop
 from bot.commands.tools import Tools
-from bot.commands.verify import Verify
+from bot.commands.verify import Prover, Verify
 from bot.config import McpServerSettings, Settings, SignalSettings
 from bot.dispatch import recovery
 from bot.dispatch.access import Access
 from bot.dispatch.intake import Intake
 from bot.dispatch.mailboxes import Mailboxes
 from bot.dispatch.outbox import Outbox
+from bot.dispatch.proofs import AnswerProofs
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
+from bot.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from bot.errors import BotError
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.client import LlmClient
 from bot.llm.errors import LlmError
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
@@ -84,6 +87,8 @@ class _Parts:
     resume: Callable[[], Awaitable[None]]
     store: ConversationStore
     registry: Registry
+    endpoint: OpenEndpoint
+    proofs: AnswerProofs | None
 
 
 async def run_until_signalled(settings: Settings) -> None:
@@ -99,6 +104,7 @@ async def run(
     told_to_stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
     grace_seconds: float = GRACE_SECONDS,
+    trust: Trust = REAL,
 ) -> None:
     """Be the bot until told to stop.
 
@@ -107,25 +113,44 @@ async def run(
         told_to_stop: begins the shutdown.
         ready: called once the bot takes messages.
         grace_seconds: how long turns and sends in progress may take to finish.
+        trust: whom verifications trust; only tests give another than the real one.
 
     Raises:
         BotError: a part cannot start.
         StoreError: the store cannot be opened, or failed while running.
     """
-    async with _wired(settings) as parts:
+    async with _wired(settings, trust) as parts:
         await parts.resume()
         async with asyncio.TaskGroup() as tasks:
-            receiving = tasks.create_task(parts.messenger.run(parts.intake.deliver))
-            purging = tasks.create_task(_purge_regularly(parts.store))
-            probing = tasks.create_task(probe(parts.registry))
+            background = [
+                tasks.create_task(work)
+                for work in (
+                    parts.messenger.run(parts.intake.deliver),
+                    _purge_regularly(parts.store),
+                    _probe_tools(parts.registry),
+                    parts.endpoint.keep_verified(),
+                    _check_signatures(parts),
+                )
+            ]
             log.info("app.started", version=__version__)
             ready()
             await told_to_stop.wait()
             log.info("app.stopping")
             await _wind_down(parts, grace_seconds)
-            for task in (receiving, purging, probing):
+            for task in background:
                 task.cancel()
     log.info("app.stopped")
+
+
+async def _probe_tools(registry: Registry) -> None:
+    await probe(registry)
+
+
+async def _check_signatures(parts: _Parts) -> None:
+    """Check what endpoints sign, once it is known whose signatures count."""
+    if parts.proofs is not None:
+        await parts.endpoint.settled()
+        await parts.proofs.run()
 
 
 async def _wind_down(parts: _Parts, grace_seconds: float) -> None:
@@ -166,22 +191,21 @@ def _signals() -> Iterator[asyncio.Event]:
 
 
 @asynccontextmanager
-async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
+async def _wired(settings: Settings, trust: Trust) -> AsyncIterator[_Parts]:
     """Build every part from the settings, lowest first, and close them in reverse."""
     async with AsyncExitStack() as open_parts:
         store = await open_parts.enter_async_context(
             open_store(
                 settings.store.path,
-                key=_secret(settings.store.key),
+                key=await store_key(settings),
                 retention_days=settings.store.retention_days,
             )
         )
-        endpoint = llm_endpoint(settings)
-        transport = await open_parts.enter_async_context(open_transport(endpoint))
-        model = LlmClient(transport, endpoint)
+        endpoint = await open_parts.enter_async_context(open_endpoint(settings, trust=trust))
         messenger = make_messenger(settings.signal)
+        prover = await open_parts.enter_async_context(_prover(settings, messenger, endpoint, trust))
         if settings.health.listen:
-            checks = _health_checks(messenger, store, model)
+            checks = _health_checks(messenger, store, endpoint.client)
             await open_parts.enter_async_context(_health(settings.health.listen, checks))
         registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
         tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
@@ -189,7 +213,9 @@ async def _wired(settings: Settings) -> AsyncIterator[_Parts]:
             settings,
             store=store,
             registry=registry,
-            model=model,
+            endpoint=endpoint,
+            prover=prover,
+            in_tee=prover is not None and await _can_quote(settings),
             messenger=messenger,
             tasks=tasks,
         )
@@ -213,7 +239,9 @@ def _wire(
     *,
     store: ConversationStore,
     registry: Registry,
-    model: LlmClient,
+    endpoint: OpenEndpoint,
+    prover: Prover | None,
+    in_tee: bool,
     messenger: Messenger,
     tasks: asyncio.TaskGroup,
 ) -> _Parts:
@@ -228,9 +256,9 @@ def _wire(
     turns = Turns(mailboxes, store)
     outbox = Outbox(messenger, store)
     approvals = ApprovalDesk(store=store, channel=messenger, is_admin=access.is_admin)
-    in_tee = settings.attestation.dstack_socket.is_socket()
+    proofs = _answer_proofs(settings, endpoint, store=store, mailboxes=mailboxes, outbox=outbox)
     conversation = ChatHandler(
-        model=model,
+        model=endpoint.client,
         model_name=settings.llm.model,
         prompt=Prompt(
             settings.llm.context_tokens,
@@ -252,22 +280,23 @@ def _wire(
         approvals=approvals,
         progress=messenger,
         keep_arguments=settings.tools.audit_arguments == "keep",
-        keep_exchanges=False,
+        proofs=proofs,
         max_tool_calls=settings.tools.max_tool_calls,
     )
     commands = command_catalog.build(
         (
             Clear(store, messenger, access),
-            Models(model, settings.llm.model),
+            Models(endpoint.client, settings.llm.model),
             Tools(registry),
             Status(
                 version=__version__,
                 model=settings.llm.model,
+                model_state=endpoint.proof,
                 registry=registry,
                 workload=turns,
             ),
             Stop(turns),
-            Verify(in_tee=in_tee),
+            Verify(prover, endpoint.proof, store),
         )
     )
     router = Router(
@@ -297,18 +326,88 @@ def _wire(
             router=router,
         )
 
-    return _Parts(messenger, intake, mailboxes, urgent, resume, store, registry)
-
-
-def llm_endpoint(settings: Settings) -> Endpoint:
-    """Return the model's endpoint as the client takes it."""
-    return Endpoint(
-        base_url=settings.llm.base_url,
-        model=settings.llm.model,
-        api_key=_secret(settings.llm.api_key),
-        timeout_seconds=settings.llm.timeout_seconds,
-        max_concurrency=settings.llm.max_concurrency,
+    return _Parts(
+        messenger=messenger,
+        intake=intake,
+        mailboxes=mailboxes,
+        urgent=urgent,
+        resume=resume,
+        store=store,
+        registry=registry,
+        endpoint=endpoint,
+        proofs=proofs,
     )
+
+
+def _answer_proofs(
+    settings: Settings,
+    endpoint: OpenEndpoint,
+    *,
+    store: ConversationStore,
+    mailboxes: Mailboxes,
+    outbox: Outbox,
+) -> AnswerProofs | None:
+    """Return what checks the signatures of answers, where the endpoint signs them."""
+    if endpoint.signatures is None:
+        return None
+    return AnswerProofs(
+        signatures=endpoint.signatures,
+        store=store,
+        mailboxes=mailboxes,
+        outbox=outbox,
+        warn=settings.attestation.model_policy == "require",
+    )
+
+
+@asynccontextmanager
+async def open_endpoint(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[OpenEndpoint]:
+    """Open the model's endpoint, with proof of who reads along where it has to give some."""
+    if has_to_prove(settings):
+        # Imported here: who asks for no proof does without 13 MB of cryptography.
+        from bot.attested_endpoint import open_attested  # noqa: PLC0415
+
+        async with open_attested(settings, trust) as attested:
+            yield attested
+    else:
+        async with open_unproven(settings) as unproven:
+            yield unproven
+
+
+@asynccontextmanager
+async def _prover(
+    settings: Settings, messenger: Messenger, endpoint: OpenEndpoint, trust: Trust
+) -> AsyncIterator[Prover | None]:
+    """Provide what makes the bot's proofs; None where there is no guest agent."""
+    if not settings.attestation.dstack_socket.is_socket():
+        yield None
+        return
+    from bot.prover import open_prover  # noqa: PLC0415 - as above
+
+    async with open_prover(settings, messenger, endpoint.proof.evidence, trust=trust) as prover:
+        yield prover
+
+
+async def _can_quote(settings: Settings) -> bool:
+    """Whether the guest agent makes quotes; else nothing is claimed about where the bot runs."""
+    from bot.prover import can_quote  # noqa: PLC0415 - as above
+
+    return await can_quote(settings)
+
+
+async def store_key(settings: Settings) -> str | None:
+    """Return the key of the store, from where the settings say.
+
+    Raises:
+        AgentError: the guest agent does not give one.
+        SettingsError: it gives one that would be lost.
+    """
+    if settings.store.key_source == "setting":
+        return _secret(settings.store.key)
+    from bot.attestation.dstack import DstackAgent  # noqa: PLC0415 - as above
+    from bot.attestation.store_key import derive_store_key  # noqa: PLC0415
+
+    agent = DstackAgent(settings.attestation.dstack_socket)
+    return await derive_store_key(agent, may_be_lost=settings.store.key_may_be_lost)
 
 
 def tool_settings(settings: Settings) -> ToolSettings:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from bot.app import llm_endpoint, make_messenger, tool_settings
+from bot.app import make_messenger, open_endpoint, store_key, tool_settings
 from bot.config import Settings
-from bot.errors import SignalError
+from bot.endpoint import llm_endpoint
+from bot.errors import BotError, SignalError
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
 from bot.observability import logs
@@ -25,6 +26,8 @@ from tools.probing import probe
 from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
+MODEL_PROOF_SECONDS: Final = 60.0
+"""Its evidence comes from three services."""
 
 
 class Verdict(StrEnum):
@@ -66,7 +69,8 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
     async for finding in _tools(settings):
         yield finding
-    yield _attestation(settings)
+    yield await _attestation(settings)
+    yield await _model_proof(settings)
 
 
 def _access(settings: Settings) -> Finding:
@@ -90,9 +94,12 @@ def _access(settings: Settings) -> Finding:
 
 
 async def _store(settings: Settings) -> Finding:
-    key = settings.store.key
     try:
-        async with open_store(settings.store.path, key=key.get_secret_value() if key else None):
+        key = await store_key(settings)
+    except BotError as error:
+        return Finding("store", Verdict.FAILED, f"{error} See STORE__KEY_SOURCE.")
+    try:
+        async with open_store(settings.store.path, key=key):
             pass  # To open it is to read from it, to write to it and to commit.
     except StoreLocked:
         return Finding("store", Verdict.OK, "In use by the running bot.")
@@ -190,9 +197,34 @@ def _server(server: McpServer, reason: str | None) -> Finding:
     return Finding(server.name, Verdict.WARNING, f"{words} See {setting}.")
 
 
-def _attestation(settings: Settings) -> Finding:
-    if settings.attestation.dstack_socket.is_socket():
-        words = "A dstack socket is there, but this version cannot prove anything with it yet."
-    else:
+async def _attestation(settings: Settings) -> Finding:
+    if not settings.attestation.dstack_socket.is_socket():
         words = "Not in a trusted execution environment; !verify says so."
-    return Finding("attestation", Verdict.WARNING, words)
+        return Finding("attestation", Verdict.WARNING, words)
+    from bot.prover import can_quote  # noqa: PLC0415 - as in bot.app
+
+    if not await can_quote(settings):
+        words = "The dstack guest agent makes no quote. See ATTESTATION__DSTACK_SOCKET."
+        return Finding("attestation", Verdict.FAILED, words)
+    if settings.attestation.key_origin == "imported":
+        words = (
+            "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
+            " says. See ATTESTATION__KEY_ORIGIN."
+        )
+        return Finding("attestation", Verdict.WARNING, words)
+    return Finding("attestation", Verdict.OK, "Quotes are made; ask !verify in Signal.")
+
+
+async def _model_proof(settings: Settings) -> Finding:
+    """Verify the model's evidence now."""
+    async with open_endpoint(settings) as endpoint, asyncio.TaskGroup() as tasks:
+        verifying = tasks.create_task(endpoint.keep_verified())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MODEL_PROOF_SECONDS):
+                await endpoint.settled()
+        verifying.cancel()
+        if endpoint.proof.proven:
+            return Finding("model proof", Verdict.OK, endpoint.proof.summary())
+        required = settings.attestation.model_policy == "require"
+        words = f"{endpoint.proof.summary()} See ATTESTATION__MODEL_POLICY."
+        return Finding("model proof", Verdict.FAILED if required else Verdict.WARNING, words)

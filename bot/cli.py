@@ -16,6 +16,8 @@ FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
 INTERRUPTED: Final = 130
 
+PCCS_URL: Final = "https://pccs.phala.network"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 wrong settings."""
@@ -58,6 +60,24 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="look at every part and say how to mend it")
     check.set_defaults(run=_check)
 
+    verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
+    verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
+    verify.add_argument(
+        "--challenge", required=True, metavar="TEXT", help="what you sent after !verify"
+    )
+    verify.add_argument("--safety-number", metavar='"60 digits"', help="of your chat with the bot")
+    verify.add_argument("--release", type=Path, metavar="FILE", help="the published release")
+    verify.add_argument(
+        "--collateral",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="what Intel says about a platform, one file each; then nothing is fetched",
+    )
+    verify.add_argument("--pccs", default=PCCS_URL, metavar="URL", help="else fetch it here")
+    verify.add_argument("--json", action="store_true", help="for programs")
+    verify.set_defaults(run=_verify)
+
     backup = commands.add_parser("backup", help="copy the store, also while the bot runs")
     backup.add_argument("file", type=Path, metavar="FILE")
     backup.set_defaults(run=_backup)
@@ -74,27 +94,29 @@ def _run(_: argparse.Namespace) -> int:
 
     settings = load_settings()
     logs.configure(level=settings.log.level, log_format=settings.log.format)
-    failed = False
+    code = OK
     try:
         asyncio.run(app.run_until_signalled(settings))
+    except* SettingsError as group:
+        code = _report("", group, WRONG_SETTINGS)
     except* StoreError as group:
-        failed = _report("STORE__PATH: ", group)
+        code = _report("STORE__PATH: ", group, FAILED)
     except* BotError as group:
-        failed = _report("", group)
+        code = _report("", group, FAILED)
     except* Exception as group:
         # The last boundary: a traceback would tell what people wrote, where an error quotes it.
         structlog.get_logger().error("app.bug", exc_info=group)
-        failed = True
-    return FAILED if failed else OK
+        code = FAILED
+    return code
 
 
-def _report(part: str, group: BaseExceptionGroup[Exception]) -> bool:
-    """Say in one line what ended the daemon."""
+def _report(part: str, group: BaseExceptionGroup[Exception], code: int) -> int:
+    """Say in one line what ended the daemon, and return the exit code."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     print(f"{part}{error}", file=sys.stderr)
-    return True
+    return code
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -110,14 +132,30 @@ def _check(_: argparse.Namespace) -> int:
     return OK if asyncio.run(check(load_settings())) else FAILED
 
 
+def _verify(arguments: argparse.Namespace) -> int:
+    from bot.verify import Request, verify
+
+    request = Request(
+        bundle=arguments.bundle,
+        challenge=arguments.challenge,
+        safety_number=arguments.safety_number,
+        release=arguments.release,
+        collateral=arguments.collateral or (),
+        pccs_url=arguments.pccs,
+        as_json=arguments.json,
+    )
+    return OK if asyncio.run(verify(request)) else FAILED
+
+
 def _backup(arguments: argparse.Namespace) -> int:
+    from bot.app import store_key
     from bot.config import load_settings
     from conversation_store.errors import StoreError
     from conversation_store.store import backup
 
-    store = load_settings().store
+    settings = load_settings()
     try:
-        backup(store.path, store.key.get_secret_value() if store.key else None, arguments.file)
+        backup(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
     except StoreError as error:
         print(f"backup: {error}", file=sys.stderr)
         return FAILED

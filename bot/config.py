@@ -354,7 +354,7 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
     try:
-        return Settings(**dict(overrides or {}))  # type: ignore[arg-type]
+        settings = Settings(**dict(overrides or {}))  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsError(*(_explain(problem) for problem in error.errors())) from None
     except UnparsableSettings as error:
@@ -363,6 +363,19 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
         raise SettingsError(
             f".env or a secret file cannot be read as text: {type(error).__name__}"
         ) from None
+    _require_tls_for_proof(settings)
+    return settings
+
+
+def _require_tls_for_proof(settings: Settings) -> None:
+    """Refuse what could never work: without TLS no key shows whom one talks to."""
+    wanted = {
+        "ATTESTATION__MODEL_POLICY": settings.attestation.model_policy == "require",
+        "ATTESTATION__E2EE": settings.attestation.e2ee,
+    }
+    if urlsplit(settings.llm.base_url).scheme != "https" and any(wanted.values()):
+        name = next(name for name, on in wanted.items() if on)
+        raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
 
 
 def setting_names() -> frozenset[str]:

@@ -91,7 +91,7 @@ async def open_http(
         socket: a Unix socket that every request goes to, whatever host its address names.
     """
     transport = httpx.AsyncHTTPTransport(
-        verify=tls if tls is not None else httpx.create_ssl_context(trust_env=False),
+        verify=tls if tls is not None else new_tls_context(),
         trust_env=False,
         limits=httpx.Limits(max_keepalive_connections=IDLE_CONNECTIONS),
         uds=str(socket) if socket is not None else None,
@@ -101,6 +101,11 @@ async def open_http(
         transport=transport, headers=headers, timeout=SILENCE_SECONDS, trust_env=False
     ) as client:
         yield HttpService(client)
+
+
+def new_tls_context() -> ssl.SSLContext:
+    """Return a context that believes the usual authorities, whatever the environment names."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def key_sha256(certificate: bytes) -> bytes:

@@ -90,6 +90,14 @@ class ChatModel(Protocol):
         ...
 
 
+class SignatureDesk(Protocol):
+    """What checks signatures of answers. Implemented by `bot.dispatch.proofs.AnswerProofs`."""
+
+    def wake(self) -> None:
+        """Look for exchanges of turns that have just ended."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Thought:
     """An answer that is found and not yet stored.
@@ -200,7 +208,7 @@ class ChatHandler:
         approvals: asks people before a call with side effects.
         progress: where work is shown.
         keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
-        keep_exchanges: whether the endpoint signs its answers, so that their hashes are needed.
+        proofs: checks the signatures of answers; None where the endpoint signs none.
         max_tool_calls: in one turn; then the model must answer in words.
     """
 
@@ -216,7 +224,7 @@ class ChatHandler:
         approvals: ApprovalDesk,
         progress: ProgressChannel,
         keep_arguments: bool,
-        keep_exchanges: bool,
+        proofs: SignatureDesk | None,
         max_tool_calls: int,
     ) -> None:
         self._model = model
@@ -228,7 +236,7 @@ class ChatHandler:
         self._approvals = approvals
         self._progress = progress
         self._keep_arguments = keep_arguments
-        self._keep_exchanges = keep_exchanges
+        self._proofs = proofs
         self._max_tool_calls = max_tool_calls
 
     async def think(self, accepted: AcceptedMessage) -> Thought:
@@ -271,6 +279,8 @@ class ChatHandler:
             usage=thought.usage,
             exchanged=thought.exchanged,
         )
+        if self._proofs is not None:
+            self._proofs.wake()
         metrics.TURNS.labels(thought.state).inc()
         metrics.TURN_ROUNDS.observe(thought.rounds)
         with_tools = "yes" if thought.rounds else "no"
@@ -313,7 +323,7 @@ class ChatHandler:
             self._prompt.build(now, loop.history, loop.messages), tools
         )
         loop.count(completion)
-        if self._keep_exchanges:
+        if self._proofs is not None:
             loop.exchanged.append(_exchange(completion))
         return completion
 

@@ -17,6 +17,14 @@ class Workload(Protocol):
         ...
 
 
+class ModelState(Protocol):
+    """What is known of the model's attestation. Implemented by `AttestedModel`."""
+
+    def summary(self) -> str:
+        """Return it in one or two sentences."""
+        ...
+
+
 class Status:
     """Says version, model, uptime and load; nothing about anybody."""
 
@@ -29,12 +37,14 @@ class Status:
         *,
         version: str,
         model: str,
+        model_state: ModelState,
         registry: Registry,
         workload: Workload,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._version = version
         self._model = model
+        self._model_state = model_state
         self._registry = registry
         self._workload = workload
         self._clock = clock
@@ -46,7 +56,7 @@ class Status:
             "\n".join(
                 (
                     f"signal-tee-bot {self._version}, up for {self._uptime()}",
-                    f"Model: {self._model}",
+                    f"Model: {self._model}. {self._model_state.summary()}",
                     f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}",
                     f"Answers in progress: {self._workload.running}",
                 )

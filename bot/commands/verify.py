@@ -4,13 +4,12 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from bot.attestation.chat_report import FILE_NAME, chat_report
 from bot.attestation.errors import AttestationError
-from bot.attestation.proof import Proof
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import last_answer
@@ -18,6 +17,10 @@ from bot.errors import SignalError
 from bot.messaging.account import Attachment
 from bot.messaging.events import Person
 from conversation_store.models import StoredExchange
+
+if TYPE_CHECKING:
+    # By its name alone: the verification behind it is loaded where there is something to prove.
+    from bot.attestation.proof import Proof
 
 PROOFS_PER_MINUTE: Final = 5
 MINUTE_SECONDS: Final = 60.0
@@ -47,7 +50,7 @@ log = structlog.get_logger()
 class Prover(Protocol):
     """What makes proofs. Implemented by `bot.attestation.proof.OwnProof`."""
 
-    async def make(self, challenge: str) -> Proof:
+    async def make(self, challenge: str) -> "Proof":
         """Return a proof; AttestationError or SignalError when there can be none."""
         ...
 

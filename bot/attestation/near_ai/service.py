@@ -113,6 +113,16 @@ class AttestedModel:
         reason = known.reason or "its last proof has expired"
         return ModelVerdict(ModelState.UNAVAILABLE, reason, known.expires_at)
 
+    @property
+    def proven(self) -> bool:
+        """Whether the model is verified now."""
+        return self.verdict.state is ModelState.VERIFIED
+
+    async def settled(self) -> None:
+        """Return once a first verification has ended, however; at once where there is none."""
+        if self._known.state is ModelState.PENDING:
+            await self._attempted.wait()
+
     async def admit(self) -> None:
         """Return when a message may be sent to the model.
 

@@ -1,0 +1,101 @@
+"""A model's endpoint that has to prove who reads along: admission, pinned keys, encryption.
+
+Here `bot.llm` gets what it asks for from `bot.attestation`; the two know nothing of each other.
+"""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bot.attestation.collateral import CollateralSource
+from bot.attestation.errors import ModelNotVerified
+from bot.attestation.http import new_tls_context, open_http
+from bot.attestation.near_ai.client import NearAiClient
+from bot.attestation.near_ai.encryption import EndToEndEncryption
+from bot.attestation.near_ai.service import AttestedModel
+from bot.attestation.near_ai.signatures import AnswerSignatures
+from bot.attestation.pinning import pin
+from bot.attestation.trust import REAL, Trust
+from bot.config import Settings
+from bot.endpoint import OpenEndpoint, llm_endpoint
+from bot.llm.attested import Sealing
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.errors import LlmNotAttested
+
+
+@asynccontextmanager
+async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterator[OpenEndpoint]:
+    """Open the endpoint; what carries conversations meets only attested keys under `require`.
+
+    Args:
+        settings: say where it is and what it has to prove.
+        trust: whom a verification trusts; only tests give another than the real one.
+    """
+    endpoint = llm_endpoint(settings)
+    policy = settings.attestation.model_policy
+    async with AsyncExitStack() as open_parts:
+        http = await open_parts.enter_async_context(open_http(tls=trust.tls))
+        model = AttestedModel(
+            NearAiClient(
+                http,
+                CollateralSource(http, settings.attestation.pccs_url),
+                base_url=endpoint.base_url,
+                model=endpoint.model,
+                api_key=endpoint.api_key,
+                trust=trust,
+            ),
+            policy=policy,
+            trust=trust,
+        )
+        tls = pin(_new_context(trust), model.keys)
+        transport = await open_parts.enter_async_context(open_transport(endpoint, tls=tls))
+        encryption = EndToEndEncryption(model) if settings.attestation.e2ee else None
+        yield OpenEndpoint(
+            client=LlmClient(
+                transport,
+                endpoint,
+                admission=_Admission(model) if policy == "require" else None,
+                encryption=_Encryption(encryption) if encryption is not None else None,
+            ),
+            proof=model,
+            signatures=AnswerSignatures(
+                http, endpoint.base_url, endpoint.api_key, endpoint.model, model
+            ),
+            settled=model.settled,
+            keep_verified=model.keep_verified,
+        )
+
+
+def _new_context(trust: Trust) -> ssl.SSLContext:
+    """Return a context of its own for the connections that are pinned."""
+    context = new_tls_context()
+    if trust.tls is not None:
+        for authority in trust.tls.get_ca_certs(binary_form=True):
+            context.load_verify_locations(cadata=authority)
+    return context
+
+
+class _Admission:
+    """The model's admission in the terms of the client."""
+
+    def __init__(self, model: AttestedModel) -> None:
+        self._model = model
+
+    async def admit(self) -> None:
+        try:
+            await self._model.admit()
+        except ModelNotVerified as refused:
+            raise LlmNotAttested(refused.sentence) from None
+
+
+class _Encryption:
+    """The encryption in the terms of the client."""
+
+    def __init__(self, encryption: EndToEndEncryption) -> None:
+        self._encryption = encryption
+
+    async def begin(self) -> Sealing:
+        try:
+            return await self._encryption.begin()
+        except ModelNotVerified as refused:
+            raise LlmNotAttested(refused.sentence) from None

@@ -1,0 +1,108 @@
+"""The model's endpoint as the bot uses it, and what is known of who can read along there."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from bot.config import Settings
+from bot.llm.client import Endpoint, LlmClient, open_transport
+
+if TYPE_CHECKING:
+    from bot.attestation.near_ai.evidence import ModelEvidence
+    from bot.attestation.near_ai.signatures import AnswerSignatures
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+OFF: Final = "Whether the model proves who can read along is not checked: it is turned off."
+NOT_OVER_TLS: Final = (
+    "The model's endpoint cannot prove who reads along: it is not reached over TLS, so nothing can"
+    " be proven."
+)
+
+
+class ModelProof(Protocol):
+    """What is known of who can read along at the model."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether the model is verified now."""
+        ...
+
+    def summary(self) -> str:
+        """Return it in one or two sentences."""
+        ...
+
+    def evidence(self) -> "ModelEvidence | None":
+        """Return what that rests on, if there is anything."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NothingProven:
+    """A model that is not asked for proof; `why` is one sentence."""
+
+    why: str
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is proven: never."""
+        return False
+
+    def summary(self) -> str:
+        """Return why."""
+        return self.why
+
+    def evidence(self) -> None:
+        """Return nothing."""
+
+
+async def _nothing_to_do() -> None:
+    """Stands where nothing is to be verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEndpoint:
+    """A model that can be asked.
+
+    Attributes:
+        client: asks it.
+        proof: what is known of it.
+        signatures: checks its answers; None where it signs none.
+        settled: returns once a first verification has ended, however.
+        keep_verified: to be run as long as the bot runs.
+    """
+
+    client: LlmClient
+    proof: ModelProof
+    signatures: "AnswerSignatures | None" = None
+    settled: Work = _nothing_to_do
+    keep_verified: Work = _nothing_to_do
+
+
+@asynccontextmanager
+async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
+    """Open an endpoint that is not asked for proof, or cannot give any."""
+    endpoint = llm_endpoint(settings)
+    why = OFF if settings.attestation.model_policy == "off" else NOT_OVER_TLS
+    async with open_transport(endpoint) as transport:
+        yield OpenEndpoint(LlmClient(transport, endpoint), NothingProven(why))
+
+
+def llm_endpoint(settings: Settings) -> Endpoint:
+    """Return the model's endpoint as the client takes it."""
+    key = settings.llm.api_key
+    return Endpoint(
+        base_url=settings.llm.base_url,
+        model=settings.llm.model,
+        api_key=key.get_secret_value() if key is not None else None,
+        timeout_seconds=settings.llm.timeout_seconds,
+        max_concurrency=settings.llm.max_concurrency,
+    )
+
+
+def has_to_prove(settings: Settings) -> bool:
+    """Whether the endpoint is asked for proof: without TLS no key can show whom one talks to."""
+    over_tls = urlsplit(settings.llm.base_url).scheme == "https"
+    return over_tls and settings.attestation.model_policy != "off"

@@ -1,0 +1,73 @@
+"""What makes the bot's own proofs, wired; used where there is a guest agent."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+
+from bot.attestation.collateral import CollateralSource
+from bot.attestation.dstack import REPORT_DATA_BYTES, DstackAgent
+from bot.attestation.errors import AgentError
+from bot.attestation.evidence import OwnEvidence
+from bot.attestation.http import open_http
+from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.policy import Policy
+from bot.attestation.proof import OwnProof
+from bot.attestation.trust import REAL, Trust
+from bot.config import Settings
+from bot.messaging.messenger import Messenger
+
+FIRST_QUOTE_SECONDS: Final = 15.0
+"""How long the start waits for a quote; without one nothing is claimed."""
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def open_prover(
+    settings: Settings,
+    messenger: Messenger,
+    model_evidence: Callable[[], ModelEvidence | None],
+    *,
+    trust: Trust = REAL,
+) -> AsyncIterator[OwnProof]:
+    """Provide what makes proofs.
+
+    Args:
+        settings: say where the agent is, and what the policy of a statement holds.
+        messenger: knows the bot's account.
+        model_evidence: returns the model's, while there is some.
+        trust: whom the own check of a proof trusts; only tests give another than the real one.
+    """
+    attestation = settings.attestation
+    evidence = OwnEvidence(
+        DstackAgent(attestation.dstack_socket),
+        messenger.own_identity,
+        Policy(
+            llm_host=urlsplit(settings.llm.base_url).hostname or "",
+            model=settings.llm.model,
+            model_policy=attestation.model_policy,
+            e2ee=attestation.e2ee,
+            retention_days=settings.store.retention_days,
+        ),
+        key_origin=attestation.key_origin,
+        model=model_evidence,
+    )
+    async with open_http(tls=trust.tls) as http:
+        yield OwnProof(evidence, CollateralSource(http, attestation.pccs_url), trust=trust)
+
+
+async def can_quote(settings: Settings) -> bool:
+    """Whether the guest agent makes quotes, asked once and within a bound."""
+    agent = DstackAgent(settings.attestation.dstack_socket)
+    try:
+        async with asyncio.timeout(FIRST_QUOTE_SECONDS):
+            await agent.quote(secrets.token_bytes(REPORT_DATA_BYTES))
+    except (AgentError, TimeoutError) as error:
+        log.error("attestation.no_quote", error=type(error).__name__)
+        return False
+    return True
