@@ -28,6 +28,11 @@ def recorded_quote(path: str) -> bytes:
     return raw if raw[:1] in b"\x03\x04\x05" else bytes.fromhex(raw.decode().removeprefix("0x"))
 
 
+def recorded_simulator_quote() -> bytes:
+    """Return the quote inside the simulator's recorded attestation."""
+    return recorded("dstack/simulator/attestation.bin").read_bytes()[4:5010]
+
+
 def recorded_tds(capture: str) -> Iterator[tuple[str, TdEvidence]]:
     """Yield every TD of a recorded NEAR AI report with the place where it stands."""
     yield from _tds(json.loads(recorded(f"nearai/{capture}/report.json").read_text()), "report")

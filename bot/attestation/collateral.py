@@ -117,7 +117,7 @@ class CollateralSource:
             raise
         platform.collateral, platform.fetched_at = fresh, now
         if self._disk is not None:
-            await asyncio.to_thread(self._disk.save, quote, fresh)
+            await asyncio.to_thread(self._disk.save, quote, fresh, now)
         return fresh
 
     async def _fetch(self, quote: TdQuote, now: float) -> Collateral:
@@ -218,7 +218,7 @@ class _Disk:
         if kept.fmspc == quote.fmspc and fetched_at <= now < kept.expires_at:
             platform.collateral, platform.fetched_at = kept, fetched_at
 
-    def save(self, quote: TdQuote, collateral: Collateral) -> None:
+    def save(self, quote: TdQuote, collateral: Collateral, now: float) -> None:
         path = self._path(quote)
         beside = path.with_suffix(f".{os.getpid()}.new")
         try:
@@ -226,6 +226,7 @@ class _Disk:
             beside.unlink(missing_ok=True)
             with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
                 f.write(collateral.text)
+            os.utime(beside, (now, now))
             beside.replace(path)
         except OSError as error:
             _log.warning("collateral.not_kept", error=type(error).__name__)
