@@ -3,9 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -15,38 +13,17 @@ from aiohttp import web
 
 from bot import __version__, build
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Report, Verdict
-from bot.attestation.dstack import DstackAgent
-from bot.attestation.errors import AgentError, EvidenceUnavailable
-from bot.attestation.evidence import OwnEvidence
+from bot.attestation.checks import Verdict
+from bot.attestation.errors import AgentError
 from bot.attestation.near_ai.evidence import ModelEvidence
-from bot.attestation.policy import Policy
-from bot.attestation.proof import OwnProof
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.statement import Statement, report_data
-from bot.attestation.trust import REAL, Trust
-from bot.attestation.verification import verify_bundle
+from bot.attestation.trust import REAL
 from bot.errors import SignalUnavailable
-from bot.messaging.account import OwnIdentity
-from tests.fakes.dstack_agent import COMPOSE, SoftAgent, serving, silent
-from tests.fakes.soft_tdx import SoftTdx
+from tests.fakes.dstack_agent import COMPOSE, silent
+from tests.unit.soft_machine import CHALLENGE, IDENTITY, POLICY, Intel, machine
 
 RECORDED: Final = Path(__file__).parents[3] / "shared/fixtures/attestation/dstack"
-CHALLENGE: Final = "blue giraffe 42"
-IDENTITY: Final = OwnIdentity(
-    aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
-    identity_key=bytes.fromhex(
-        "0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868"
-    ),
-    linked_devices=0,
-)
-POLICY: Final = Policy(
-    llm_host="cloud-api.near.ai",
-    model="openai/gpt-oss-120b",
-    model_policy="require",
-    e2ee=True,
-    retention_days=30,
-)
 MODEL: Final = ModelEvidence(
     report=b'{"model_attestations":[]}',
     nonce=bytes(32),
@@ -56,99 +33,18 @@ MODEL: Final = ModelEvidence(
 )
 
 
-class Intel:
-    """A source of collateral that has some, or none."""
-
-    def __init__(self, collateral: str | None) -> None:
-        self._collateral = collateral
-
-    async def get(self, quote: TdQuote) -> Collateral:
-        return self.collateral()
-
-    def collateral(self) -> Collateral:
-        if self._collateral is None:
-            raise EvidenceUnavailable("no answer in time")
-        return Collateral.parse(self._collateral)
-
-
-@dataclass
-class Machine:
-    """A soft machine that runs the bot's evidence."""
-
-    platform: SoftTdx
-    agent: SoftAgent
-    evidence: OwnEvidence
-    identity: OwnIdentity | None = IDENTITY
-
-    async def own_identity(self) -> OwnIdentity:
-        if self.identity is None:
-            raise SignalUnavailable("no connection")
-        return self.identity
-
-    async def checked(self, *, collateral: str | None = None, trust: Trust | None = None) -> Report:
-        """Return the bot's own report on a proof."""
-        proof = OwnProof(
-            self.evidence,
-            Intel(collateral or self.platform.collateral),
-            trust=trust or self.platform.trust,
-            clock=lambda: self.platform.now,
-        )
-        return (await proof.make(CHALLENGE)).report
-
-
-@asynccontextmanager
-async def machine(
-    folder: Path,
-    *,
-    tcb_status: str = "UpToDate",
-    model: ModelEvidence | None = None,
-    turn_seconds: float = 5.0,
-) -> AsyncIterator[Machine]:
-    platform = SoftTdx(tcb_status)
-    soft = SoftAgent(platform)
-
-    async def own_identity() -> OwnIdentity:
-        return await running.own_identity()
-
-    async with serving(soft, folder / "dstack.sock") as socket:
-        evidence = OwnEvidence(
-            DstackAgent(socket, call_seconds=2.0, quote_seconds=2.0),
-            own_identity,
-            POLICY,
-            key_origin="generated-in-tee",
-            model=lambda: model,
-            turn_seconds=turn_seconds,
-            clock=lambda: platform.now,
-        )
-        running = Machine(platform, soft, evidence)
-        yield running
-
-
-def verify(bundle: Bundle, running: Machine, challenge: str = CHALLENGE) -> Report:
-    """Check a bundle as a stranger's laptop does."""
-    return verify_bundle(
-        replace(bundle, model=None),
-        challenge=challenge,
-        collateral=lambda _: Collateral.parse(running.platform.collateral),
-        now=running.platform.now,
-        trust=running.platform.trust,
-    )
-
-
 async def test_what_is_collected_verifies_for_its_challenge_and_for_no_other(
     tmp_path: Path,
 ) -> None:
     async with machine(tmp_path) as running:
         bundle = Bundle.parse((await running.evidence.collect(CHALLENGE)).to_json())
-        assert verify(bundle, running).passed
-        assert [check.name for check in verify(bundle, running, "another").failures] == [
-            "challenge"
-        ]
+        assert running.verify(bundle).passed
+        assert [check.name for check in running.verify(bundle, "another").failures] == ["challenge"]
 
 
 async def test_the_statement_names_the_account_the_code_and_the_policy(tmp_path: Path) -> None:
     async with machine(tmp_path) as running:
-        running.identity = replace(IDENTITY, linked_devices=2)
+        running.account.identity = replace(IDENTITY, linked_devices=2)
         bundle = await running.evidence.collect(CHALLENGE)
         now = running.platform.now
     statement = Statement.parse(bundle.statement)
@@ -194,15 +90,11 @@ async def test_the_models_evidence_goes_along_when_there_is_some(tmp_path: Path)
 
 
 async def test_a_configuration_of_a_hundred_thousand_bytes_comes_through(tmp_path: Path) -> None:
-    async with machine(tmp_path) as running:
-        large = SoftAgent(running.platform, COMPOSE[:-1] + ', "note": "' + "ä" * 50_000 + '"}')
-        async with serving(large, tmp_path / "large.sock") as socket:
-            evidence = OwnEvidence(
-                DstackAgent(socket), running.own_identity, POLICY, key_origin="generated-in-tee"
-            )
-            bundle = Bundle.parse((await evidence.collect(CHALLENGE)).to_json())
-        assert bundle.app_compose == large.app_compose
-        assert verify(bundle, running).passed
+    large = COMPOSE[:-1] + ', "note": "' + "ä" * 50_000 + '"}'
+    async with machine(tmp_path, app_compose=large) as running:
+        bundle = Bundle.parse((await running.evidence.collect(CHALLENGE)).to_json())
+        assert bundle.app_compose == large
+        assert running.verify(bundle).passed
 
 
 async def test_one_quote_is_made_at_a_time(tmp_path: Path) -> None:
@@ -245,12 +137,12 @@ async def test_who_waits_too_long_for_those_before_is_told(tmp_path: Path) -> No
             await running.evidence.collect("second")
         running.agent.fault = None
         first.cancel()
-        assert verify(await running.evidence.collect(CHALLENGE), running).passed
+        assert running.verify(await running.evidence.collect(CHALLENGE)).passed
 
 
 async def test_without_an_identity_no_quote_is_made(tmp_path: Path) -> None:
     async with machine(tmp_path) as running:
-        running.identity = None
+        running.account.identity = None
         with pytest.raises(SignalUnavailable):
             await running.evidence.collect(CHALLENGE)
     assert running.agent.requests == []
@@ -277,14 +169,14 @@ async def test_a_genuine_quote_of_another_machine_vouches_for_nothing_here(tmp_p
         relayed = replace(
             own, quote=bytes.fromhex(recorded["quote"]), event_log=recorded["event_log"]
         )
-        report = verify(relayed, running)
+        report = running.verify(relayed)
     assert report["statement"].verdict is Verdict.FAILED
     assert report["challenge"].verdict is Verdict.FAILED
 
 
 async def test_the_own_check_passes_on_a_sound_machine(tmp_path: Path) -> None:
     async with machine(tmp_path, model=MODEL) as running:
-        report = await running.checked()
+        report = (await running.prover().make(CHALLENGE)).report
     assert report.passed
     assert report["challenge"].verdict is Verdict.PROVEN
 
@@ -294,7 +186,7 @@ async def test_the_own_check_says_what_intel_says_of_the_machine(
     tmp_path: Path, status: str
 ) -> None:
     async with machine(tmp_path, tcb_status=status) as running:
-        report = await running.checked()
+        report = (await running.prover().make(CHALLENGE)).report
     assert report["tcb"].verdict is Verdict.FAILED
 
 
@@ -303,14 +195,14 @@ async def test_the_own_check_sees_what_a_container_adds_to_the_log_after_boot(
 ) -> None:
     async with machine(tmp_path) as running:
         running.agent.emit("compose-hash", bytes(32))
-        report = await running.checked()
+        report = (await running.prover().make(CHALLENGE)).report
     assert report["boot_events"].verdict is Verdict.FAILED
     assert report["rtmrs"].verdict is Verdict.PROVEN
 
 
 async def test_the_own_check_trusts_intels_root_alone(tmp_path: Path) -> None:
     async with machine(tmp_path) as running:
-        report = await running.checked(trust=REAL)
+        report = (await running.prover(trust=REAL).make(CHALLENGE)).report
     assert report["quote"].verdict is Verdict.FAILED
 
 
@@ -327,14 +219,8 @@ async def test_without_collateral_the_own_check_is_less_and_says_so(
     tmp_path: Path, intel: Intel | SilentIntel
 ) -> None:
     async with machine(tmp_path) as running:
-        proof = await OwnProof(
-            running.evidence,
-            intel,
-            trust=running.platform.trust,
-            collateral_seconds=0.1,
-            clock=lambda: running.platform.now,
-        ).make(CHALLENGE)
-        assert verify(proof.bundle, running).passed
+        proof = await running.prover(intel, collateral_seconds=0.1).make(CHALLENGE)
+        assert running.verify(proof.bundle).passed
     assert [(check.name, check.verdict) for check in proof.report.failures] == [
         ("quote", Verdict.NOT_CHECKED),
         ("tcb", Verdict.NOT_CHECKED),

@@ -13,10 +13,8 @@ import pytest
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
-from bot.attestation.proof import OwnProof
 from bot.attestation.safety_number import half
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.attestation.verification import verify_bundle
 from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import NO_SIGNATURES
 from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelState, Prover, Verify
@@ -24,7 +22,7 @@ from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.formatting import PART_LIMIT_BYTES
 from conversation_store.models import ExchangeState, StoredExchange
 from tests.fakes.dstack_agent import abandoned_socket, says
-from tests.unit.test_evidence import IDENTITY, Intel, Machine, machine
+from tests.unit.soft_machine import IDENTITY, Intel, Machine, machine
 
 MODEL_STATE: Final = "The model is proven since 12:00 UTC."
 PRIVATE: Final = ChatId(ChatKind.DIRECT, IDENTITY.aci)
@@ -82,13 +80,8 @@ async def bot(
     folder: Path, *, tcb_status: str = "UpToDate", collateral: bool = True
 ) -> AsyncIterator[Bot]:
     async with machine(folder, tcb_status=tcb_status) as running:
-        prover = OwnProof(
-            running.evidence,
-            Intel(running.platform.collateral if collateral else None),
-            trust=running.platform.trust,
-            clock=lambda: running.platform.now,
-        )
-        asked = bot_with(prover)
+        intel = None if collateral else Intel(None)
+        asked = bot_with(running.prover(intel))
         asked.machine = running
         yield asked
 
@@ -100,13 +93,10 @@ def on_a_laptop(reply: Reply, running: Machine | None) -> Report:
     program, verb, file, challenge, safety_number = shlex.split(line)
     assert (program, verb, file) == ("signal-tee-bot", "verify", reply.attachments[0].name)
     assert safety_number == "--safety-number=all 60 digits"
-    return verify_bundle(
+    return running.verify(
         Bundle.parse(reply.attachments[0].data),
-        challenge=challenge.removeprefix("--challenge="),
-        collateral=lambda _: Intel(running.platform.collateral).collateral(),
-        now=running.platform.now,
-        safety_number=half(IDENTITY.aci, IDENTITY.identity_key) + "0" * 30,
-        trust=running.platform.trust,
+        challenge.removeprefix("--challenge="),
+        half(IDENTITY.aci, IDENTITY.identity_key) + "0" * 30,
     )
 
 
@@ -184,7 +174,7 @@ async def test_a_proof_that_fails_the_bots_own_check_says_so_first(
 ) -> None:
     async with bot(tmp_path, tcb_status=tcb_status) as asked:
         assert asked.machine is not None
-        asked.machine.identity = replace(IDENTITY, linked_devices=linked_devices)
+        asked.machine.account.identity = replace(IDENTITY, linked_devices=linked_devices)
         reply = await asked.ask("blue giraffe 42")
         assert not on_a_laptop(reply, asked.machine).passed
     first, second, *_ = reply.text.split("\n\n")
@@ -235,7 +225,7 @@ async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven(
 ) -> None:
     async with bot(tmp_path) as asked:
         assert asked.machine is not None
-        asked.machine.identity = None
+        asked.machine.account.identity = None
         reply = await asked.ask()
     assert "The Signal side does not tell me which account and key are mine." in reply.text
     assert reply.attachments == ()
@@ -244,7 +234,7 @@ async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven(
 async def test_an_account_that_no_statement_can_name_is_no_proof(tmp_path: Path) -> None:
     async with bot(tmp_path) as asked:
         assert asked.machine is not None
-        asked.machine.identity = replace(IDENTITY, aci="unknown")
+        asked.machine.account.identity = replace(IDENTITY, aci="unknown")
         reply = await asked.ask()
     assert reply.text.startswith("I cannot prove anything right now. ")
 

@@ -1,0 +1,132 @@
+"""The bot's evidence on a soft machine: a guest agent, an account, a policy, collateral.
+
+async with machine(folder) as running:
+    bundle = await running.evidence.collect(CHALLENGE)
+    report = running.verify(bundle, CHALLENGE)
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Report
+from bot.attestation.dstack import DstackAgent
+from bot.attestation.errors import EvidenceUnavailable
+from bot.attestation.evidence import OwnEvidence
+from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.policy import Policy
+from bot.attestation.proof import CollateralSource, OwnProof
+from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.trust import Trust
+from bot.attestation.verification import verify_bundle
+from bot.errors import SignalUnavailable
+from bot.messaging.account import OwnIdentity
+from tests.fakes.dstack_agent import COMPOSE, SoftAgent, serving
+from tests.fakes.soft_tdx import SoftTdx
+
+CHALLENGE: Final = "blue giraffe 42"
+IDENTITY: Final = OwnIdentity(
+    aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
+    identity_key=bytes.fromhex(
+        "0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868"
+    ),
+    linked_devices=0,
+)
+POLICY: Final = Policy(
+    llm_host="cloud-api.near.ai",
+    model="openai/gpt-oss-120b",
+    model_policy="require",
+    e2ee=True,
+    retention_days=30,
+)
+
+
+class Intel:
+    """A source of collateral that has some, or none."""
+
+    def __init__(self, collateral: str | None) -> None:
+        self._collateral = collateral
+
+    async def get(self, quote: TdQuote) -> Collateral:
+        if self._collateral is None:
+            raise EvidenceUnavailable("no answer in time")
+        return Collateral.parse(self._collateral)
+
+
+class Account:
+    """What the Signal side says about the bot's account, or that it says nothing."""
+
+    def __init__(self) -> None:
+        self.identity: OwnIdentity | None = IDENTITY
+
+    async def own_identity(self) -> OwnIdentity:
+        if self.identity is None:
+            raise SignalUnavailable("no connection")
+        return self.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A soft machine that runs the bot's evidence."""
+
+    platform: SoftTdx
+    agent: SoftAgent
+    account: Account
+    evidence: OwnEvidence
+
+    def prover(
+        self,
+        intel: CollateralSource | None = None,
+        *,
+        trust: Trust | None = None,
+        collateral_seconds: float = 5.0,
+    ) -> OwnProof:
+        """Return what makes proofs, with the machine's own collateral and root unless given."""
+        return OwnProof(
+            self.evidence,
+            intel or Intel(self.platform.collateral),
+            trust=trust or self.platform.trust,
+            collateral_seconds=collateral_seconds,
+            clock=lambda: self.platform.now,
+        )
+
+    def verify(
+        self, bundle: Bundle, challenge: str = CHALLENGE, safety_number: str | None = None
+    ) -> Report:
+        """Check a bundle as a stranger's laptop does, its model left out."""
+        return verify_bundle(
+            replace(bundle, model=None),
+            challenge=challenge,
+            collateral=lambda _: Collateral.parse(self.platform.collateral),
+            now=self.platform.now,
+            safety_number=safety_number,
+            trust=self.platform.trust,
+        )
+
+
+@asynccontextmanager
+async def machine(
+    folder: Path,
+    *,
+    tcb_status: str = "UpToDate",
+    app_compose: str = COMPOSE,
+    model: ModelEvidence | None = None,
+    turn_seconds: float = 5.0,
+) -> AsyncIterator[Machine]:
+    """Boot a machine whose guest agent listens in a folder."""
+    platform, account = SoftTdx(tcb_status), Account()
+    agent = SoftAgent(platform, app_compose)
+    async with serving(agent, folder / "dstack.sock") as socket:
+        evidence = OwnEvidence(
+            DstackAgent(socket, call_seconds=5.0, quote_seconds=5.0),
+            account.own_identity,
+            POLICY,
+            key_origin="generated-in-tee",
+            model=lambda: model,
+            turn_seconds=turn_seconds,
+            clock=lambda: platform.now,
+        )
+        yield Machine(platform, agent, account, evidence)
