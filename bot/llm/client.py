@@ -140,7 +140,7 @@ class LlmClient:
         self._models_url = httpx.URL(f"{base}/models")
         self._headers = httpx.Headers(_headers(endpoint))
         self._asking_headers = self._headers.copy()
-        if admission is not None:
+        if admission is not None or encryption is not None:
             # An attested endpoint that answers under another name adds a warning of its own to the
             # answer, which breaks its hash; it refuses instead.
             self._asking_headers["x-no-aliasing"] = "true"

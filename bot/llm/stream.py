@@ -228,8 +228,7 @@ class Assembly:
         """
         if answer.failure is not None:
             raise error_inside_answer(answer.failure)
-        if answer.id and not self.completion_id:
-            self.completion_id = answer.id if len(answer.id) <= MAX_LABEL_CHARACTERS else ""
+        self.completion_id = self.completion_id or _name(answer.id)
         if answer.model:
             self._model = _label(answer.model)
         if answer.usage is not None:
@@ -299,6 +298,13 @@ def _named_apart(calls: list[_Call]) -> tuple[ToolCall, ...]:
         taken.add(id_)
         result.append(ToolCall(id_, call.name, "".join(call.arguments)))
     return tuple(result)
+
+
+def _name(id_: object) -> str:
+    """A name is asked for later, so it is taken whole or not at all."""
+    if not isinstance(id_, str) or len(id_) > MAX_LABEL_CHARACTERS:
+        return ""
+    return id_ if id_.isascii() and id_.isprintable() else ""
 
 
 def _label(text: str | None) -> str:

@@ -167,7 +167,7 @@ class UsageCounts(_Wire):
 class Answer(_Wire):
     """A whole completion, or one event of a stream."""
 
-    id: Label = None
+    id: Any = None
     choices: tuple[Choice, ...] | None = None
     usage: Annotated[UsageCounts | None, WrapValidator(_none_if_wrong)] = None
     model: str | None = None

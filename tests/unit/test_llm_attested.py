@@ -149,11 +149,19 @@ async def _refusal(client: LlmClient) -> LlmError:
     return caught.value
 
 
-@pytest.mark.parametrize(("admission", "said"), [(Gate(), "true"), (None, None)])
+@pytest.mark.parametrize(
+    ("attested", "said"),
+    [
+        ({"admission": Gate()}, "true"),
+        ({"encryption": EndToEndEncryption(EncryptedModel())}, "true"),
+        ({}, None),
+    ],
+)
 async def test_an_attested_endpoint_is_told_not_to_answer_under_another_name(
-    admission: Gate | None, said: str | None
+    attested: dict[str, Any], said: str | None
 ) -> None:
-    async with openai_server() as server, client_of(server, admission=admission) as client:
+    nothing = sse(chunk({}))
+    async with openai_server(nothing) as server, client_of(server, **attested) as client:
         await client.complete(HELLO)
         await client.models()
 
@@ -235,7 +243,7 @@ async def test_an_answer_whose_body_never_ends_has_no_exchange() -> None:
     assert (completion.message.content, completion.exchange) == ("Hi.", None)
 
 
-@pytest.mark.parametrize("id_", [None, "", 7, "x" * 129])
+@pytest.mark.parametrize("id_", [None, "", 7, [], "x" * 129, "é", "a\nb"])
 async def test_an_answer_without_a_usable_name_has_no_exchange(id_: object) -> None:
     completion = await answer_to(sse({**chunk({"content": "Hi."}), "id": id_}))
 

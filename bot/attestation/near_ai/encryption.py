@@ -41,7 +41,7 @@ BAD_KEY: Final = (
 )
 
 
-class EncryptedModel(Protocol):
+class KeySource(Protocol):
     """Knows the key of the model. In use it is `bot.attestation.near_ai.service`."""
 
     def encryption_key(self) -> bytes | None:
@@ -105,7 +105,7 @@ class EndToEndEncryption:
         model: knows the model's key.
     """
 
-    def __init__(self, model: EncryptedModel) -> None:
+    def __init__(self, model: KeySource) -> None:
         self._model = model
 
     async def begin(self) -> RequestKeys:
