@@ -143,4 +143,4 @@ def _value(value: object) -> str:
         text = "yes" if value else "no"
     else:
         text = str(value)
-    return text if len(text) <= MAX_SHOWN_VALUE else text[: MAX_SHOWN_VALUE - 1] + "…"
+    return text if len(text) <= MAX_SHOWN_VALUE else f"{text[:MAX_SHOWN_VALUE]}..."

@@ -5,36 +5,59 @@ from collections.abc import Sequence
 from typing import Final
 
 from bot.attestation.checks import Check, Report, Verdict
+from bot.attestation.safety_number import spaced
 
 LABELS: Final = {
     "debug": "closed to debuggers",
-    "quote": "genuine Intel TDX hardware",
-    "tcb": "hardware is up to date",
-    "rtmrs": "start-up log is complete",
+    "quote": "genuine Intel hardware",
+    "tcb": "hardware up to date",
+    "rtmrs": "complete start-up log",
     "boot_events": "start-up in order",
-    "compose": "configuration is the shown one",
-    "images": "programs cannot be swapped",
-    "statement": "the bot's statement is sealed in",
+    "compose": "what was started",
+    "images": "nothing can be swapped",
+    "statement": "statement sealed in",
     "challenge": "made for your challenge",
     "safety_number": "the account in your chat",
-    "linked_devices": "no other device reads along",
+    "linked_devices": "no device reads along",
     "key_origin": "Signal key made inside",
-    "policy": "what the bot says it does",
-    "code": "what the bot says it is",
-    "issued_at": "when the bot says this was made",
+    "policy": "what it says it does",
+    "code": "what it says it is",
+    "issued_at": "when it says this was made",
     "release": "the published code",
     "os": "the published system",
     "key_provider": "the published key service",
-    "model": "the model behind the bot",
+    "model": "the model behind it",
+    "report": "a readable report",
+    "nonce": "made for one request",
+    "report_data": "keys sealed in",
+    "signing_key": "key that signs answers",
+    "tls_key": "the connection ends there",
+    "name": "the model asked for",
+    "gpu_chain": "genuine NVIDIA hardware",
+    "gpu_nonce": "GPUs: made for one request",
+    "gpus": "GPUs signed their state",
+    "gpu_tokens": "NVIDIA looked at them",
+    "gpu_firmware": "NVIDIA vouches for them",
+    "gpu_binding": "GPUs belong to it",
+    "weights": "the model's weights",
+    "machine": "the model's very machine",
+    "actions": "complete log of actions",
+    "started": "what it started",
 }
 """What each check looks at, in words. A check without a label is shown by its name."""
 
-PART_LABELS: Final = {"model": "model", "gateway": "gateway", "compose_manager": "model's manager"}
+PARTS: Final = {
+    "model": "how the bot reaches the model",
+    "model.gateway": "the gateway before the model",
+    "model.model": "the machine that runs the model",
+    "model.compose_manager": "what starts programs on that machine",
+}
+"""The machines that checks are about, by what stands before the last dot of their names."""
 
-LEGEND: Final = (
-    "proven: hardware or cryptography vouches for it. claimed: the code that was proven says so.\n"
-    "not checked: the line says why."
-)
+LEGEND: Final = """\
+proven       hardware or cryptography vouches for it
+claimed      the code says so: as good as that code
+not checked  the line says why"""
 
 _COLOURS: Final = {
     Verdict.PROVEN: "32",
@@ -42,6 +65,7 @@ _COLOURS: Final = {
     Verdict.FAILED: "1;31",
     Verdict.NOT_CHECKED: "33",
 }
+_VERDICT_WIDTH: Final = max(len(verdict) for verdict in Verdict)
 _GAP: Final = "  "
 _MIN_WORDS_WIDTH: Final = 30
 _NARROW_INDENT: Final = 4
@@ -55,28 +79,58 @@ def table(report: Report, *, width: int | None = None, colours: bool = False) ->
         width: of the screen in columns, at which lines are wrapped; None: one line each.
         colours: whether verdicts are coloured for a terminal.
     """
-    labels = [_harmless(label(check.name)) for check in report]
-    verdict_width = max(len(verdict) for verdict in Verdict)
-    label_width = max(map(len, labels), default=0)
-    lines = []
-    for check, name in zip(report, labels, strict=True):
-        verdict = _coloured(check.verdict, verdict_width, colours=colours)
-        words = _harmless(check.words)
-        indent = verdict_width + label_width + 2 * len(_GAP)
-        if width is not None and width - indent < _MIN_WORDS_WIDTH:
-            lines.append(f"{verdict}{_GAP}{name}")
-            lines += _wrapped(words, width, _NARROW_INDENT)
-        else:
-            first, *more = _wrapped(words, width, indent)
-            lines += [f"{verdict}{_GAP}{name:<{label_width}}{_GAP}{first.lstrip()}", *more]
+    labels = [_harmless(_label(check.name)) for check in report]
+    layout = _Layout(max(map(len, labels), default=0), width, colours=colours)
+    lines: list[str] = []
+    part = ""
+    for check, words in zip(report, labels, strict=True):
+        if (now := _part(check.name)) != part:
+            part = now
+            lines += ["", f"{_harmless(PARTS.get(part, part))}:"]
+        lines += layout.lines(check, words)
     return "\n".join(lines)
 
 
-def label(name: str) -> str:
-    """Return what a check looks at, in words: `model.quote` is about the model's part."""
-    *parts, last = name.split(".")
-    words = LABELS.get(last, last.replace("_", " "))
-    return ", ".join([*(PART_LABELS.get(part, part) for part in parts), words])
+class _Layout:
+    """Columns of a table; on a narrow screen the words stand below."""
+
+    def __init__(self, label_width: int, width: int | None, *, colours: bool) -> None:
+        self._label_width = label_width
+        self._width = width
+        self._colours = colours
+        self._indent = _VERDICT_WIDTH + label_width + 2 * len(_GAP)
+        self._narrow = width is not None and width - self._indent < _MIN_WORDS_WIDTH
+
+    def lines(self, check: Check, label: str) -> list[str]:
+        verdict = f"{check.verdict:<{_VERDICT_WIDTH}}"
+        if self._colours:
+            verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m"
+        words = _harmless(check.words)
+        if self._narrow:
+            return [f"{verdict}{_GAP}{label}", *self._wrapped(words, _NARROW_INDENT)]
+        first, *more = self._wrapped(words, self._indent)
+        return [f"{verdict}{_GAP}{label:<{self._label_width}}{_GAP}{first.lstrip()}", *more]
+
+    def _wrapped(self, words: str, indent: int) -> list[str]:
+        margin = " " * indent
+        if self._width is None:
+            return [margin + words]
+        return textwrap.wrap(
+            words,
+            self._width,
+            initial_indent=margin,
+            subsequent_indent=margin,
+            break_long_words=False,
+        ) or [margin]
+
+
+def _label(name: str) -> str:
+    last = name.rpartition(".")[2]
+    return LABELS.get(last, last.replace("_", " "))
+
+
+def _part(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def conclusion(report: Report) -> str:
@@ -87,9 +141,33 @@ def conclusion(report: Report) -> str:
     if not report.passed:
         return f"This proves too little: {_named(report.failures)} could not be checked."
     open_ends = [check for check in report if check.verdict is Verdict.NOT_CHECKED]
-    if open_ends:
-        return f"Everything you asked for holds. Not looked at: {_named(open_ends)}."
-    return "Everything holds."
+    return _achieved(report) + (f" Not looked at: {_named(open_ends)}." if open_ends else "")
+
+
+def _achieved(report: Report) -> str:
+    proven = {check.name for check in report if check.verdict is Verdict.PROVEN}
+    account = "the account in your chat" if "safety_number" in proven else "the account named below"
+    code = "the published code" if "release" in proven else "the code with this compose hash"
+    return (
+        f"Everything you asked for holds: {account} is that of {code},"
+        " which runs on genuine Intel hardware, closed to whoever operates it."
+    )
+
+
+def how_to_compare(half: str) -> str:
+    """Return how somebody finds out whether a bundle is about the account in their chat.
+
+    Args:
+        half: the thirty digits that the account contributes to its safety numbers.
+    """
+    return f"""\
+Is it the account in your chat? Its half of the safety number is
+
+    {spaced(half)}
+
+In Signal, open the chat with the bot, tap its name, then View safety number. These
+thirty digits must be the first or the last half of it. If they are not, this is the
+proof of another bot. (--safety-number "all 60 digits" compares them for you.)"""
 
 
 def _count(checks: Sequence[Check]) -> str:
@@ -97,23 +175,14 @@ def _count(checks: Sequence[Check]) -> str:
 
 
 def _named(checks: Sequence[Check]) -> str:
-    return "; ".join(_harmless(label(check.name)) for check in checks)
+    return ", ".join(_harmless(_full_label(check.name)) for check in checks)
 
 
-def _coloured(verdict: Verdict, width: int, *, colours: bool) -> str:
-    padded = f"{verdict:<{width}}"
-    return f"\033[{_COLOURS[verdict]}m{padded}\033[0m" if colours else padded
-
-
-def _wrapped(words: str, width: int | None, indent: int) -> list[str]:
-    if width is None:
-        return [" " * indent + words]
-    margin = " " * indent
-    return textwrap.wrap(
-        words, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False
-    ) or [margin]
+def _full_label(name: str) -> str:
+    part = _part(name)
+    return f"{_label(name)} ({PARTS.get(part, part)})" if part else _label(name)
 
 
 def _harmless(words: str) -> str:
-    """Replace what would move a terminal's cursor, hide text, or end a line."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    """Replace what could move a terminal's cursor, hide or imitate text, or not be shown."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in words)

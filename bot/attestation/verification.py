@@ -2,27 +2,28 @@
 
 The checks, in order: those of the enclave (`td`), of what it is tied to (`binding`), those
 against a release (`release`), and the model's, with `model.` before their names.
+
+All but the model's rest on the quote. Where its signatures are not verified, nothing else counts
+as proven or claimed, however well the pieces fit: anybody can make pieces that fit.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from bot.attestation.binding import binding_checks
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Check, Report, claimed, not_checked
+from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
-from bot.attestation.near_ai.verification import verify_model
-from bot.attestation.quote import Collateral, TdQuote, parse_quote
+from bot.attestation.near_ai.evidence import NrasAnswer
+from bot.attestation.near_ai.verification import CollateralFor, verify_model
+from bot.attestation.quote import Collateral, parse_quote
 from bot.attestation.release import Release, release_checks
 from bot.attestation.safety_number import half
 from bot.attestation.statement import Statement
+from bot.attestation.strict_json import decode
 from bot.attestation.td import TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
-
-CollateralFor = Callable[[TdQuote], Collateral | str]
-"""Intel's word on a quote's platform, or the sentence that says why there is none."""
 
 NRAS_NOT_ASKED: Final = "NVIDIA was not asked"
 
@@ -93,15 +94,27 @@ def verify_bundle(
     """
     findings = _verify_enclave(bundle, collateral, now=now, trust=trust)
     statement = _read_statement(bundle.statement)
-    checks = (
+    parts = (
         *findings.report,
         *binding_checks(
             bundle, findings.quote, statement, challenge=challenge, safety_number=safety_number
         ),
         *release_checks(findings, release, app_compose=bundle.app_compose),
-        *_model_checks(bundle.model, collateral, nras, now=now, trust=trust),
     )
-    return BundleReport(checks, _facts(bundle, findings, statement))
+    own = Report(_as_good_as_the_quote(parts, findings.report["quote"]))
+    model = _model_checks(bundle, own["policy"], collateral, nras, now=now, trust=trust)
+    return BundleReport((*own, *model), _facts(bundle, findings, statement))
+
+
+def _as_good_as_the_quote(checks: Iterable[Check], quote: Check) -> Iterable[Check]:
+    if quote.verdict is Verdict.PROVEN:
+        return checks
+    return (
+        not_checked(check.name, f"only if the quote is genuine: {check.words}")
+        if check.verdict in {Verdict.PROVEN, Verdict.CLAIMED}
+        else check
+        for check in checks
+    )
 
 
 def _verify_enclave(
@@ -125,18 +138,39 @@ def _read_statement(text: str) -> Statement | None:
 
 
 def _model_checks(
-    model: ModelEvidence | None,
+    bundle: Bundle,
+    policy: Check,
     collateral: CollateralFor,
     nras: NrasAnswer | str,
     *,
     now: int,
     trust: Trust,
-) -> tuple[Check, ...]:
+) -> Iterator[Check]:
+    """Check the model's part, which the bot's quote does not hold: its policy names the model."""
+    model = bundle.model
     if model is None:
-        return (not_checked("model", "the bot showed no evidence of a model"),)
-    words = f"the bot says that {model.model} answers; what follows is about that model's machines"
+        yield not_checked("model", "the bot showed no evidence of a model")
+        return
+    yield _which_model_check(model.model, bundle.policy, policy)
     findings = verify_model(model, collateral=collateral, nras=nras, now=now, trust=trust)
-    return claimed("model", words), *findings.report.under("model")
+    for check in findings.report.under("model"):
+        yield _said_by_the_bot(check) if check.name == "model.tls_key" else check
+
+
+def _which_model_check(model: str, text: str, policy: Check) -> Check:
+    if policy.verdict is not Verdict.CLAIMED:
+        return not_checked("model", "which model answers is unknown without a policy that counts")
+    values = decode(text, "the policy")
+    if isinstance(values, dict) and values.get("model") == model:
+        return claimed("model", f"the bot says that {model} answers, on machines as below")
+    return failed("model", "the evidence is about another model than the bot says it uses")
+
+
+def _said_by_the_bot(check: Check) -> Check:
+    """Whose key the bot met at the other end of its connection, nobody else has seen."""
+    if check.verdict is not Verdict.PROVEN:
+        return check
+    return claimed(check.name, f"by the bot's word, {check.words}")
 
 
 def _facts(bundle: Bundle, findings: TdFindings, statement: Statement | None) -> Facts:

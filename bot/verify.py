@@ -1,0 +1,220 @@
+"""`signal-tee-bot verify`: check a bundle on a laptop, with no trust in the bot.
+
+Everything in the files is hostile until checked. With collateral files nothing is fetched;
+without them Intel's collateral comes from a PCCS and NVIDIA is asked about the model's GPUs.
+"""
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
+from bot.attestation.collateral import CollateralSource
+from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
+from bot.attestation.http import open_http
+from bot.attestation.near_ai.evidence import NrasAnswer
+from bot.attestation.near_ai.verification import CollateralFor, quotes_of
+from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
+from bot.attestation.release import MAX_RELEASE_BYTES, Release
+from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
+from bot.attestation.safety_number import is_safety_number
+from bot.attestation.statement import MAX_CHALLENGE_BYTES
+from bot.attestation.trust import REAL, Trust
+from bot.attestation.verification import BundleReport, verify_bundle
+from bot.errors import SettingsError
+from bot.observability import logs
+
+OFFLINE: Final = "nothing is fetched when collateral files are given"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody wants verified.
+
+    Attributes:
+        bundle: the file that came with the bot's answer.
+        challenge: what the bot was asked with.
+        safety_number: sixty digits, from the chat with the bot; None: not compared.
+        release: what was published; None: not compared.
+        collateral: Intel's word, a file for each platform; none: it is fetched.
+        pccs_url: where from.
+        as_json: whether the answer is for programs.
+    """
+
+    bundle: Path
+    challenge: str
+    safety_number: str | None
+    release: Path | None
+    collateral: Sequence[Path]
+    pccs_url: str
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    """What others say about the machines in a bundle."""
+
+    collateral: CollateralFor
+    nras: NrasAnswer | str
+
+
+async def verify(
+    request: Request, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
+) -> bool:
+    """Print what a bundle proves, and return whether all that was asked for holds.
+
+    Args:
+        request: what to verify.
+        trust: whose roots; only tests give another than the real ones.
+        clock: Unix seconds.
+
+    Raises:
+        SettingsError: an argument is none, or a file cannot be opened.
+        MalformedEvidence: a file is not what it should be.
+    """
+    _require_sense(request)
+    logs.configure(level="error", log_format="console")  # what services do is in the report
+    bundle = Bundle.parse(_content(request.bundle, MAX_BUNDLE_BYTES))
+    release = (
+        Release.parse(_content(request.release, MAX_RELEASE_BYTES)) if request.release else None
+    )
+    if request.collateral:
+        outside = _from_files(request.collateral)
+    else:
+        outside = await _from_services(bundle, request.pccs_url, trust, clock)
+    report = verify_bundle(
+        bundle,
+        challenge=request.challenge,
+        collateral=outside.collateral,
+        now=int(clock()),
+        safety_number=request.safety_number,
+        release=release,
+        nras=outside.nras,
+        trust=trust,
+    )
+    print(_as_json(report) if request.as_json else _as_text(report, request))  # noqa: T201
+    return report.passed
+
+
+def _require_sense(request: Request) -> None:
+    problems = [*_challenge_problems(request.challenge), *_pccs_problems(request.pccs_url)]
+    if request.safety_number is not None and not is_safety_number(request.safety_number):
+        problems.append("--safety-number: 60 digits, as Signal shows them; spaces do not matter")
+    if problems:
+        raise SettingsError(*problems)
+
+
+def _challenge_problems(challenge: str) -> Iterator[str]:
+    try:
+        length = len(challenge.encode())
+    except UnicodeEncodeError:
+        yield "--challenge: this is no text"
+        return
+    if not 0 < length <= MAX_CHALLENGE_BYTES:
+        yield f"--challenge: 1 to {MAX_CHALLENGE_BYTES} bytes, exactly as sent to the bot"
+
+
+def _pccs_problems(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    if not whole or not url.isprintable() or not url.isascii():
+        yield "--pccs: an address as in https://pccs.example.org"
+
+
+def _content(file: Path, limit: int) -> bytes:
+    """Read a file to just above its limit, so that its parser sees when there is too much."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(limit + 1)
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from None
+
+
+def _from_files(files: Iterable[Path]) -> _Outside:
+    by_platform = {known.fmspc: known for known in map(_collateral, files)}
+
+    def find(quote: TdQuote) -> Collateral | str:
+        why = f"no collateral file is about this platform (FMSPC {quote.fmspc.hex().upper()})"
+        return by_platform.get(quote.fmspc, why)
+
+    return _Outside(find, OFFLINE)
+
+
+def _collateral(file: Path) -> Collateral:
+    try:
+        return Collateral.parse(_content(file, MAX_COLLATERAL_CHARS).decode())
+    except (UnicodeDecodeError, MalformedEvidence):
+        raise MalformedEvidence(f"{file}: this is no collateral of a TDX platform") from None
+
+
+async def _from_services(
+    bundle: Bundle, pccs_url: str, trust: Trust, clock: Callable[[], float]
+) -> _Outside:
+    async with open_http(tls=trust.tls) as http:
+        source = CollateralSource(http, pccs_url.rstrip("/"), cache=_cache(), clock=clock)
+        found = {quote.raw: await _fetched(source, quote) for quote in _quotes(bundle)}
+    unread = "a quote beside this one cannot be read, so nothing was fetched for it"
+    return _Outside(lambda quote: found.get(quote.raw, unread), "NVIDIA was not asked")
+
+
+async def _fetched(source: CollateralSource, quote: TdQuote) -> Collateral | str:
+    try:
+        return await source.get(quote)
+    except EvidenceUnavailable as error:
+        return f"Intel's collateral could not be fetched: {error}"
+
+
+def _quotes(bundle: Bundle) -> Iterator[TdQuote]:
+    """Yield the quotes that can be read; of the others their own checks say that they cannot."""
+    with suppress(MalformedEvidence):
+        yield parse_quote(bundle.quote)
+    if bundle.model is not None:
+        with suppress(MalformedEvidence):
+            yield from quotes_of(bundle.model.report)
+
+
+def _cache() -> Path | None:
+    """Where fetched collateral is kept (XDG Base Directory); None where there is no home."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if chosen.is_absolute():
+        return chosen / "signal-tee-bot"
+    try:
+        return Path.home() / ".cache" / "signal-tee-bot"
+    except RuntimeError:
+        return None
+
+
+def _as_text(report: BundleReport, request: Request) -> str:
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    parts = [table(report, width=width, colours=terminal), LEGEND, conclusion(report)]
+    half = report.facts.safety_number_half
+    if report.passed and request.safety_number is None and half is not None:
+        parts.append(how_to_compare(half))
+    return "\n\n".join(parts)
+
+
+def _as_json(report: BundleReport) -> str:
+    return json.dumps(
+        {
+            "passed": report.passed,
+            "conclusion": conclusion(report),
+            "checks": [
+                {"name": check.name, "verdict": check.verdict, "words": check.words}
+                for check in report
+            ],
+            "facts": asdict(report.facts),
+        },
+        indent=2,
+    )
