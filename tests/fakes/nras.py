@@ -9,7 +9,7 @@ tests.fakes.openai_server take the place of its answers.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,7 @@ class NrasServer(OpenAiServer):
         keys_handler: answers GET /.well-known/jwks.json; None: with its key set.
     """
 
-    overall: Mapping[str, Any] = field(default_factory=dict)
+    overall: dict[str, Any] = field(default_factory=dict)
     tokens_handler: Step | None = None
     keys_handler: Step | None = None
 

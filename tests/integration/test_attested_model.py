@@ -1,0 +1,514 @@
+"""The attested model in use, on a soft NEAR AI Cloud, a PCCS and NVIDIA's service on loopback."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.attestation.collateral import CollateralSource
+from bot.attestation.errors import ModelNotVerified
+from bot.attestation.http import open_http
+from bot.attestation.near_ai.client import NearAiClient
+from bot.attestation.near_ai.encryption import EndToEndEncryption
+from bot.attestation.near_ai.service import MAX_EVIDENCE_SECONDS, AttestedModel, ModelPolicy, Pace
+from bot.attestation.near_ai.signatures import AnswerSignatures, SignatureState
+from bot.attestation.near_ai.verdict import ModelState
+from bot.attestation.pinning import KeyNotAttested, pin
+from bot.llm.client import Endpoint, LlmClient
+from bot.llm.errors import LlmUnavailable
+from bot.llm.messages import Completion, Message, Role
+from bot.llm.retry import RetryPolicy
+from bot.llm.transport import AiohttpTransport
+from bot.messaging.backoff import Backoff
+from tests.fakes.near_ai import Body, NearAi, near_ai
+from tests.fakes.openai_server import Step, cut, held, raw_body, status
+from tests.fakes.pccs import TCB, pccs
+from tests.fakes.web_server import WebServer, answer
+
+WAIT_SECONDS = 10.0
+API_KEY = "sk-secret-of-the-tests"
+PROMPT_ADMISSION_SECONDS = 0.005
+QUICK = Pace(
+    admit_seconds=5.0,
+    renew_seconds=3600.0,
+    margin_seconds=0.0,
+    retry=Backoff(first_seconds=0.02, longest_seconds=0.05),
+    strangers=Backoff(first_seconds=0.01, longest_seconds=0.02),
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+@dataclass
+class World:
+    """A cloud, what its evidence depends on, and a model that is judged by it."""
+
+    cloud: NearAi
+    pccs: WebServer
+    model: AttestedModel
+    clock: Clock
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not holds():  # noqa: ASYNC110 - a verdict is read, it announces nothing
+                await asyncio.sleep(0)
+
+    async def verified_again(self, *, within_seconds: float) -> None:
+        before = self.model.evidence()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await self.until(lambda: self.model.evidence() is not before)
+
+    async def refusal(self) -> str:
+        with pytest.raises(ModelNotVerified) as refused:
+            await self.model.admit()
+        return refused.value.sentence
+
+    @contextlib.asynccontextmanager
+    async def kept_verified(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(self.model.keep_verified())
+            yield
+            task.cancel()
+
+    @contextlib.asynccontextmanager
+    async def chat(self, *, encrypted: bool = False) -> AsyncIterator[LlmClient]:
+        """A client whose connections carry nothing to a key that is not attested."""
+        context = pin(self.cloud.authority.client_context(), self.model.keys)
+        transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=context)
+        endpoint = Endpoint(base_url=self.cloud.base_url, model=self.cloud.model, api_key=API_KEY)
+        try:
+            yield LlmClient(
+                transport,
+                endpoint,
+                retry=RetryPolicy(bound_seconds=0.0),
+                encryption=EndToEndEncryption(self.model) if encrypted else None,
+            )
+        finally:
+            await transport.aclose()
+
+
+@contextlib.asynccontextmanager
+async def world(
+    policy: ModelPolicy = "require",
+    *,
+    pace: Pace = QUICK,
+    tcb_status: str = "UpToDate",
+    direct: bool = False,
+) -> AsyncIterator[World]:
+    clock = Clock()
+    async with (
+        near_ai(tcb_status=tcb_status, direct=direct) as cloud,
+        pccs(cloud.platform.collateral) as collateral,
+        open_http(tls=cloud.trust.tls) as http,
+    ):
+        client = NearAiClient(
+            http,
+            CollateralSource(http, collateral.url(""), clock=clock),
+            base_url=cloud.base_url,
+            model=cloud.model,
+            api_key=API_KEY,
+            trust=cloud.trust,
+            clock=clock,
+        )
+        model = AttestedModel(client, policy=policy, trust=cloud.trust, pace=pace, clock=clock)
+        yield World(cloud, collateral, model, clock)
+
+
+async def ask(client: LlmClient) -> Completion:
+    return await client.complete([Message(Role.USER, "hello")])
+
+
+async def said(client: LlmClient) -> str | None:
+    return (await ask(client)).message.content
+
+
+# Verified
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["gateway", "direct"])
+async def test_a_model_whose_evidence_holds_is_verified_and_answers(direct: bool) -> None:
+    async with world(direct=direct) as here, here.chat() as client:
+        verdict = await here.model.verify()
+        assert verdict.state is ModelState.VERIFIED, verdict.reason
+        await here.model.admit()
+        assert await said(client) == "answer to: hello"
+        assert "proved" in here.model.summary()
+
+
+async def test_the_keys_of_a_verified_model_are_known_by_who_holds_them() -> None:
+    async with world() as here:
+        await here.model.verify()
+        model, gateway = here.cloud.model_signing, here.cloud.gateway_signing
+        by_model = here.model.signer("provider_tee", "ed25519")
+        by_gateway = here.model.signer("gateway", "ed25519")
+        assert by_model is not None
+        assert by_gateway is not None
+        assert by_model.address == model.address("ed25519")
+        assert by_gateway.address == gateway.address("ed25519")
+        assert here.model.signer("gateway", "ecdsa") is None
+        assert here.model.encryption_key() == model.public_key("ed25519")
+
+
+async def test_the_report_is_asked_for_with_the_key_a_fresh_nonce_and_the_tls_key() -> None:
+    async with world() as here:
+        await here.model.verify()
+        first = here.model.evidence()
+        await here.model.verify()
+        second = here.model.evidence()
+        asked = [r for r in here.cloud.received if r.path.startswith("/v1/attestation/report?")]
+        assert all(request.headers["authorization"] == f"Bearer {API_KEY}" for request in asked)
+        assert all("include_tls_fingerprint=true" in request.path for request in asked)
+        assert first is not None
+        assert second is not None
+        assert first.nonce != second.nonce
+        assert f"nonce={second.nonce.hex()}" in asked[1].path
+        assert second.peer_key_sha256 == here.cloud.identity.key_sha256
+
+
+async def test_a_message_waits_for_the_first_verification_to_end() -> None:
+    async with world() as here:
+        released = asyncio.Event()
+        here.cloud.report_handler = held(released, here.cloud.give_report)
+        async with here.kept_verified(), asyncio.TaskGroup() as tasks:
+            admitted = tasks.create_task(here.model.admit())
+            await here.until(lambda: here.cloud.reports == 1)
+            assert not admitted.done()
+            released.set()
+
+
+async def test_a_message_does_not_wait_for_the_first_verification_for_ever() -> None:
+    async with world(pace=Pace(admit_seconds=0.01)) as here:
+        assert "still being checked" in await here.refusal()
+
+
+async def test_an_answer_is_signed_by_the_attested_machine_and_by_the_gateway() -> None:
+    async with world() as here, here.chat() as client, open_http(tls=here.cloud.trust.tls) as http:
+        await here.model.verify()
+        signatures = AnswerSignatures(
+            http, here.cloud.base_url, API_KEY, here.cloud.model, here.model
+        )
+        for kind in ("provider_tee", "gateway"):
+            here.cloud.signature_kind = kind
+            exchange = (await ask(client)).exchange
+            assert exchange is not None
+            verdict = await signatures.check(
+                exchange.completion_id, exchange.request_sha256, exchange.response_sha256
+            )
+            assert verdict.state is SignatureState.PROVEN, verdict.words
+            assert verdict.kind == kind
+
+
+async def test_a_message_is_encrypted_to_the_attested_machine_alone() -> None:
+    async with world() as here, here.chat(encrypted=True) as client:
+        with pytest.raises(ModelNotVerified):
+            await said(client)
+        await here.model.verify()
+        assert await said(client) == "answer to: hello"
+        assert here.cloud.encryption.read[0]["messages"][0]["content"] == "hello"
+        assert len(here.cloud.exchanges) == 1
+        assert b"hello" not in here.cloud.exchanges[0].request
+        assert b"hello" not in here.cloud.exchanges[0].response
+
+
+# Not verified
+
+
+Spoil = Callable[[World], object]
+
+
+def edited(change: Callable[[Body], None]) -> Spoil:
+    return lambda here: setattr(here.cloud, "edit", change)
+
+
+def tells(step: Step) -> Spoil:
+    return lambda here: setattr(here.cloud, "report_handler", step)
+
+
+def lies(name: str, value: object) -> Spoil:
+    return lambda here: setattr(here.cloud.lies, name, value)
+
+
+EVENTS = '[{"imr":3,"event_type":134217729,"digest":"","event":"app-id","event_payload":"00"}]'
+WRONG: dict[str, tuple[Spoil, str]] = {
+    "an old nonce": (lies("nonce", bytes(32)), "gateway.nonce"),
+    "another machine's TLS key": (lies("key_sha256", bytes(32)), "tls_key"),
+    "a debug machine": (lies("debug", True), "gateway.debug"),
+    "another event log": (
+        edited(lambda report: report["gateway_attestation"].update(event_log=EVENTS)),
+        "gateway.rtmrs",
+    ),
+    "another model": (
+        edited(lambda report: report["model_attestations"][0].update(model_name="other")),
+        "model.name",
+    ),
+    "no report at all": (tells(raw_body(b"{}", content_type="application/json")), "report"),
+    "NVIDIA does not vouch": (
+        lambda here: here.cloud.nras.overall.update({"x-nvidia-overall-att-result": False}),
+        "model.gpu_firmware",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> None:
+    spoil, check = WRONG[name]
+    async with world() as here:
+        spoil(here)
+        verdict = await here.model.verify()
+        assert verdict.state is ModelState.FAILED
+        assert verdict.report is not None
+        assert check in [one.name for one in verdict.report.failures]
+        assert "does not hold" in await here.refusal()
+        assert here.model.signer("gateway", "ed25519") is None
+        assert here.model.encryption_key() is None
+        assert here.model.evidence() is not None
+
+
+async def test_a_platform_that_is_out_of_date_keeps_every_message_back() -> None:
+    async with world(tcb_status="OutOfDate") as here:
+        verdict = await here.model.verify()
+        assert verdict.state is ModelState.FAILED
+        assert "gateway.tcb" in verdict.reason
+        assert "gateway.tcb" in here.model.summary()
+
+
+def no_collateral(here: World) -> None:
+    here.pccs.behaviours[TCB] = answer(b"", status=503)
+
+
+def down(here: World) -> None:
+    here.cloud.report_handler = cut
+
+
+HTML = raw_body(b"<html>hello</html>", content_type="text/html; charset=utf-8")
+GARBAGE = raw_body(b"\xff\xfe{[", content_type="application/json")
+HUGE = raw_body(b" " * (5 * 1024 * 1024), content_type="application/json")
+DEEP = raw_body(b"[" * 200_000, content_type="application/json")
+
+TROUBLE: dict[str, tuple[Spoil, ModelState, str]] = {
+    "down": (down, ModelState.UNAVAILABLE, "no answer"),
+    "overloaded": (tells(status(503)), ModelState.UNAVAILABLE, "HTTP 503"),
+    "limiting the rate": (tells(status(429)), ModelState.UNAVAILABLE, "HTTP 429"),
+    "broken": (tells(status(500)), ModelState.UNAVAILABLE, "HTTP 500"),
+    "refusing the key": (tells(status(401)), ModelState.UNAVAILABLE, "API key"),
+    "sending garbage": (tells(GARBAGE), ModelState.UNAVAILABLE, "not readable"),
+    "sending depths": (tells(DEEP), ModelState.UNAVAILABLE, "not readable"),
+    "sending too much": (tells(HUGE), ModelState.UNAVAILABLE, "longer"),
+    "without collateral": (no_collateral, ModelState.UNAVAILABLE, "gateway.quote"),
+    "no attestation": (tells(status(404)), ModelState.NOT_OFFERED, "only use one that can"),
+    "a page": (tells(HTML), ModelState.NOT_OFFERED, "only use one that can"),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLE)
+async def test_without_evidence_every_message_is_kept_back_with_the_reason(name: str) -> None:
+    spoil, state, words = TROUBLE[name]
+    async with world() as here:
+        spoil(here)
+        verdict = await here.model.verify()
+        sentence = await here.refusal()
+        assert verdict.state is state
+        assert words in sentence
+        assert sentence.startswith("I have not sent your message to the model, because ")
+        assert here.model.evidence() is None
+
+
+async def test_a_model_without_nvidias_word_is_verified_by_its_gpus_own_signatures() -> None:
+    async with world() as here:
+        here.cloud.nras.tokens_handler = status(503)
+        verdict = await here.model.verify()
+        assert verdict.state is ModelState.VERIFIED
+        assert "own signatures only" in here.model.summary()
+
+
+@pytest.mark.parametrize("policy", ["off", "warn"])
+@pytest.mark.parametrize("name", [*WRONG, *TROUBLE])
+async def test_without_require_nothing_is_kept_back(policy: ModelPolicy, name: str) -> None:
+    spoil = WRONG[name][0] if name in WRONG else TROUBLE[name][0]
+    async with world(policy) as here:
+        spoil(here)
+        await here.model.verify()
+        await here.model.admit()
+        assert here.model.summary()
+
+
+@pytest.mark.parametrize("policy", ["off", "warn"])
+async def test_without_require_a_service_that_hangs_delays_no_message(policy: ModelPolicy) -> None:
+    async with world(policy) as here, here.chat() as client:
+        here.cloud.report_handler = held(asyncio.Event())
+        async with here.kept_verified():
+            if policy == "warn":
+                await here.until(lambda: here.cloud.reports == 1)
+            before = time.perf_counter()
+            await here.model.admit()
+            assert time.perf_counter() - before < PROMPT_ADMISSION_SECONDS
+            assert await said(client) == "answer to: hello"
+
+
+async def test_nothing_is_fetched_where_the_policy_is_off() -> None:
+    async with world("off") as here:
+        await here.model.keep_verified()
+        assert here.model.verdict.state is ModelState.OFF
+        assert not here.cloud.received
+
+
+async def test_nothing_is_fetched_and_nothing_proven_without_tls() -> None:
+    async with world() as here, open_http() as http:
+        client = NearAiClient(
+            http,
+            CollateralSource(http, here.pccs.url("")),
+            base_url=here.cloud.base_url.replace("https", "http"),
+            model=here.cloud.model,
+            api_key=API_KEY,
+        )
+        model = AttestedModel(client, policy="require")
+        await model.keep_verified()
+        assert (await model.verify()).state is ModelState.NOT_OFFERED
+        with pytest.raises(ModelNotVerified, match="cannot prove"):
+            await model.admit()
+        assert "not reached over TLS" in model.summary()
+        assert here.cloud.connections == 0
+
+
+# In the course of time
+
+
+async def test_it_recovers_by_itself_when_the_service_is_back() -> None:
+    async with world() as here:
+        here.cloud.report_handler = status(503)
+        async with here.kept_verified():
+            assert "HTTP 503" in await here.refusal()
+            here.cloud.report_handler = here.cloud.give_report
+            await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
+            await here.model.admit()
+
+
+async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
+    async with world() as here:
+        here.cloud.lies.debug = True
+        async with here.kept_verified():
+            assert "does not hold" in await here.refusal()
+            here.cloud.lies.debug = False
+            await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
+            await here.model.admit()
+
+
+async def test_what_is_verified_stays_so_in_trouble_until_its_evidence_expires() -> None:
+    async with world() as here:
+        await here.model.verify()
+        key = here.cloud.identity.key_sha256
+        here.cloud.report_handler = status(503)
+        verdict = await here.model.verify()
+        assert verdict.state is ModelState.VERIFIED
+        await here.model.admit()
+        assert "HTTP 503" in here.model.summary()
+        assert here.model.keys.attested(key)
+        here.clock.ahead = MAX_EVIDENCE_SECONDS
+        assert "HTTP 503" in await here.refusal()
+        assert here.model.verdict.state is ModelState.UNAVAILABLE
+        assert here.model.signer("provider_tee", "ed25519") is None
+        assert here.model.evidence() is None
+        assert not here.model.keys.attested(key)
+
+
+async def test_evidence_that_is_wrong_ends_what_was_verified_at_once() -> None:
+    async with world() as here, here.chat() as client:
+        await here.model.verify()
+        await said(client)
+        here.cloud.lies.debug = True
+        await here.model.verify()
+        assert "does not hold" in await here.refusal()
+        with pytest.raises(LlmUnavailable):
+            await said(client)
+        assert len(here.cloud.requests) == 1
+        here.cloud.report_handler = status(503)
+        assert (await here.model.verify()).state is ModelState.FAILED
+
+
+async def test_it_is_verified_again_before_the_evidence_expires() -> None:
+    pace = Pace(
+        renew_seconds=3600.0,
+        margin_seconds=MAX_EVIDENCE_SECONDS,
+        retry=Backoff(first_seconds=0.01, longest_seconds=0.01),
+    )
+    async with world(pace=pace) as here, here.kept_verified():
+        await here.until(lambda: here.cloud.reports >= 3)
+        assert here.model.verdict.state is ModelState.VERIFIED
+
+
+async def test_a_service_that_asks_to_be_left_alone_is_left_alone() -> None:
+    pace = Pace(retry=Backoff(first_seconds=0.001, longest_seconds=3600.0))
+    async with world(pace=pace) as here:
+        here.cloud.report_handler = status(429, headers={"retry-after": "1800"})
+        async with here.kept_verified():
+            await here.refusal()
+            here.cloud.report_handler = here.cloud.give_report
+            await here.verified_again(within_seconds=0.1)
+            assert here.cloud.reports == 1
+
+
+async def test_a_new_tls_key_is_used_only_after_it_is_attested() -> None:
+    async with world() as here, here.kept_verified():
+        await here.model.admit()
+        old = here.cloud.identity.key_sha256
+        here.cloud.change_tls_key()
+        new = here.cloud.identity.key_sha256
+        async with here.chat() as client:
+            with pytest.raises(LlmUnavailable):
+                await said(client)
+            assert not here.cloud.requests
+            await here.until(lambda: here.model.keys.attested(new))
+            assert await said(client) == "answer to: hello"
+        assert here.model.keys.attested(old)
+        assert here.cloud.reports == 2
+
+
+@pytest.mark.parametrize(("pause", "reports"), [(0.001, 3), (3600.0, 2)])
+async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
+    pause: float, reports: int
+) -> None:
+    pace = Pace(strangers=Backoff(first_seconds=pause, longest_seconds=pause))
+    async with world(pace=pace) as here, here.kept_verified():
+        await here.model.admit()
+        for _ in range(2):
+            with pytest.raises(KeyNotAttested):
+                here.model.keys.meet(b"stranger" * 4)
+            await here.verified_again(within_seconds=0.3)
+        assert here.model.verdict.state is ModelState.VERIFIED
+        assert here.cloud.reports == reports
+
+
+async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches_for() -> None:
+    async with world("warn") as here, here.chat() as client:
+        await here.model.verify()
+        assert "nothing has vouched for" not in here.model.summary()
+        here.cloud.change_tls_key()
+        assert await said(client) == "answer to: hello"
+        assert "nothing has vouched for" in here.model.summary()
+
+
+async def test_no_key_and_no_name_of_a_model_reaches_a_log() -> None:
+    with capture_logs() as logs:
+        for spoil in (lies("debug", False), lies("debug", True), tells(status(503)), down):
+            async with world() as here:
+                spoil(here)
+                await here.model.verify()
+                secrets = (API_KEY, here.cloud.identity.key_sha256.hex(), here.cloud.model)
+                assert not any(secret in str(logs) for secret in secrets)
+    assert [entry["outcome"] for entry in logs if entry["event"] == "attestation.model"] == [
+        "verified",
+        "failed",
+        "unavailable",
+        "unavailable",
+    ]
