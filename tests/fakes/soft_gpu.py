@@ -122,8 +122,8 @@ class SoftNras:
 
         Args:
             payload: what was posted.
-            overall: claims of the overall token in place of the good ones.
-            gpu: claims of every GPU's token in place of the good ones.
+            overall: claims of the overall token in place of the good ones; None leaves one out.
+            gpu: the same of every GPU's token.
         """
         base = self._claims(payload["nonce"])
         tokens = {
@@ -138,8 +138,9 @@ class SoftNras:
         return json.dumps([["JWT", self.sign({**claims, **overall})], tokens]).encode()
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """Return a token that says whatever it is told to say."""
-        return jwt.encode(dict(claims), self._key, "ES384", {"kid": self._kid})
+        """Return a token that says whatever it is told to say; a claim of None is left out."""
+        said = {name: value for name, value in claims.items() if value is not None}
+        return jwt.encode(said, self._key, "ES384", {"kid": self._kid})
 
     def _claims(self, nonce: str) -> dict[str, Any]:
         now = int(time.time()) if self._now is None else self._now

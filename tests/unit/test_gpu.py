@@ -1,0 +1,502 @@
+"""GPU evidence and NVIDIA's tokens on it: what is believed, and what is refused by which check."""
+
+import base64
+import hashlib
+import hmac
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import jwt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.attestation.checks import Check, Report, Verdict
+from bot.attestation.near_ai.evidence import NrasAnswer
+from bot.attestation.near_ai.gpu import MAX_GPUS, GpuFindings, verify_gpus
+from bot.attestation.near_ai.nras import (
+    LEEWAY_SECONDS,
+    MAX_ANSWER_BYTES,
+    NrasFindings,
+    verify_nras,
+)
+from bot.attestation.trust import REAL, Trust
+from tests.fakes.certificates import Authority
+from tests.fakes.soft_gpu import NO_CHANGES, SoftGpus, SoftNras, signed_measurements
+from tests.near_ai_captures import CLOUD, DIRECT, OUT_OF_DATE, recorded_capture
+
+NOW: Final = 1782698817
+YEAR: Final = 365 * 24 * 3600
+NONCE: Final = bytes(range(32))
+GPUS: Final = SoftGpus(3, now=NOW)
+ONE_GPU: Final = SoftGpus(1, now=NOW)
+OTHERS: Final = SoftGpus(3, now=NOW)
+NRAS: Final = SoftNras("https://nras.test", now=NOW)
+FOREIGN_CERTIFICATE: Final = Authority().issue().certificate_pem.encode()
+TRUST: Final = Trust(nvidia_root_sha256=GPUS.root_sha256, nras_url=NRAS.issuer)
+
+Json = dict[str, Any]
+
+
+def failures(checks: tuple[Check, ...]) -> set[str]:
+    return {check.name for check in Report(checks).failures}
+
+
+# The GPUs' own signatures
+
+
+def verified(payload: str, *, nonce: bytes = NONCE, now: int = NOW) -> GpuFindings:
+    return verify_gpus(payload, nonce=nonce, now=now, trust=TRUST)
+
+
+def edited(edit: Callable[[list[Json], Json], object], gpus: SoftGpus = GPUS) -> str:
+    payload = json.loads(gpus.payload(NONCE))
+    edit(payload["evidence_list"], payload)
+    return json.dumps(payload)
+
+
+def flipped(field: str, at: int) -> Callable[[list[Json], Json], None]:
+    def edit(gpus: list[Json], _: Json) -> None:
+        data = bytearray(base64.b64decode(gpus[0][field]))
+        data[at] ^= 1
+        gpus[0][field] = base64.b64encode(data).decode()
+
+    return edit
+
+
+def with_spdm(spdm: bytes) -> Callable[[list[Json], Json], None]:
+    def edit(gpus: list[Json], _: Json) -> None:
+        gpus[0]["evidence"] = base64.b64encode(spdm).decode()
+
+    return edit
+
+
+def with_certificate(
+    change: Callable[[list[bytes]], list[bytes]],
+) -> Callable[[list[Json], Json], None]:
+    def edit(gpus: list[Json], _: Json) -> None:
+        pem = base64.b64decode(gpus[0]["certificate"]).rstrip(b"\0")
+        end = b"-----END CERTIFICATE-----\n"
+        certificates = [part + end for part in pem.split(end)[:-1]]
+        gpus[0]["certificate"] = base64.b64encode(b"".join(change(certificates))).decode()
+
+    return edit
+
+
+def one_of(gpus: SoftGpus, nonce: bytes, number: int) -> Json:
+    """Return what one GPU shows."""
+    one: Json = json.loads(gpus.payload(nonce))["evidence_list"][number]
+    return one
+
+
+def evidence_of(gpus: SoftGpus, nonce: bytes, number: int) -> str:
+    """Return what one GPU signed."""
+    return str(one_of(gpus, nonce, number)["evidence"])
+
+
+def chain_of(gpus: SoftGpus, number: int) -> list[bytes]:
+    """Return the PEM certificates of one GPU."""
+    pem = base64.b64decode(one_of(gpus, NONCE, number)["certificate"]).rstrip(b"\0")
+    return [c.public_bytes(Encoding.PEM) for c in x509.load_pem_x509_certificates(pem)]
+
+
+def test_gpus_that_sign_our_nonce_under_the_trusted_root_are_proven() -> None:
+    findings = verified(GPUS.payload(NONCE))
+    assert [(check.name, check.verdict) for check in findings.checks] == [
+        ("gpu_chain", Verdict.PROVEN),
+        ("gpu_nonce", Verdict.PROVEN),
+        ("gpus", Verdict.PROVEN),
+    ]
+    assert findings.serials == GPUS.serials
+    assert "3 NVIDIA GPUs" in findings.checks[-1].words
+
+
+@pytest.mark.parametrize("name", [CLOUD, DIRECT, OUT_OF_DATE])
+def test_recorded_gpus_are_nvidias(name: str) -> None:
+    capture = recorded_capture(name)
+    report = capture.report
+    payload = report.get("model_attestations", [report])[0]["nvidia_payload"]
+    findings = verify_gpus(payload, nonce=capture.evidence.nonce, now=capture.now, trust=REAL)
+    assert failures(findings.checks) == set()
+    assert len(findings.serials) == 8
+
+
+GPU_ATTACKS: Final[dict[str, tuple[str, set[str]]]] = {
+    "the nonce of the payload is another": (
+        edited(lambda _, payload: payload.update(nonce="ab" * 32)),
+        {"gpu_nonce"},
+    ),
+    "the nonce beside one GPU is another": (
+        edited(lambda gpus, _: gpus[1].update(nonce="ab" * 32)),
+        {"gpu_nonce"},
+    ),
+    "the evidence is that of an earlier request": (
+        edited(lambda gpus, _: gpus[2].update(evidence=evidence_of(GPUS, bytes(32), 2))),
+        {"gpu_nonce"},
+    ),
+    "the nonce inside the evidence is overwritten": (
+        edited(flipped("evidence", 10)),
+        {"gpu_nonce", "gpus"},
+    ),
+    "a measurement is changed": (edited(flipped("evidence", 50)), {"gpus"}),
+    "the signature is changed": (edited(flipped("evidence", -1)), {"gpus"}),
+    "two GPUs exchange their evidence": (
+        edited(lambda gpus, _: gpus[0].update(evidence=gpus[1]["evidence"])),
+        {"gpus"},
+    ),
+    "one GPU is shown twice": (
+        edited(lambda gpus, _: gpus.append(gpus[0])),
+        {"gpu_chain"},
+    ),
+    "all GPUs are certified by somebody else": (OTHERS.payload(NONCE), {"gpu_chain"}),
+    "one GPU is certified by somebody else": (
+        edited(lambda gpus, _: gpus.append(one_of(OTHERS, NONCE, 0))),
+        {"gpu_chain"},
+    ),
+    "the root is left out": (edited(with_certificate(lambda chain: chain[:-1])), {"gpu_chain"}),
+    "a certificate in between is left out": (
+        edited(with_certificate(lambda chain: chain[:2] + chain[3:])),
+        {"gpu_chain"},
+    ),
+    "the chain is another GPU's above the first certificate": (
+        edited(with_certificate(lambda chain: chain[:1] + chain_of(GPUS, 1)[1:])),
+        {"gpu_chain"},
+    ),
+    "the genuine root is put under a foreign chain": (
+        edited(with_certificate(lambda chain: [*chain_of(OTHERS, 0)[:-1], chain[-1]])),
+        {"gpu_chain", "gpus"},
+    ),
+    "a root is put in many times": (
+        edited(with_certificate(lambda chain: chain + chain[-1:] * 4)),
+        {"gpu_chain"},
+    ),
+    "its key is of another kind": (
+        edited(with_certificate(lambda chain: [FOREIGN_CERTIFICATE, *chain[1:]])),
+        {"gpus"},
+    ),
+    "there are no certificates": (edited(with_certificate(lambda _: [])), {"gpus"}),
+    "there is no GPU": (edited(lambda gpus, _: gpus.clear()), {"gpus"}),
+    "there are too many GPUs": (
+        edited(lambda gpus, _: gpus.extend(gpus[:1] * MAX_GPUS)),
+        {"gpus"},
+    ),
+    "the evidence is no base64": (edited(lambda gpus, _: gpus[0].update(evidence="?")), {"gpus"}),
+    "the evidence is cut off": (edited(with_spdm(b"\x11\xe0\x01\xff" + NONCE)), {"gpus"}),
+    "the evidence has no room for a signature": (
+        edited(with_spdm(b"\x11\xe0\x01\xff" + NONCE + b"\0\x11\x60")),
+        {"gpus"},
+    ),
+    "it is no JSON": ("{", {"gpus"}),
+    "it is a list": ("[]", {"gpus"}),
+    "a key stands in it twice": (
+        GPUS.payload(NONCE).replace('"nonce"', '"nonce": "00", "nonce"', 1),
+        {"gpus"},
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", GPU_ATTACKS)
+def test_an_attack_on_the_gpus_fails_its_check(attack: str) -> None:
+    payload, expected = GPU_ATTACKS[attack]
+    assert failures(verified(payload).checks) == expected
+
+
+def test_an_answer_to_another_spdm_request_is_none() -> None:
+    key = ec.generate_private_key(ec.SECP384R1())
+    challenge = signed_measurements(key, NONCE, request=bytes.fromhex("1183 01ff"))
+    assert failures(verified(edited(with_spdm(challenge))).checks) == {"gpus"}
+
+
+def test_evidence_for_another_nonce_is_refused() -> None:
+    assert failures(verified(GPUS.payload(NONCE), nonce=bytes(32)).checks) == {"gpu_nonce"}
+
+
+@pytest.mark.parametrize("now", [NOW - 2 * YEAR, NOW + 11 * YEAR])
+def test_certificates_are_refused_outside_their_time(now: int) -> None:
+    assert failures(verified(GPUS.payload(NONCE), now=now).checks) == {"gpu_chain"}
+
+
+def test_a_certificate_that_may_not_issue_others_ends_the_chain() -> None:
+    gpus = SoftGpus(1, now=NOW, issued_by_ca=False)
+    trust = Trust(nvidia_root_sha256=gpus.root_sha256)
+    findings = verify_gpus(gpus.payload(NONCE), nonce=NONCE, now=NOW, trust=trust)
+    assert failures(findings.checks) == {"gpu_chain"}
+
+
+def test_test_gpus_are_not_nvidias() -> None:
+    findings = verify_gpus(GPUS.payload(NONCE), nonce=NONCE, now=NOW, trust=REAL)
+    assert failures(findings.checks) == {"gpu_chain"}
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_bit_of_what_a_gpu_signed_can_be_flipped(data: st.DataObject) -> None:
+    payload = json.loads(ONE_GPU.payload(NONCE))
+    spdm = bytearray(base64.b64decode(payload["evidence_list"][0]["evidence"]))
+    spdm[data.draw(st.integers(0, len(spdm) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    payload["evidence_list"][0]["evidence"] = base64.b64encode(spdm).decode()
+    assert failures(one_verified(payload).checks)
+
+
+# The library warns of an odd certificate before it refuses it.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_bit_of_a_gpus_certificates_can_be_flipped(data: st.DataObject) -> None:
+    chain = chain_of(ONE_GPU, 0)
+    which = data.draw(st.integers(0, len(chain) - 1))
+    der = bytearray(ssl.PEM_cert_to_DER_cert(chain[which].decode()))
+    der[data.draw(st.integers(0, len(der) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    chain[which] = ssl.DER_cert_to_PEM_cert(bytes(der)).encode()
+    payload = json.loads(ONE_GPU.payload(NONCE))
+    payload["evidence_list"][0]["certificate"] = base64.b64encode(b"".join(chain)).decode()
+    assert failures(one_verified(payload).checks)
+
+
+def one_verified(payload: Json) -> GpuFindings:
+    trust = Trust(nvidia_root_sha256=ONE_GPU.root_sha256)
+    return verify_gpus(json.dumps(payload), nonce=NONCE, now=NOW, trust=trust)
+
+
+# NVIDIA's tokens
+
+
+def tokens_verified(
+    tokens: bytes, *, keys: bytes = NRAS.keys, now: int = NOW, nonce: bytes = NONCE
+) -> NrasFindings:
+    answer = NrasAnswer(tokens, keys)
+    return verify_nras(answer, nonce=nonce, serials=GPUS.serials, now=now, trust=TRUST)
+
+
+def tokens(
+    *, overall: Mapping[str, Any] = NO_CHANGES, gpu: Mapping[str, Any] = NO_CHANGES
+) -> bytes:
+    return NRAS.attest(json.loads(GPUS.payload(NONCE)), overall=overall, gpu=gpu)
+
+
+def test_tokens_of_nvidias_service_are_proven_until_the_first_expires() -> None:
+    findings = tokens_verified(tokens(gpu={"exp": NOW + 600}))
+    assert [(check.name, check.verdict) for check in findings.checks] == [
+        ("gpu_tokens", Verdict.PROVEN),
+        ("gpu_firmware", Verdict.PROVEN),
+    ]
+    assert findings.expires_at == NOW + 600
+    assert not failures(tokens_verified(tokens(gpu={"exp": NOW + 600}), now=NOW + 599).checks)
+
+
+def test_tokens_are_valid_a_little_ahead_of_our_clock_and_never_after_their_end() -> None:
+    assert not failures(tokens_verified(tokens(), now=NOW - LEEWAY_SECONDS).checks)
+    assert failures(tokens_verified(tokens(), now=NOW - LEEWAY_SECONDS - 1).checks)
+    assert not failures(tokens_verified(tokens(), now=NOW + 3599).checks)
+    assert failures(tokens_verified(tokens(), now=NOW + 3600).checks)
+
+
+CLAIM_ATTACKS: Final[dict[str, tuple[bytes, str]]] = {
+    "the overall issuer is another": (tokens(overall={"iss": "https://nras.evil"}), "issuer"),
+    "a GPU's issuer is another": (tokens(gpu={"iss": "https://nras.evil"}), "issuer"),
+    "there is no issuer": (tokens(overall={"iss": None}), "issuer"),
+    "the overall nonce is another": (tokens(overall={"eat_nonce": "ab" * 32}), "nonce"),
+    "a GPU's nonce is another": (tokens(gpu={"eat_nonce": "ab" * 32}), "nonce"),
+    "the nonce is a list": (tokens(gpu={"eat_nonce": [NONCE.hex()]}), "claim"),
+    "the overall token has expired": (tokens(overall={"exp": NOW}), "expired"),
+    "a GPU's token has expired": (tokens(gpu={"exp": NOW - 1}), "expired"),
+    "a token never expires": (tokens(overall={"exp": None}), "claim"),
+    "a token's end is a text": (tokens(overall={"exp": str(NOW + 60)}), "claim"),
+    "a token begins later": (tokens(overall={"nbf": NOW + 61}), "not valid yet"),
+    "a token was made later": (tokens(gpu={"iat": NOW + 61}), "not valid yet"),
+    "the overall token names no other": (tokens(overall={"submods": {}}), "overall token names"),
+    "the GPUs are others": (tokens(gpu={"ueid": "1"}), "other GPUs"),
+    "the GPUs have no names": (tokens(gpu={"ueid": None}), "other GPUs"),
+    "fewer GPUs are in it than in the report": (
+        NRAS.attest(json.loads(edited(lambda gpus, _: gpus.pop()))),
+        "other GPUs",
+    ),
+    "more GPUs are in it than in the report": (
+        NRAS.attest(json.loads(edited(lambda gpus, _: gpus.append(gpus[0])))),
+        "other GPUs",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", CLAIM_ATTACKS)
+def test_tokens_with_another_claim_are_refused(attack: str) -> None:
+    answer, reason = CLAIM_ATTACKS[attack]
+    assert_refused(tokens_verified(answer), reason)
+
+
+def assert_refused(findings: NrasFindings, reason: str) -> None:
+    assert failures(findings.checks) == {"gpu_tokens"}
+    assert reason in findings.checks[0].words
+    assert findings.checks[1].verdict is Verdict.NOT_CHECKED
+    assert findings.expires_at is None
+
+
+DOUBTS: Final[list[dict[str, Mapping[str, Any]]]] = [
+    {"overall": {"x-nvidia-overall-att-result": False}},
+    {"overall": {"x-nvidia-overall-att-result": "true"}},
+    {"overall": {"x-nvidia-overall-att-result": None}},
+    {"gpu": {"measres": "comparison-fail"}},
+    {"gpu": {"dbgstat": "enabled"}},
+    {"gpu": {"secboot": False}},
+    {"gpu": {"secboot": "true"}},
+    {"gpu": {"secboot": None}},
+    {"gpu": {"x-nvidia-error-details": {"code": 4013, "message": "INVALID_EVIDENCE_SIGNATURE"}}},
+]
+
+
+@pytest.mark.parametrize("changes", DOUBTS, ids=str)
+def test_what_nvidia_doubts_is_refused(changes: dict[str, Mapping[str, Any]]) -> None:
+    findings = tokens_verified(tokens(**changes))
+    assert failures(findings.checks) == {"gpu_firmware"}
+
+
+# Forged tokens
+
+
+def segments(answer: bytes) -> tuple[str, dict[str, str]]:
+    (_, overall), gpus = json.loads(answer)
+    return overall, gpus
+
+
+def with_overall(change: Callable[[str], str]) -> bytes:
+    overall, gpus = segments(tokens())
+    return json.dumps([["JWT", change(overall)], gpus]).encode()
+
+
+def signed_by(header: Json, sign: Callable[[bytes], bytes]) -> Callable[[str], str]:
+    """Return what puts another header and signature around a token's claims."""
+
+    def forge(token: str) -> str:
+        claims = token.split(".")[1]
+        text = f"{_base64url(json.dumps(header).encode())}.{claims}"
+        return f"{text}.{_base64url(sign(text.encode()))}"
+
+    return forge
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def foreign(algorithm: str, key: Any, kid: str) -> Callable[[str], str]:
+    return lambda token: jwt.encode(
+        jwt.decode(token, options={"verify_signature": False}), key, algorithm, {"kid": kid}
+    )
+
+
+KID: Final = str(json.loads(NRAS.keys)["keys"][0]["kid"])
+P384: Final = ec.generate_private_key(ec.SECP384R1())
+P256: Final = ec.generate_private_key(ec.SECP256R1())
+FORGERIES: Final[dict[str, tuple[bytes, str]]] = {
+    "signed by nobody": (
+        with_overall(signed_by({"alg": "none", "kid": KID}, lambda _: b"")),
+        "signature",
+    ),
+    "signed with the public key as a secret": (
+        with_overall(
+            signed_by(
+                {"alg": "HS256", "kid": KID},
+                lambda text: hmac.digest(NRAS.keys, text, hashlib.sha256),
+            )
+        ),
+        "signature",
+    ),
+    "signed with another key under NVIDIA's name": (
+        with_overall(foreign("ES384", P384, KID)),
+        "signature",
+    ),
+    "signed on another curve": (with_overall(foreign("ES256", P256, KID)), "signature"),
+    "signed with a key that is not in the set": (
+        with_overall(foreign("ES384", P384, "another")),
+        "key set",
+    ),
+    "without the name of a key": (
+        with_overall(signed_by({"alg": "ES384"}, lambda _: bytes(96))),
+        "key set",
+    ),
+    "with a signature of zeros": (
+        with_overall(signed_by({"alg": "ES384", "kid": KID}, lambda _: bytes(96))),
+        "signature",
+    ),
+    "not a token": (with_overall(lambda _: "a.b"), "signature"),
+    "one GPU's token in place of the overall one": (
+        with_overall(lambda _: segments(tokens())[1]["GPU-0"]),
+        "claim",
+    ),
+    "no JSON": (b"{", "cannot be read"),
+    "an error in place of tokens": (b'{"error": "busy"}', "cannot be read"),
+    "no GPU": (json.dumps([["JWT", segments(tokens())[0]], {}]).encode(), "cannot be read"),
+    "too long": (b" " * (MAX_ANSWER_BYTES + 1), "too much"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_tokens_are_refused(forgery: str) -> None:
+    answer, reason = FORGERIES[forgery]
+    assert_refused(tokens_verified(answer), reason)
+
+
+def test_a_gpus_token_from_another_answer_is_refused() -> None:
+    answer = tokens()
+    overall, gpus = segments(answer)
+    gpus["GPU-1"] = segments(tokens(gpu={"jti": "another"}))[1]["GPU-1"]
+    swapped = json.dumps([["JWT", overall], gpus]).encode()
+    assert_refused(tokens_verified(swapped), "overall token names")
+
+
+def test_two_gpus_cannot_exchange_their_tokens() -> None:
+    overall, gpus = segments(tokens())
+    gpus["GPU-0"], gpus["GPU-1"] = gpus["GPU-1"], gpus["GPU-0"]
+    swapped = json.dumps([["JWT", overall], gpus]).encode()
+    assert_refused(tokens_verified(swapped), "overall token names")
+
+
+def test_a_key_of_another_curve_in_the_set_signs_nothing() -> None:
+    public = jwt.algorithms.ECAlgorithm.to_jwk(P256.public_key(), as_dict=True)
+    keys = json.dumps({"keys": [{"kid": KID, **public}]}).encode()
+    assert_refused(tokens_verified(tokens(), keys=keys), "key set")
+
+
+def test_a_key_set_that_is_none_vouches_for_nothing() -> None:
+    assert_refused(tokens_verified(tokens(), keys=b"<html>"), "cannot be read")
+
+
+def test_certificates_in_the_key_set_are_not_looked_at() -> None:
+    keys = json.loads(NRAS.keys)
+    keys["keys"][0]["x5c"] = ["bm9uZQ=="]
+    assert not failures(tokens_verified(tokens(), keys=json.dumps(keys).encode()).checks)
+
+
+@pytest.mark.parametrize("name", [CLOUD, DIRECT, OUT_OF_DATE])
+def test_recorded_tokens_are_nvidias_and_about_the_gpus_in_the_report(name: str) -> None:
+    capture = recorded_capture(name)
+    report = capture.report
+    payload = report.get("model_attestations", [report])[0]["nvidia_payload"]
+    nonce, now = capture.evidence.nonce, capture.now
+    serials = verify_gpus(payload, nonce=nonce, now=now, trust=REAL).serials
+    findings = verify_nras(capture.nras, nonce=nonce, serials=serials, now=now, trust=REAL)
+    assert failures(findings.checks) == set()
+    refused = verify_nras(capture.nras, nonce=nonce, serials=serials[1:], now=now, trust=REAL)
+    assert_refused(refused, "other GPUs")
+
+
+SIGNED_ANSWER: Final = tokens()
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_bit_of_a_token_can_be_flipped(data: st.DataObject) -> None:
+    overall, gpus = segments(SIGNED_ANSWER)
+    which = data.draw(st.sampled_from(["JWT", *gpus]))
+    token = bytearray((overall if which == "JWT" else gpus[which]).encode())
+    token[data.draw(st.integers(0, len(token) - 1))] ^= 1 << data.draw(st.integers(0, 6))
+    changed = token.decode()
+    answer = (
+        [["JWT", changed], gpus] if which == "JWT" else [["JWT", overall], {**gpus, which: changed}]
+    )
+    assert failures(tokens_verified(json.dumps(answer).encode()).checks) == {"gpu_tokens"}
