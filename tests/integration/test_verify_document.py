@@ -1,0 +1,280 @@
+"""docs/VERIFY.md does what it says: its commands are run, and its lines are those of the table."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
+from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
+from bot.attestation.near_ai.verification import verify_model
+from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.report import LABELS, PARTS, conclusion
+from bot.config import Settings
+from bot.verify import Request, verify
+from tests.fakes.dstack_agent import SoftAgent
+from tests.fakes.pccs import pccs
+from tests.fakes.soft_bundle import POLICY, STATEMENT, soft_bundle, soft_release
+from tests.fakes.soft_tdx import SoftTdx
+from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
+
+DOCUMENT: Final = (Path(__file__).parents[2] / "docs" / "VERIFY.md").read_text()
+PROGRAM: Final = "signal-tee-bot"
+BUNDLE: Final = "signal-tee-bot-proof.json"
+RUN_SECONDS: Final = 15.0
+NOBODY: Final = "http://127.0.0.1:1"
+
+CAPTURE: Final = "nearai/cloud-2026-06-29"
+RECORDED_COLLATERAL: Final = f"{CAPTURE}/collateral_model.json"
+"""Of the kind of machine that the dstack quotes were recorded on, too."""
+
+
+def commands() -> list[list[str]]:
+    """The document's calls of the program, without its name."""
+    shells = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)
+    lines = (line for shell in shells for line in shell.replace("\\\n", " ").splitlines())
+    words = (shlex.split(line, comments=True) for line in lines)
+    return [arguments[1:] for arguments in words if arguments[:2] == [PROGRAM, "verify"]]
+
+
+def rows() -> dict[str, str]:
+    """What the document calls each line of the table, by the name of the check."""
+    found = re.findall(r"^\| (.*?) ?\(`([a-z_]+)`\) \|", DOCUMENT, re.MULTILINE)
+    assert len({name for _, name in found}) == len(found)
+    return {name: words for words, name in found}
+
+
+def challenge() -> str:
+    """What the document has its reader write to the bot."""
+    [words] = re.findall(r"^> !verify (.+)$", DOCUMENT, re.MULTILINE)
+    return str(words)
+
+
+def request(arguments: list[str], folder: Path, pccs_url: str) -> Request:
+    """What bot/cli.py makes of a command."""
+    options = dict(pairwise(arguments))
+    return Request(
+        bundle=folder / arguments[1],
+        challenge=options["--challenge"],
+        safety_number=options.get("--safety-number"),
+        release=folder / options["--release"] if "--release" in options else None,
+        collateral=[folder / options["--collateral"]] if "--collateral" in options else [],
+        pccs_url=pccs_url,
+        as_json="--json" in arguments,
+    )
+
+
+class Laptop:
+    """A folder with the files that the document speaks of, and a machine that they are about."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.platform = SoftTdx(now=CLOCK)
+        self.agent = SoftAgent(self.platform)
+        self.save(soft_bundle(self.platform, self.agent, challenge()))
+        (folder / "release.json").write_text(json.dumps(soft_release(self.agent)))
+        (folder / "collateral.json").write_text(self.platform.collateral)
+
+    def save(self, bundle: Bundle) -> None:
+        (self.folder / BUNDLE).write_bytes(bundle.to_json())
+
+    async def run(self, arguments: list[str]) -> bool:
+        async with pccs(self.platform.collateral) as service:
+            return await verify(
+                request(arguments, self.folder, service.url("")),
+                trust=self.platform.trust,
+                clock=lambda: CLOCK,
+            )
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laptop:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Laptop(tmp_path)
+
+
+async def test_every_command_of_the_document_ends_well_for_a_good_bot(
+    laptop: Laptop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(commands()) == 4
+    for arguments in commands():
+        assert await laptop.run(arguments), capsys.readouterr().out
+        assert "Everything you asked for holds" in capsys.readouterr().out
+
+
+async def test_the_table_looks_as_the_document_shows_it(
+    laptop: Laptop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [with_release] = [one for one in commands() if "--release" in one]
+    await laptop.run(with_release)
+    printed = capsys.readouterr().out.splitlines()
+    [shown] = re.findall(r"```text\n(.*?)```", DOCUMENT, re.DOTALL)
+    assert [line for line in printed if line in shown.splitlines()] == shown.splitlines()
+
+
+async def test_what_was_fetched_once_is_the_file_to_carry_away(laptop: Laptop) -> None:
+    assert await laptop.run(commands()[0])
+    [kept] = (laptop.folder / "cache" / PROGRAM).iterdir()
+    kept.replace(laptop.folder / "collateral.json")
+    [offline] = [one for one in commands() if "--collateral" in one and "--json" not in one]
+    assert await laptop.run(offline)
+
+
+async def test_another_bot_that_shows_this_one_s_proof_is_found_out(
+    laptop: Laptop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = replace(STATEMENT, identity_key="05" * 33)
+    laptop.save(soft_bundle(laptop.platform, laptop.agent, challenge(), statement=other))
+    assert not await laptop.run(commands()[0])
+    assert "Do not rely on this bot: one check failed (the account in your chat)" in (
+        capsys.readouterr().out
+    )
+
+
+def recorded_bundle() -> Bundle:
+    """A statement and a genuine quote that has never heard of it."""
+    evidence = recorded_getquote("quote-report")
+    assert isinstance(evidence.event_log, str)
+    return Bundle(STATEMENT.text(), POLICY, evidence.quote, evidence.event_log, "{}", "{}", None)
+
+
+async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_about_the_bot(
+    laptop: Laptop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laptop.save(recorded_bundle())
+    (laptop.folder / "collateral.json").write_text(recorded(RECORDED_COLLATERAL).read_text())
+    [as_json] = [one for one in commands() if "--json" in one]
+    assert not await verify(request(as_json, laptop.folder, NOBODY), clock=lambda: CLOCK)
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    verdicts = {check["name"]: check["verdict"] for check in checks}
+    assert (verdicts["quote"], verdicts["tcb"], verdicts["rtmrs"]) == ("proven",) * 3
+    assert (verdicts["statement"], verdicts["challenge"]) == ("failed", "failed")
+    assert verdicts.keys() <= rows().keys()
+
+
+async def test_the_commands_run_as_they_stand_also_where_nothing_can_be_fetched(
+    laptop: Laptop,
+) -> None:
+    laptop.save(recorded_bundle())
+    (laptop.folder / "collateral.json").write_text(recorded(RECORDED_COLLATERAL).read_text())
+    for arguments in commands():
+        online = "--collateral" not in arguments
+        reachable = ["--pccs", NOBODY] if online else []
+        printed, errors, code = await run(*arguments, *reachable, folder=laptop.folder)
+        assert code == 1, errors
+        why = "could not be fetched" if online else "the collateral expired on"
+        assert why in " ".join(printed.split())
+        assert "Do not rely on this bot" in printed
+
+
+async def test_what_is_no_proof_and_what_is_not_there_have_their_exit_codes(
+    laptop: Laptop,
+) -> None:
+    proof = laptop.folder / BUNDLE
+    proof.write_text("{}")
+    assert (await run(*commands()[2], folder=laptop.folder))[2] == 1
+    proof.unlink()
+    assert (await run(*commands()[2], folder=laptop.folder))[2] == 2
+
+
+async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name(PROGRAM),
+        *arguments,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder / "cache")},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return output.decode(), errors.decode(), process.returncode
+
+
+# The table
+
+
+def test_every_line_is_explained_under_the_words_that_the_table_shows() -> None:
+    assert rows() == LABELS
+    plain = " ".join(DOCUMENT.split())
+    for part in PARTS.values():
+        assert f"*{part}*" in plain
+
+
+def model_checks() -> Iterator[Check]:
+    """Every check that there is on a model: a recorded report, and one that cannot be read."""
+    meta = json.loads(recorded(f"{CAPTURE}/meta.json").read_text())
+    evidence = ModelEvidence(
+        report=recorded(f"{CAPTURE}/report.json").read_bytes(),
+        nonce=bytes.fromhex(meta["nonce_hex"]),
+        model=meta["model"],
+        peer_key_sha256=hashlib.sha256(base64.b64decode(meta["peer_spki_der_base64"])).digest(),
+        fetched_at=CLOCK,
+    )
+    nras = NrasAnswer(
+        tokens=recorded(f"{CAPTURE}/nras_response.json").read_bytes(),
+        keys=recorded(f"{CAPTURE}/nras_jwks.json").read_bytes(),
+    )
+    files = [recorded(f"{CAPTURE}/collateral_{part}.json") for part in ("gateway", "model")]
+    known = {one.fmspc: one for one in (Collateral.parse(file.read_text()) for file in files)}
+
+    def collateral(quote: TdQuote) -> Collateral:
+        return known[quote.fmspc]
+
+    for shown in (evidence, replace(evidence, report=b"{}")):
+        yield from verify_model(shown, collateral=collateral, nras=nras, now=CLOCK).report
+
+
+async def test_every_check_that_can_be_made_is_explained_and_no_other(
+    laptop: Laptop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [as_json] = [one for one in commands() if "--json" in one]
+    await laptop.run(as_json)
+    of_the_bot = {check["name"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    of_the_model = {f"model.{check.name}" for check in model_checks()}
+    made = of_the_bot | of_the_model
+    assert {name.rpartition(".")[2] for name in made} == rows().keys()
+    in_full = set(re.findall(r"`(model\.\w+\.\w+)`", DOCUMENT))
+    assert in_full
+    assert in_full <= made
+
+
+def test_the_verdicts_and_results_are_called_as_the_program_calls_them() -> None:
+    section = DOCUMENT.split("## What each line means")[1]
+    assert re.findall(r"^- \*\*(.+?)\*\*:", section.split("###")[0], re.MULTILINE) == list(Verdict)
+    results = [
+        conclusion(Report([claimed("code", ""), not_checked("os", "")])),
+        conclusion(Report([failed("quote", "")])),
+        conclusion(Report([not_checked("quote", "", asked=True)])),
+    ]
+    quoted = re.findall(r"`([A-Z][^`]+)`", DOCUMENT.split("\nExit code")[1].split("##")[0])
+    assert len(quoted) == len(results)
+    for words, result in zip(quoted, results, strict=True):
+        assert result.startswith(words)
+
+
+def test_the_settings_for_operators_exist() -> None:
+    named = set(re.findall(r"`((?:ATTESTATION|STORE)__[A-Z0-9_]+)", DOCUMENT))
+    assert len(named) >= 7
+    sections = {"ATTESTATION": "attestation", "STORE": "store"}
+    for name in named:
+        section, setting = name.split("__")
+        model = Settings.model_fields[sections[section]].annotation
+        assert model is not None
+        assert setting.lower() in model.model_fields
