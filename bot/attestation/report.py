@@ -9,50 +9,53 @@ from bot.attestation.safety_number import spaced
 
 LABELS: Final = {
     "debug": "closed to debuggers",
-    "quote": "genuine Intel hardware",
-    "tcb": "hardware up to date",
-    "rtmrs": "complete start-up log",
+    "quote": "genuine Intel TDX hardware",
+    "tcb": "hardware is up to date",
+    "rtmrs": "start-up log is complete",
     "boot_events": "start-up in order",
-    "compose": "what was started",
-    "images": "nothing can be swapped",
-    "statement": "statement sealed in",
+    "compose": "configuration is the shown one",
+    "images": "programs cannot be swapped",
+    "statement": "the bot's statement is sealed in",
     "challenge": "made for your challenge",
     "safety_number": "the account in your chat",
-    "linked_devices": "no device reads along",
+    "linked_devices": "no other device reads along",
     "key_origin": "Signal key made inside",
-    "policy": "what it says it does",
-    "code": "what it says it is",
-    "issued_at": "when it says this was made",
+    "policy": "what the bot says it does",
+    "code": "what the bot says it is",
+    "issued_at": "when the bot says this was made",
     "release": "the published code",
     "os": "the published system",
     "key_provider": "the published key service",
-    "model": "the model behind it",
+    "model": "the model behind the bot",
+}
+"""What each check on the bot looks at, in words."""
+
+MODEL_LABELS: Final = {
     "report": "a readable report",
     "nonce": "made for one request",
-    "report_data": "keys sealed in",
+    "report_data": "keys are sealed in",
     "signing_key": "key that signs answers",
     "tls_key": "the connection ends there",
-    "name": "the model asked for",
+    "name": "the model that was asked for",
     "gpu_chain": "genuine NVIDIA hardware",
     "gpu_nonce": "GPUs: made for one request",
     "gpus": "GPUs signed their state",
-    "gpu_tokens": "NVIDIA looked at them",
-    "gpu_firmware": "NVIDIA vouches for them",
-    "gpu_binding": "GPUs belong to it",
+    "gpu_tokens": "NVIDIA looked at the GPUs",
+    "gpu_firmware": "NVIDIA vouches for the GPUs",
+    "gpu_binding": "GPUs belong to the machine",
     "weights": "the model's weights",
-    "machine": "the model's very machine",
-    "actions": "complete log of actions",
+    "machine": "on the model's machine",
+    "actions": "log of actions is complete",
     "started": "what it started",
 }
-"""What each check looks at, in words. A check without a label is shown by its name."""
+"""Those on the model beside them. A check without a label is shown by its name."""
 
 PARTS: Final = {
-    "model": "how the bot reaches the model",
-    "model.gateway": "the gateway before the model",
-    "model.model": "the machine that runs the model",
-    "model.compose_manager": "what starts programs on that machine",
+    "model": "the model",
+    "model.gateway": "the model's gateway",
+    "model.compose_manager": "the model's manager",
 }
-"""The machines that checks are about, by what stands before the last dot of their names."""
+"""Whose checks they are, by what stands before the last dot of their names."""
 
 LEGEND: Final = """\
 proven       hardware or cryptography vouches for it
@@ -79,15 +82,15 @@ def table(report: Report, *, width: int | None = None, colours: bool = False) ->
         width: of the screen in columns, at which lines are wrapped; None: one line each.
         colours: whether verdicts are coloured for a terminal.
     """
-    labels = [_harmless(_label(check.name)) for check in report]
+    labels = [_harmless(label(check.name)) for check in report]
     layout = _Layout(max(map(len, labels), default=0), width, colours=colours)
     lines: list[str] = []
     part = ""
-    for check, words in zip(report, labels, strict=True):
+    for check, what in zip(report, labels, strict=True):
         if (now := _part(check.name)) != part:
             part = now
             lines += ["", f"{_harmless(PARTS.get(part, part))}:"]
-        lines += layout.lines(check, words)
+        lines += layout.lines(check, what)
     return "\n".join(lines)
 
 
@@ -101,15 +104,15 @@ class _Layout:
         self._indent = _VERDICT_WIDTH + label_width + 2 * len(_GAP)
         self._narrow = width is not None and width - self._indent < _MIN_WORDS_WIDTH
 
-    def lines(self, check: Check, label: str) -> list[str]:
+    def lines(self, check: Check, what: str) -> list[str]:
         verdict = f"{check.verdict:<{_VERDICT_WIDTH}}"
         if self._colours:
             verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m"
         words = _harmless(check.words)
         if self._narrow:
-            return [f"{verdict}{_GAP}{label}", *self._wrapped(words, _NARROW_INDENT)]
+            return [f"{verdict}{_GAP}{what}", *self._wrapped(words, _NARROW_INDENT)]
         first, *more = self._wrapped(words, self._indent)
-        return [f"{verdict}{_GAP}{label:<{self._label_width}}{_GAP}{first.lstrip()}", *more]
+        return [f"{verdict}{_GAP}{what:<{self._label_width}}{_GAP}{first.lstrip()}", *more]
 
     def _wrapped(self, words: str, indent: int) -> list[str]:
         margin = " " * indent
@@ -124,9 +127,10 @@ class _Layout:
         ) or [margin]
 
 
-def _label(name: str) -> str:
+def label(name: str) -> str:
+    """Return what a check looks at, in words."""
     last = name.rpartition(".")[2]
-    return LABELS.get(last, last.replace("_", " "))
+    return LABELS.get(last) or MODEL_LABELS.get(last) or last.replace("_", " ")
 
 
 def _part(name: str) -> str:
@@ -180,7 +184,7 @@ def _named(checks: Sequence[Check]) -> str:
 
 def _full_label(name: str) -> str:
     part = _part(name)
-    return f"{_label(name)} ({PARTS.get(part, part)})" if part else _label(name)
+    return f"{label(name)} ({PARTS.get(part, part)})" if part else label(name)
 
 
 def _harmless(words: str) -> str:

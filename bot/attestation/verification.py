@@ -1,14 +1,15 @@
 """A bundle as a whole: from Intel's signature to the Signal account in front of somebody.
 
 The checks, in order: those of the enclave (`td`), of what it is tied to (`binding`), those
-against a release (`release`), and the model's, with `model.` before their names.
+against a release (`release`), and the model's, under names such as `model.quote` and
+`model.gateway.quote`.
 
 All but the model's rest on the quote. Where its signatures are not verified, nothing else counts
 as proven or claimed, however well the pieces fit: anybody can make pieces that fit.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bot.attestation.binding import binding_checks
@@ -153,8 +154,14 @@ def _model_checks(
         return
     yield _which_model_check(model.model, bundle.policy, policy)
     findings = verify_model(model, collateral=collateral, nras=nras, now=now, trust=trust)
-    for check in findings.report.under("model"):
-        yield _said_by_the_bot(check) if check.name == "model.tls_key" else check
+    for check in findings.report:
+        named = replace(check, name=_in_the_models_part(check.name))
+        yield _said_by_the_bot(named) if check.name == "tls_key" else named
+
+
+def _in_the_models_part(name: str) -> str:
+    """Put `model.` before a name, unless it is there: `model.quote` is the model's own quote."""
+    return name if name.startswith(("model.", "model_")) else f"model.{name}"
 
 
 def _which_model_check(model: str, text: str, policy: Check) -> Check:
