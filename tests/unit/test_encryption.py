@@ -115,6 +115,12 @@ def test_no_character_of_a_field_can_be_another_one(place: int, character: str) 
             open_field(MODEL, changed)
 
 
+@pytest.mark.parametrize("spelled", [SEALED.upper(), " " + SEALED, SEALED[:64] + " " + SEALED[64:]])
+def test_a_field_has_one_spelling(spelled: str) -> None:
+    with pytest.raises(ValueError, match=NOT_OURS):
+        open_field(MODEL, spelled)
+
+
 @given(st.text(min_size=1) | st.binary(min_size=1, max_size=200).map(bytes.hex))
 def test_what_is_not_encrypted_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=NOT_OURS):
