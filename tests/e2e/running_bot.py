@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bot import app
+from bot.attestation.trust import REAL, Trust
 from bot.config import Settings, load_settings
 from bot.demo.signal_side import BOT, Sent, SignalSide
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
@@ -64,7 +65,7 @@ async def world(handler: Step = echo) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def running_bot(
-    settings: Settings, *, grace_seconds: float = app.GRACE_SECONDS
+    settings: Settings, *, grace_seconds: float = app.GRACE_SECONDS, trust: Trust = REAL
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Run the bot inside the block, then shut it down in order."""
     told_to_stop, ready = asyncio.Event(), asyncio.Event()
@@ -75,6 +76,7 @@ async def running_bot(
                 told_to_stop=told_to_stop,
                 ready=ready.set,
                 grace_seconds=grace_seconds,
+                trust=trust,
             )
         )
         async with asyncio.timeout(WAIT_SECONDS):

@@ -1,0 +1,371 @@
+"""What people can prove of the bot, and what it refuses to trust, on the whole bot."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Verdict
+from bot.attestation.errors import AgentError
+from bot.attestation.quote import Collateral
+from bot.attestation.verification import BundleReport, verify_bundle
+from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
+from bot.dispatch.proofs import WARNING
+from bot.errors import SettingsError
+from bot.messaging.account import Attachment
+from tests.e2e.proving_world import ProvingWorld, proving_world
+from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
+from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving
+from tests.fakes.openai_server import Request, Step, cut, script, status, text, tool_calls
+
+SECRET = "the-secret-of-ada"
+HALF = "446657246696264293037458627907"
+"""The bot account's half of every safety number, from libsignal's vectors."""
+
+
+async def silence(_: Request, __: asyncio.StreamWriter) -> None:
+    """Never answer; ends with the connection's task."""
+    await asyncio.Event().wait()
+
+
+async def ask(proving: ProvingWorld, words: str) -> str:
+    """Say something and return the bot's whole answer."""
+    await proving.here.signal.say(words)
+    return (await proving.here.answer()).text
+
+
+async def prove(proving: ProvingWorld, challenge: str) -> Attachment:
+    await proving.here.signal.say(f"!verify {challenge}")
+    [file] = (await proving.here.answer()).attachments
+    return file
+
+
+def verified(
+    proving: ProvingWorld, file: Attachment, challenge: str, safety_number: str
+) -> BundleReport:
+    collateral = Collateral.parse(proving.cloud.platform.collateral)
+    return verify_bundle(
+        Bundle.parse(file.data),
+        challenge=challenge,
+        safety_number=safety_number,
+        collateral=lambda _: collateral,
+        now=int(time.time()),
+        nras="not asked",
+        trust=proving.trust,
+    )
+
+
+async def until_status(proving: ProvingWorld, words: str) -> str:
+    """Ask for the bot's status until it says something."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            said = await ask(proving, "!status")
+            if words in said:
+                return said
+
+
+async def until_last(proving: ProvingWorld, words: str) -> str:
+    """Ask for the last answer's signatures until they say something."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            said = await ask(proving, "!verify last")
+            if words in said:
+                return said
+
+
+def forged(proving: ProvingWorld) -> Step:
+    """Hand out signatures by the right key of something else."""
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        signed = proving.cloud.exchanges[-1]
+        swapped = replace(signed, request=signed.request + b" ")
+        await status(200, proving.cloud.signature(swapped, "ed25519"))(request, writer)
+
+    return answer
+
+
+async def test_the_file_of_verify_proves_the_bot_to_who_asked_and_to_nobody_else() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "proved")
+            file = await prove(proving, "purple elephants")
+    shown = HALF + "1" * 30
+    report = verified(proving, file, "purple elephants", shown)
+    assert report.passed, [(check.name, check.words) for check in report.failures]
+    assert report["safety_number"].verdict is Verdict.PROVEN
+    assert report["model.quote"].verdict is Verdict.PROVEN
+    replayed = verified(proving, file, "another challenge", shown)
+    assert [check.name for check in replayed.failures] == ["challenge"]
+    relayed = verified(proving, file, "purple elephants", "2" * 60)
+    assert [check.name for check in relayed.failures] == ["safety_number"]
+
+
+async def test_verify_says_in_words_what_is_proven_and_how_to_check_it() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings(), trust=proving.trust):
+            said = await ask(proving, "!verify")
+    assert "44665 72466 96264\n29303 74586 27907" in said
+    assert proving.agent.compose_hash.hex() in said.replace("\n", "").replace(" ", "")
+    assert "signal-tee-bot verify" in said
+
+
+async def test_outside_an_enclave_nothing_is_claimed_to_people_or_to_the_model() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("!verify")
+        said = (await here.answer()).text
+        await here.signal.say("hello")
+        await here.answer()
+    assert said.splitlines()[0].startswith("This bot does not run in a trusted execution")
+    assert WITHOUT_TEE in here.model.requests[0]["messages"][0]["content"]
+
+
+async def test_inside_an_enclave_the_model_is_told_so() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            await ask(proving, "hello")
+    assert WITH_TEE in proving.here.model.requests[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("fault", [says(b"rubbish"), says(b"{}", status=500)])
+async def test_a_guest_agent_that_makes_no_quote_proves_nothing(fault: object) -> None:
+    async with proving_world() as proving:
+        proving.agent.fault = fault  # type: ignore[assignment]
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            said = await ask(proving, "!verify")
+            await ask(proving, "hello")
+    assert said.startswith("I cannot prove anything right now.")
+    assert WITHOUT_TEE in proving.here.model.requests[0]["messages"][0]["content"]
+
+
+async def test_a_dead_guest_agent_stops_no_conversation() -> None:
+    async with world() as here:
+        with abandoned_socket(here.folder / "dead.sock") as socket:
+            settings = here.settings(attestation={"dstack_socket": socket})
+            async with running_bot(settings):
+                await here.signal.say("!verify")
+                assert (await here.answer()).text.startswith("I cannot prove anything")
+                await here.signal.say("hello")
+                assert "hello" in (await here.answer()).text
+
+
+# The model's policy
+
+
+async def test_status_says_that_the_model_is_verified() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+
+
+@pytest.mark.parametrize(
+    "trouble", [silence, status(503), status(429), status(404), text("rubbish"), cut]
+)
+async def test_evidence_that_cannot_be_had_stops_no_conversation(trouble: Step) -> None:
+    async with proving_world() as proving:
+        proving.cloud.report_handler = trouble
+        proving.cloud.signature_handler = trouble
+        proving.cloud.nras.tokens_handler = trouble
+        proving.intel.behaviours.clear()
+        async with running_bot(proving.settings("warn"), trust=proving.trust):
+            assert "hello" in await ask(proving, "hello")
+            assert "hello" in await ask(proving, "hello again")
+
+
+async def test_required_evidence_that_is_wrong_lets_nothing_reach_the_model() -> None:
+    async with proving_world() as proving:
+        proving.cloud.lies.nonce = bytes(32)
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            said = await ask(proving, SECRET)
+            await until_status(proving, "does not hold")
+    assert said.startswith("I have not sent your message to the model, because")
+    assert SECRET not in proving.words_at_the_cloud()
+    assert proving.cloud.requests == []
+
+
+async def test_required_evidence_is_waited_for_and_then_the_answer_comes() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            assert "hello" in await ask(proving, "hello")
+
+
+async def test_a_message_never_reaches_a_tls_key_that_is_not_attested() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+            proving.cloud.lies.key_sha256 = proving.cloud.identity.key_sha256
+            proving.cloud.change_tls_key()
+            said = await ask(proving, SECRET)
+    assert SECRET not in proving.words_at_the_cloud()
+    assert "model" in said
+
+
+async def test_an_outdated_platform_is_refused_where_proof_is_required() -> None:
+    async with proving_world(tcb_status="OutOfDate") as proving:
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            said = await ask(proving, SECRET)
+            told = await until_status(proving, "does not hold")
+    assert said.startswith("I have not sent your message")
+    assert "tcb" in told
+    assert proving.cloud.requests == []
+
+
+# Signatures of answers
+
+
+async def test_verify_last_shows_the_signatures_of_every_request_behind_an_answer() -> None:
+    calls = tool_calls(("calculate", {"expression": "127*43"}))
+    async with proving_world(script(calls, text("5461."))) as proving:
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+            assert await ask(proving, "127*43?") == "5461."
+            said = await until_last(proving, "has signed exactly")
+    assert len(proving.cloud.exchanges) == 2
+    assert "wrong" not in said.lower()
+
+
+async def test_a_gateways_signature_is_not_taken_for_the_models() -> None:
+    async with proving_world() as proving:
+        proving.cloud.signature_kind = "gateway"
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+            await ask(proving, "hello")
+            said = await until_last(proving, "gateway")
+    assert "does not prove which model" in said
+
+
+async def test_a_late_signature_delays_no_answer() -> None:
+    async with proving_world() as proving:
+        proving.cloud.signature_handler = silence
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            assert "hello" in await ask(proving, "hello")
+            assert "not checked yet" in await ask(proving, "!verify last")
+
+
+async def test_a_wrong_signature_is_warned_about_once_where_proof_is_required() -> None:
+    calls = tool_calls(("calculate", {"expression": "127*43"}))
+    async with proving_world(script(calls, text("5461."))) as proving:
+        proving.cloud.signature_handler = forged(proving)
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            assert await ask(proving, "127*43?") == "5461."
+            assert (await proving.here.answer()).text == WARNING
+            await until_last(proving, "signature is wrong")
+    assert proving.here.answers().count(WARNING) == 1
+
+
+async def test_a_wrong_signature_is_only_shown_where_proof_is_not_required() -> None:
+    async with proving_world() as proving:
+        proving.cloud.signature_handler = forged(proving)
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+            await ask(proving, "hello")
+            await until_last(proving, "signature is wrong")
+    assert WARNING not in proving.here.answers()
+
+
+async def test_a_signature_that_was_not_checked_when_the_bot_died_is_checked_after() -> None:
+    async with proving_world() as proving:
+        proving.cloud.signature_handler = silence
+        async with running_bot(proving.settings(), trust=proving.trust) as bot:
+            await until_status(proving, "The model proved at")
+            await ask(proving, "hello")
+            await kill(bot)
+        proving.cloud.signature_handler = proving.cloud.give_signature
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_last(proving, "has signed exactly")
+
+
+async def test_where_nothing_is_kept_a_wrong_signature_is_still_warned_about() -> None:
+    async with proving_world() as proving:
+        proving.cloud.signature_handler = forged(proving)
+        settings = proving.settings("require", store={"retention_days": 0})
+        async with running_bot(settings, trust=proving.trust):
+            await ask(proving, "hello")
+            assert (await proving.here.answer()).text == WARNING
+
+
+# Encryption
+
+
+async def test_an_encrypted_conversation_is_read_by_the_model_alone() -> None:
+    calls = tool_calls(("calculate", {"expression": "127*43"}))
+    async with proving_world(script(calls, text(f"{SECRET}: 5461."))) as proving:
+        settings = proving.settings("require", attestation={"e2ee": True})
+        async with running_bot(settings, trust=proving.trust):
+            assert await ask(proving, f"{SECRET}: 127*43?") == f"{SECRET}: 5461."
+            await until_last(proving, "has signed exactly")
+    read = proving.cloud.encryption.read
+    assert SECRET in read[0]["messages"][-1]["content"]
+    on_the_wire = proving.words_at_the_cloud()
+    for private in (SECRET, "127*43", "5461", "calculate"):
+        assert private not in on_the_wire
+
+
+async def test_an_answer_that_comes_back_in_the_clear_is_not_used() -> None:
+    async with proving_world() as proving:
+        proving.cloud.encryption.reads = lambda step: step  # type: ignore[method-assign]
+        proving.cloud.handler = text("believe me")
+        settings = proving.settings("require", attestation={"e2ee": True})
+        async with running_bot(settings, trust=proving.trust):
+            said = await ask(proving, SECRET)
+    assert "believe me" not in said
+    assert "encrypted" in said
+
+
+async def test_without_a_verified_key_nothing_is_sent_that_should_be_encrypted() -> None:
+    async with proving_world() as proving:
+        proving.cloud.lies.debug = True
+        settings = proving.settings("warn", attestation={"e2ee": True})
+        async with running_bot(settings, trust=proving.trust):
+            await until_status(proving, "does not hold")
+            said = await ask(proving, SECRET)
+    assert proving.cloud.requests == []
+    assert "encrypt" in said
+
+
+# The store's key
+
+
+async def test_conversations_survive_an_upgrade_under_the_enclaves_key() -> None:
+    async with proving_world() as proving:
+        settings = proving.settings("off", store={"key_source": "dstack"})
+        async with running_bot(settings, trust=proving.trust):
+            await ask(proving, SECRET)
+        newer = SoftAgent(
+            proving.cloud.platform, proving.agent.app_compose + " ", app_id=proving.agent.app_id
+        )
+        proving.socket.unlink()
+        async with serving(newer, proving.socket):
+            async with running_bot(settings, trust=proving.trust):
+                await ask(proving, "and now?")
+        assert SECRET in str(proving.here.model.requests[-1]["messages"])
+        assert SECRET.encode() not in _files(proving.here.folder)
+
+
+async def test_a_key_that_would_be_lost_is_refused_unless_told() -> None:
+    async with proving_world() as proving:
+        proving.agent.key_provider_info = '{"name": "none", "id": ""}'
+        refused = proving.settings("off", store={"key_source": "dstack"})
+        with pytest.raises(ExceptionGroup) as caught:
+            async with running_bot(refused, trust=proving.trust):
+                pass
+        assert caught.group_contains(SettingsError, match="STORE__KEY_MAY_BE_LOST")
+        told = proving.settings("off", store={"key_source": "dstack", "key_may_be_lost": True})
+        async with running_bot(told, trust=proving.trust):
+            assert "hello" in await ask(proving, "hello")
+
+
+async def test_without_an_agent_there_is_no_store_to_fall_back_to() -> None:
+    async with world() as here:
+        settings = here.settings(store={"key_source": "dstack"})
+        with pytest.raises(ExceptionGroup) as caught:
+            async with running_bot(settings):
+                pass
+        assert caught.group_contains(AgentError)
+        assert not settings.store.path.exists()
+
+
+def _files(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
