@@ -32,6 +32,7 @@ from tests.fakes.web_server import WebServer, answer
 WAIT_SECONDS = 10.0
 API_KEY = "sk-secret-of-the-tests"
 PROMPT_ADMISSION_SECONDS = 0.005
+NO_RETRY = RetryPolicy(bound_seconds=0.0)
 QUICK = Pace(
     admit_seconds=5.0,
     renew_seconds=3600.0,
@@ -82,7 +83,9 @@ class World:
             task.cancel()
 
     @contextlib.asynccontextmanager
-    async def chat(self, *, encrypted: bool = False) -> AsyncIterator[LlmClient]:
+    async def chat(
+        self, *, encrypted: bool = False, retry: RetryPolicy = NO_RETRY
+    ) -> AsyncIterator[LlmClient]:
         """A client whose connections carry nothing to a key that is not attested."""
         context = pin(self.cloud.authority.client_context(), self.model.keys)
         transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=context)
@@ -91,7 +94,7 @@ class World:
             yield LlmClient(
                 transport,
                 endpoint,
-                retry=RetryPolicy(bound_seconds=0.0),
+                retry=retry,
                 encryption=EndToEndEncryption(self.model) if encrypted else None,
             )
         finally:
@@ -472,6 +475,18 @@ async def test_a_new_tls_key_is_used_only_after_it_is_attested() -> None:
             assert await said(client) == "answer to: hello"
         assert here.model.keys.attested(old)
         assert here.cloud.reports == 2
+
+
+async def test_a_change_of_the_tls_key_goes_unnoticed_by_who_waits_for_an_answer() -> None:
+    patient = RetryPolicy(bound_seconds=WAIT_SECONDS, first_seconds=0.01)
+    async with world() as here, here.kept_verified(), here.chat(retry=patient) as client:
+        await here.model.admit()
+        assert await said(client) == "answer to: hello"
+        await here.cloud.stop()
+        here.cloud.change_tls_key()
+        await here.cloud.start()
+        assert await said(client) == "answer to: hello"
+        assert len(here.cloud.requests) == 2
 
 
 @pytest.mark.parametrize(("pause", "reports"), [(0.001, 3), (3600.0, 2)])

@@ -28,11 +28,14 @@ class Clock:
 class RecordingServer:
     """Answers every request over TLS and keeps each byte that it could decrypt."""
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(
+        self, authority: Authority, *, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    ) -> None:
         self.identity = authority.issue()
         self.got = bytearray()
         self.url = ""
         self._context = self.identity.context()
+        self._context.maximum_version = newest
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["RecordingServer"]:
@@ -77,11 +80,12 @@ async def test_an_attested_key_is_talked_to() -> None:
     assert not keys.stranger_met.is_set()
 
 
-async def test_a_key_that_is_not_attested_gets_not_one_byte() -> None:
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_key_that_is_not_attested_gets_not_one_byte(newest: ssl.TLSVersion) -> None:
     authority = Authority()
     keys = AttestedKeys(enforcing=True, clock=Clock())
     keys.vouch({OTHER}, expires_at=NOW + 60)
-    async with RecordingServer(authority).running() as server:
+    async with RecordingServer(authority, newest=newest).running() as server:
         async with client(pin(authority.client_context(), keys)) as transport:
             with pytest.raises(httpx.ConnectError):
                 await get(transport, server.url)

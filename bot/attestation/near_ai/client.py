@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode, urlsplit
@@ -105,9 +105,10 @@ class NearAiClient:
             EvidenceUnavailable: it is down, slow, limits the rate or answers garbage.
         """
         evidence = await self._report()
+        questions = await asyncio.to_thread(_questions, evidence.report)
         async with asyncio.TaskGroup() as tasks:
-            collateral = tasks.create_task(self._collateral_of(evidence.report))
-            nras = tasks.create_task(self._nras_answer(evidence.report))
+            collateral = tasks.create_task(self._collateral_of(questions.quotes))
+            nras = tasks.create_task(self._nras_answer(questions.gpus))
         return Gathered(evidence, collateral.result(), nras.result())
 
     async def _report(self) -> ModelEvidence:
@@ -130,12 +131,12 @@ class NearAiClient:
             answer.body, nonce, self._model, answer.peer_key_sha256, int(self._clock())
         )
 
-    async def _collateral_of(self, report: bytes) -> dict[bytes, Collateral | str]:
+    async def _collateral_of(self, quotes: Iterable[TdQuote]) -> dict[bytes, Collateral | str]:
         """Ask for each quote's, one after the other: most are about the same platforms."""
         found: dict[bytes, Collateral | str] = {}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COLLATERAL_SECONDS):
-                for quote in _quotes(report):
+                for quote in quotes:
                     found[quote.raw] = await self._collateral_for(quote)
         return found
 
@@ -145,14 +146,12 @@ class NearAiClient:
         except (EvidenceUnavailable, MalformedEvidence) as error:
             return str(error)
 
-    async def _nras_answer(self, report: bytes) -> NrasAnswer | str:
+    async def _nras_answer(self, gpus: object) -> NrasAnswer | str:
         """Ask NVIDIA about the GPUs; its keys after its answer, so that they are never too old."""
+        if gpus is None:
+            return "the report holds no evidence of GPUs that can be read"
         try:
-            payload = gpu_payload_of(report)
-            if payload is None:
-                return "the report holds no evidence of GPUs"
-            evidence = decode(payload, "the GPUs' evidence")
-            tokens = await self._ask_nras("POST", "/v3/attest/gpu", evidence)
+            tokens = await self._ask_nras("POST", "/v3/attest/gpu", gpus)
             return NrasAnswer(tokens, await self._ask_nras("GET", "/.well-known/jwks.json"))
         except (EvidenceUnavailable, MalformedEvidence) as error:
             return str(error)
@@ -171,12 +170,32 @@ class NearAiClient:
         return answer.body
 
 
-def _quotes(report: bytes) -> tuple[TdQuote, ...]:
-    """Return the report's quotes; what cannot be read is left for the verification to say."""
+@dataclass(frozen=True, slots=True)
+class _Questions:
+    """What others are to be asked about a report: its quotes, and its evidence of GPUs."""
+
+    quotes: tuple[TdQuote, ...] = ()
+    gpus: object = None
+
+
+def _questions(report: bytes) -> _Questions:
+    """Read what others are to be asked about; takes milliseconds, for a long report more.
+
+    A report that is JSON but none of an attestation asks for nothing: the verification says so.
+
+    Raises:
+        EvidenceUnavailable: it is no JSON.
+    """
     try:
-        return quotes_of(report)
+        decode(report, "its answer")
+    except MalformedEvidence as error:
+        raise EvidenceUnavailable(str(error)) from None
+    try:
+        payload = gpu_payload_of(report)
+        gpus = decode(payload, "the GPUs' evidence") if payload is not None else None
+        return _Questions(quotes_of(report), gpus)
     except MalformedEvidence:
-        return ()
+        return _Questions()
 
 
 def _require_report(answer: Answer) -> None:
@@ -189,10 +208,6 @@ def _require_report(answer: Answer) -> None:
         raise EvidenceUnavailable(
             f"it answered with HTTP {answer.status}", retry_after_seconds=_retry_after(answer)
         )
-    try:
-        decode(answer.body, "its answer")
-    except MalformedEvidence as error:
-        raise EvidenceUnavailable(str(error)) from None
 
 
 def _retry_after(answer: Answer) -> float | None:
