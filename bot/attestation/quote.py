@@ -11,14 +11,14 @@ Layout of a version 4 quote: Intel TDX DCAP Quoting Library API, appendix 3.
 import base64
 import binascii
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from cryptography import x509
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
 from bot.attestation.errors import MalformedEvidence
@@ -39,19 +39,6 @@ _QE_REPORT_CERTIFICATION: Final = 6
 _PCK_CHAIN: Final = 5
 _CHAIN_LENGTH: Final = 3  # machine, intermediate CA, root
 _PEM_FOOTER: Final = b"-----END CERTIFICATE-----\n"
-_COLLATERAL_FIELDS: Final = frozenset(
-    {
-        "pck_crl_issuer_chain",
-        "root_ca_crl",
-        "pck_crl",
-        "tcb_info_issuer_chain",
-        "tcb_info",
-        "tcb_info_signature",
-        "qe_identity_issuer_chain",
-        "qe_identity",
-        "qe_identity_signature",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +137,18 @@ class Collateral:
         if len(text) > MAX_COLLATERAL_CHARS:
             raise MalformedEvidence("the collateral is longer than collateral is")
         try:
-            fields = json.loads(text)
-            tcb_info, qe_identity = _signed_documents(fields)
+            fields = _Fields.model_validate_json(text)
+            tcb_info = _TcbInfo.model_validate_json(fields.tcb_info)
+            qe_identity = _QeIdentity.model_validate_json(fields.qe_identity)
             next_updates = (
-                _next_update(tcb_info),
-                _next_update(qe_identity),
-                _crl_next_update(fields["pck_crl"]),
-                _crl_next_update(fields["root_ca_crl"]),
+                int(tcb_info.next_update.timestamp()),
+                int(qe_identity.next_update.timestamp()),
+                _crl_next_update(fields.pck_crl),
+                _crl_next_update(fields.root_ca_crl),
             )
-            fmspc = bytes.fromhex(tcb_info["fmspc"])
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, RecursionError):
             raise MalformedEvidence("this is no collateral of a TDX platform") from None
-        return cls(text, fmspc, min(next_updates))
+        return cls(text, bytes.fromhex(tcb_info.fmspc), min(next_updates))
 
 
 def quote_checks(
@@ -365,17 +352,33 @@ def _der(block: bytes) -> bytes:
 # Collateral
 
 
-def _signed_documents(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    if not fields.keys() >= _COLLATERAL_FIELDS:
-        raise KeyError("a field is missing")
-    tcb_info, qe_identity = json.loads(fields["tcb_info"]), json.loads(fields["qe_identity"])
-    if (tcb_info["id"], qe_identity["id"]) != ("TDX", "TD_QE"):
-        raise ValueError("collateral of another technology")
-    return tcb_info, qe_identity
+class _Fields(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    pck_crl_issuer_chain: str
+    root_ca_crl: str
+    pck_crl: str
+    tcb_info_issuer_chain: str
+    tcb_info: str
+    tcb_info_signature: str
+    qe_identity_issuer_chain: str
+    qe_identity: str
+    qe_identity_signature: str
 
 
-def _next_update(document: Mapping[str, Any]) -> int:
-    return int(datetime.fromisoformat(document["nextUpdate"]).timestamp())
+class _TcbInfo(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    id: Literal["TDX"]
+    fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
+    next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
+
+
+class _QeIdentity(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    id: Literal["TD_QE"]
+    next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
 
 
 def _crl_next_update(crl: str) -> int:

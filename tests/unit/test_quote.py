@@ -1,0 +1,359 @@
+"""TDX quotes: what Intel signed is believed while it is valid, and nothing else."""
+
+import json
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bot.attestation.checks import Check, Verdict
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.quote import (
+    ACCEPTED_TCB,
+    MAX_QUOTE_BYTES,
+    Collateral,
+    TdQuote,
+    parse_quote,
+    quote_checks,
+)
+from bot.attestation.trust import REAL
+from tests.fakes.soft_tdx import SoftTdx
+from tests.fixtures_attestation import (
+    CLOCK,
+    recorded,
+    recorded_getquote,
+    recorded_quote,
+    recorded_simulator_quote,
+    recorded_tds,
+)
+
+DAY: Final = 24 * 3600
+GATEWAY: Final = "nearai/cloud-2026-06-29/collateral_gateway.json"
+MODEL: Final = "nearai/cloud-2026-06-29/collateral_model.json"
+ALL_PROVEN: Final = {
+    "debug": Verdict.PROVEN,
+    "quote": Verdict.PROVEN,
+    "tcb": Verdict.PROVEN,
+}
+
+SOFT: Final = SoftTdx(now=CLOCK)
+SOFT_QUOTE: Final = SOFT.quote(
+    bytes(range(64)), b"\1" * 48, [bytes([n]) * 48 for n in (2, 3, 4, 5)], b"\6" * 48
+)
+
+
+def collateral(path: str) -> Collateral:
+    return Collateral.parse(recorded(path).read_text())
+
+
+def real(raw: bytes, given: Collateral | None, now: int = CLOCK) -> dict[str, Check]:
+    checks = quote_checks(parse_quote(raw), given, now=now, trust=REAL)
+    return {check.name: check for check in checks}
+
+
+def verdicts(checks: dict[str, Check]) -> dict[str, Verdict]:
+    return {name: check.verdict for name, check in checks.items()}
+
+
+def soft(machine: SoftTdx, **changes: Any) -> dict[str, Check]:
+    raw = machine.quote(bytes(64), bytes(48), [bytes(48)] * 4, **changes)
+    checks = quote_checks(
+        parse_quote(raw),
+        Collateral.parse(machine.collateral),
+        now=machine.now,
+        trust=machine.trust,
+    )
+    return {check.name: check for check in checks}
+
+
+# Genuine quotes
+
+
+GENUINE: Final[dict[str, tuple[Callable[[], bytes], str, int]]] = {
+    "dcap-qvl's sample": (
+        lambda: recorded_quote("dcap-qvl/tdx_quote"),
+        "dcap-qvl/tdx_quote_collateral.json",
+        1751193147,
+    ),
+    "NEAR's contract test": (
+        lambda: recorded_quote("dcap-qvl/near_gastest_quote_hex.txt"),
+        "dcap-qvl/near_gastest_collateral.json",
+        1757662919,
+    ),
+    "dstack's report": (lambda: recorded_getquote("quote-report").quote, MODEL, CLOCK),
+    "dstack's lite TD": (lambda: recorded_getquote("tdx-lite-getquote").quote, MODEL, CLOCK),
+    "dstack's simulator": (recorded_simulator_quote, GATEWAY, CLOCK),
+    "a gateway": (
+        lambda: td_quote("cloud-2026-06-29", "report.gateway_attestation"),
+        GATEWAY,
+        CLOCK,
+    ),
+    "a model": (lambda: td_quote("direct-2026-06-29", "report"), MODEL, CLOCK),
+}
+
+
+def td_quote(capture: str, place: str) -> bytes:
+    return dict(recorded_tds(capture))[place].quote
+
+
+@pytest.mark.parametrize("name", GENUINE)
+def test_a_genuine_quote_is_proven_with_the_collateral_of_its_time(name: str) -> None:
+    raw, path, now = GENUINE[name]
+    assert verdicts(real(raw(), collateral(path), now)) == ALL_PROVEN
+
+
+def test_an_out_of_date_platform_is_named_with_its_advisories() -> None:
+    raw = td_quote("cloud-2026-04-24", "report.gateway_attestation")
+    given = collateral("nearai/cloud-2026-04-24/collateral_gateway.json")
+    checks = real(raw, given, 1776996374)
+    assert verdicts(checks) == ALL_PROVEN | {"tcb": Verdict.FAILED}
+    assert "OutOfDate (INTEL-SA-01036, INTEL-SA-01079" in checks["tcb"].words
+
+
+def test_a_platform_that_intel_does_not_list_is_refused() -> None:
+    raw = recorded_quote("dcap-qvl/quote-from-tappd.hex")
+    checks = real(raw, collateral(GATEWAY))
+    assert checks["quote"].verdict is Verdict.FAILED
+    assert checks["quote"].words.endswith("No matching TCB level found")
+
+
+WINDOWS: Final = {
+    "dcap-qvl's sample": (1750329147, 1752919234),
+    "NEAR's contract test": (1756798919, 1759388630),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_quote_is_proven_to_the_last_second_of_its_window_and_no_longer(name: str) -> None:
+    raw, path, _ = GENUINE[name]
+    given = collateral(path)
+    first, last = WINDOWS[name]
+    assert given.expires_at == last + 1
+    inside = [real(raw(), given, now)["quote"] for now in (first, last)]
+    assert [check.verdict for check in inside] == [Verdict.PROVEN] * 2
+    early, late = (real(raw(), given, now)["quote"] for now in (first - 1, last + 1))
+    assert early.verdict is Verdict.FAILED
+    assert "issue date is in the future" in early.words
+    assert late.verdict is Verdict.FAILED
+    assert late.words.startswith("the collateral expired on ")
+
+
+def test_collateral_of_another_kind_of_platform_is_called_that() -> None:
+    raw, _, now = GENUINE["dstack's simulator"]
+    check = real(raw(), collateral(MODEL), now)["quote"]
+    assert check.verdict is Verdict.FAILED
+    assert check.words == "the collateral is about another kind of platform than the quote's"
+
+
+def test_without_collateral_the_reason_is_given_and_nothing_passes() -> None:
+    quote = parse_quote(SOFT_QUOTE)
+    _, check, tcb = quote_checks(quote, None, now=CLOCK, trust=SOFT.trust, why_none="it is down")
+    assert (check.verdict, check.words, check.asked) == (Verdict.NOT_CHECKED, "it is down", True)
+    assert (tcb.verdict, tcb.asked) == (Verdict.NOT_CHECKED, True)
+
+
+# What is read
+
+
+def test_a_quote_is_read_field_by_field() -> None:
+    assert parse_quote(SOFT_QUOTE) == TdQuote(
+        raw=SOFT_QUOTE,
+        version=4,
+        fmspc=SOFT.fmspc,
+        ca="platform",
+        mr_td=b"\1" * 48,
+        rtmrs=(b"\2" * 48, b"\3" * 48, b"\4" * 48, b"\5" * 48),
+        mr_config_id=b"\6" * 48,
+        mr_owner=bytes(48),
+        mr_owner_config=bytes(48),
+        report_data=bytes(range(64)),
+        td_attributes=bytes([0, 0, 0, 0x10, 0, 0, 0, 0]),
+        mr_signer_seam=bytes(48),
+        pck_chain=parse_quote(SOFT_QUOTE).pck_chain,
+    )
+    assert parse_quote(SOFT_QUOTE).pck_chain[-1] == SOFT.root_der
+
+
+@pytest.mark.parametrize("path", ["dcap-qvl/sgx_quote", "dcap-qvl/tdx_quote_outdated"])
+def test_sgx_and_version_5_are_not_read(path: str) -> None:
+    with pytest.raises(MalformedEvidence, match="no TDX quote of version 4"):
+        parse_quote(recorded_quote(path))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\x04", bytes(5000), SOFT_QUOTE[:-1], SOFT_QUOTE + b"\x01", bytes(MAX_QUOTE_BYTES + 1)],
+    ids=["nothing", "a byte", "zeros", "a byte less", "a byte more", "too long"],
+)
+def test_what_is_no_quote_is_malformed(raw: bytes) -> None:
+    with pytest.raises(MalformedEvidence):
+        parse_quote(raw)
+
+
+def test_no_beginning_of_a_quote_is_one() -> None:
+    for size in range(len(SOFT_QUOTE)):
+        with pytest.raises(MalformedEvidence):
+            parse_quote(SOFT_QUOTE[:size])
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_are_read_or_malformed(tail: bytes) -> None:
+    with pytest.raises(MalformedEvidence):
+        parse_quote(SOFT_QUOTE[:632] + tail)
+
+
+# What is believed
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "UpToDate", "SWHardeningNeeded", "ConfigurationNeeded", "ConfigurationAndSWHardeningNeeded",
+        "OutOfDate", "OutOfDateConfigurationNeeded", "Revoked",
+    ],
+)  # fmt: skip
+def test_two_states_of_a_platform_are_accepted_and_the_others_named(status: str) -> None:
+    checks = soft(SoftTdx(status))
+    assert (checks["tcb"].verdict is Verdict.PROVEN) is (status in ACCEPTED_TCB)
+    assert status.lower() in checks["tcb"].words.lower()
+
+
+def test_a_debug_machine_is_refused_by_a_check_of_its_own() -> None:
+    assert verdicts(soft(SOFT, debug=True)) == {
+        "debug": Verdict.FAILED,
+        "quote": Verdict.NOT_CHECKED,
+        "tcb": Verdict.NOT_CHECKED,
+    }
+
+
+def test_a_module_that_intel_did_not_sign_is_refused() -> None:
+    check = soft(SOFT, mr_signer_seam=b"\1" * 48)["quote"]
+    assert (check.verdict, check.words) == (
+        Verdict.FAILED,
+        "the TDX module of this machine is not Intel's",
+    )
+
+
+def test_a_machine_whose_certificate_was_revoked_is_refused() -> None:
+    check = soft(SoftTdx(revoked=True))["quote"]
+    assert check.verdict is Verdict.FAILED
+    assert "CertRevoked" in check.words
+
+
+def test_no_root_is_believed_but_intels_and_the_one_given_as_an_argument() -> None:
+    given = Collateral.parse(SOFT.collateral)
+    quote = parse_quote(SOFT_QUOTE)
+    for trust in (REAL, SoftTdx(now=CLOCK).trust):
+        _, check, _ = quote_checks(quote, given, now=CLOCK, trust=trust)
+        assert check.verdict is Verdict.FAILED
+        assert check.words == "the quote's certificates do not lead to Intel's root"
+    raw, path, now = GENUINE["dstack's simulator"]
+    _, check, _ = quote_checks(parse_quote(raw()), collateral(path), now=now, trust=SOFT.trust)
+    assert check.verdict is Verdict.FAILED
+
+
+def test_a_copy_of_intels_root_does_not_make_a_chain() -> None:
+    """The root that a quote brings along counts for nothing by itself."""
+    genuine = parse_quote(recorded_simulator_quote()).pck_chain[-1]
+    forged = SOFT_QUOTE.replace(pem(SOFT.root_der), pem(genuine))
+    grown = len(forged) - len(SOFT_QUOTE)
+    for at in (632, 766, 1254):  # lengths of signature, certification, chain
+        length = int.from_bytes(forged[at : at + 4], "little") + grown
+        forged = forged[:at] + length.to_bytes(4, "little") + forged[at + 4 :]
+    quote = parse_quote(forged)
+    assert quote.pck_chain[-1] == genuine
+    _, check, _ = quote_checks(quote, Collateral.parse(SOFT.collateral), now=CLOCK, trust=REAL)
+    assert check.verdict is Verdict.FAILED
+    assert check.words.startswith("Intel's verifier refuses it")
+
+
+def pem(der: bytes) -> bytes:
+    return ssl.DER_cert_to_PEM_cert(der).encode()
+
+
+# No byte can be another one
+
+
+def refused(raw: bytes) -> bool:
+    try:
+        quote = parse_quote(raw)
+    except MalformedEvidence:
+        return True
+    given = Collateral.parse(SOFT.collateral)
+    checks = quote_checks(quote, given, now=CLOCK, trust=SOFT.trust)
+    return any(check.verdict is not Verdict.PROVEN for check in checks)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(SOFT_QUOTE) - 1), st.integers(1, 255))
+@example(764, 1)  # the kind of certification, which dcap_qvl does not read
+@example(632, 1)  # the low byte of a length
+@example(1283, 1)  # a line break in a certificate
+@example(len(SOFT_QUOTE) - 60, 1)  # the root, which dcap_qvl replaces by its own
+def test_no_byte_of_a_quote_can_be_changed(at: int, mask: int) -> None:
+    changed = bytearray(SOFT_QUOTE)
+    changed[at] ^= mask
+    assert refused(bytes(changed))
+    assert not refused(SOFT_QUOTE)
+
+
+def test_no_byte_of_a_genuine_quote_can_be_changed() -> None:
+    raw, path, now = GENUINE["dstack's simulator"]
+    genuine, given = raw(), collateral(path)
+    assert verdicts(real(genuine, given, now)) == ALL_PROVEN
+    for at in range(0, len(genuine), 3):
+        changed = bytearray(genuine)
+        changed[at] ^= 0x01
+        try:
+            checks = real(bytes(changed), given, now)
+        except MalformedEvidence:
+            continue
+        assert verdicts(checks) != ALL_PROVEN
+
+
+FIELDS: Final[dict[str, str]] = json.loads(SOFT.collateral)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_changed_collateral_never_makes_more_than_the_same_verdict(data: st.DataObject) -> None:
+    """A changed byte is refused, or lies where no signature does (armour, a root)."""
+    name = data.draw(st.sampled_from(sorted(FIELDS)))
+    text = FIELDS[name]
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed = text[:at] + data.draw(st.characters(codec="ascii")) + text[at + 1 :]
+    try:
+        given = Collateral.parse(json.dumps(FIELDS | {name: changed}))
+    except MalformedEvidence:
+        return
+    _, check, tcb = quote_checks(parse_quote(SOFT_QUOTE), given, now=CLOCK, trust=SOFT.trust)
+    if "chain" not in name and changed.lower() != text.lower():
+        assert check.verdict is Verdict.FAILED
+    assert tcb.verdict in {Verdict.PROVEN, Verdict.NOT_CHECKED}
+
+
+# Collateral
+
+
+def test_collateral_expires_with_the_first_of_its_documents() -> None:
+    given = Collateral.parse(SOFT.collateral)
+    assert (given.fmspc, given.expires_at) == (SOFT.fmspc, CLOCK + 29 * DAY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", "null", "[" * 100_000, " " * 2_000_000,
+        json.dumps(FIELDS | {"tcb_info": "{}"}),
+        json.dumps(FIELDS | {"tcb_info": FIELDS["tcb_info"].replace('"TDX"', '"SGX"')}),
+        json.dumps(FIELDS | {"pck_crl": "00"}),
+        json.dumps(FIELDS | {"qe_identity": 1}),
+        json.dumps({name: text for name, text in FIELDS.items() if name != "tcb_info_signature"}),
+    ],
+)  # fmt: skip
+def test_what_is_no_collateral_is_malformed(text: str) -> None:
+    with pytest.raises(MalformedEvidence):
+        Collateral.parse(text)
