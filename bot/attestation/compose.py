@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import yaml
@@ -119,7 +119,7 @@ def _images_check(app_compose: str) -> Check:
         return failed("images", str(error))
     loose = [image for image in images if not _PINNED.fullmatch(image)]
     return proven_if(
-        bool(images) and not loose,
+        not loose,
         "images",
         f"all {len(images)} images are pinned by their digest",
         f"{len(loose)} of {len(images)} images are not pinned by their digest",
@@ -131,7 +131,7 @@ def _without_variable(image: str, rest: str) -> str:
     return variable["default"] if variable and variable["name"] not in rest else image
 
 
-def _compose_images(text: str) -> Iterator[str]:
+def _compose_images(text: str) -> tuple[str, ...]:
     if len(text) > MAX_COMPOSE_CHARS or _OTHER_LINE_BREAKS.search(text):
         raise MalformedEvidence("the Docker Compose file cannot be read")
     try:
@@ -141,8 +141,10 @@ def _compose_images(text: str) -> Iterator[str]:
         raise MalformedEvidence("the Docker Compose file is no YAML") from None
     if any(key not in _COMPOSE_KEYS and not key.startswith("x-") for key in root):
         raise MalformedEvidence("the Docker Compose file brings in more than its services")
-    for service in _mapping(root.get("services")).values():
-        yield _image(_mapping(service))
+    services = _mapping(root.get("services"))
+    if not services:
+        raise MalformedEvidence("the Docker Compose file starts nothing")
+    return tuple(_image(_mapping(service)) for service in services.values())
 
 
 def _image(service: dict[str, Any]) -> str:
