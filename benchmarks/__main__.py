@@ -10,6 +10,7 @@ from benchmarks import (
     history,
     memory,
     plain_turn,
+    proof,
     report,
     start,
     sustained,
@@ -35,6 +36,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "history": history.measure,
     "memory": memory.measure,
     "start": start.measure,
+    "proof": proof.measure,
 }
 
 

@@ -54,7 +54,7 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
             client=LlmClient(
                 transport,
                 endpoint,
-                admission=_Admission(model) if policy == "require" else None,
+                admission=_Admission(model),
                 encryption=_Encryption(encryption) if encryption is not None else None,
             ),
             proof=model,
@@ -81,11 +81,12 @@ class _Admission:
     def __init__(self, model: AttestedModel) -> None:
         self._model = model
 
-    async def admit(self) -> None:
+    async def admit(self) -> bool:
         try:
             await self._model.admit()
         except ModelNotVerified as refused:
             raise LlmNotAttested(refused.sentence) from None
+        return self._model.proven
 
 
 class _Encryption:

@@ -11,8 +11,8 @@ from typing import Protocol
 class Admission(Protocol):
     """Decides before every attempt whether anything may be sent to the endpoint."""
 
-    async def admit(self) -> None:
-        """Return, within a bound, when it may.
+    async def admit(self) -> bool:
+        """Return, within a bound, when it may: whether the endpoint has proven what it can.
 
         Raises:
             LlmNotAttested: it may not; carries the sentence for the person.

@@ -139,11 +139,6 @@ class LlmClient:
         self._completions_url = httpx.URL(f"{base}/chat/completions")
         self._models_url = httpx.URL(f"{base}/models")
         self._headers = httpx.Headers(_headers(endpoint))
-        self._asking_headers = self._headers.copy()
-        if admission is not None or encryption is not None:
-            # An attested endpoint that answers under another name adds a warning of its own to the
-            # answer, which breaks its hash; it refuses instead.
-            self._asking_headers["x-no-aliasing"] = "true"
 
     async def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
@@ -226,9 +221,12 @@ class LlmClient:
     async def _ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
     ) -> Completion:
-        sealing = await self._allowed()
-        body = request_body(self._model, messages, tools, streaming, sealing)
-        request = self._request(body, sealing)
+        attested = self._admission is not None and await self._admission.admit()
+        sealing = await self._encryption.begin() if self._encryption is not None else None
+        body = request_body(
+            self._model, messages, tools, streaming, attested=attested, sealing=sealing
+        )
+        request = self._request(body, attested=attested, sealing=sealing)
         reader: AnswerReader = EventStream()
         response_sha256 = None
         try:
@@ -250,16 +248,14 @@ class LlmClient:
         exchange = _exchange(reader.completion_id, body, response_sha256)
         return replace(completion, exchange=exchange)
 
-    async def _allowed(self) -> Sealing | None:
-        """Wait until the conversation may be sent; return the keys for it, if it is encrypted."""
-        if self._admission is not None:
-            await self._admission.admit()
-        return await self._encryption.begin() if self._encryption is not None else None
-
-    def _request(self, body: bytes, sealing: Sealing | None) -> httpx.Request:
-        headers = self._asking_headers
+    def _request(self, body: bytes, *, attested: bool, sealing: Sealing | None) -> httpx.Request:
+        headers = dict(self._headers)
+        if attested:
+            # An endpoint that answers under another name adds a warning of its own to the answer,
+            # which breaks its hash; it refuses instead.
+            headers["x-no-aliasing"] = "true"
         if sealing is not None:
-            headers = httpx.Headers({**headers, **sealing.headers})
+            headers |= sealing.headers
         return httpx.Request("POST", self._completions_url, headers=headers, content=body)
 
     @contextlib.asynccontextmanager

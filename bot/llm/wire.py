@@ -40,10 +40,22 @@ def request_body(
     messages: Sequence[Message],
     tools: Sequence[ToolSpec],
     streaming: Streaming,
+    *,
+    attested: bool = False,
     sealing: Sealing | None = None,
 ) -> bytes:
-    """Return the JSON of a chat completion request, with its words encrypted where it is sealed."""
-    body: Mapping[str, object] = _request(model, messages, tools, streaming)
+    """Return the JSON of a chat completion request.
+
+    Args:
+        model: its name at the endpoint.
+        messages: the conversation.
+        tools: what may be called.
+        streaming: how the answer is asked for.
+        attested: usage is asked for with every piece, because NEAR AI's gateway then passes the
+            model's bytes on as they are: the model's own machine signs them, not the gateway.
+        sealing: encrypts the words; None leaves them as they are.
+    """
+    body: Mapping[str, object] = _request(model, messages, tools, streaming, attested=attested)
     if sealing is not None:
         body = seal_request(body, sealing.seal)
     # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
@@ -51,14 +63,22 @@ def request_body(
 
 
 def _request(
-    model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
+    model: str,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    streaming: Streaming,
+    *,
+    attested: bool,
 ) -> Mapping[str, object]:
     body: dict[str, object] = {"model": model, "messages": [_message(m) for m in messages]}
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
     body["stream"] = streaming is not Streaming.OFF
     if streaming is Streaming.WITH_USAGE:
-        body["stream_options"] = {"include_usage": True}
+        options = {"include_usage": True}
+        if attested:
+            options["continuous_usage_stats"] = True
+        body["stream_options"] = options
     return body
 
 

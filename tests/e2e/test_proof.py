@@ -223,6 +223,9 @@ async def test_verify_last_shows_the_signatures_of_every_request_behind_an_answe
             assert await ask(proving, "127*43?") == "5461."
             said = await until_last(proving, "has signed exactly")
     assert len(proving.cloud.exchanges) == 2
+    assert all(
+        request["stream_options"]["continuous_usage_stats"] for request in proving.cloud.requests
+    )
     assert "wrong" not in said.lower()
 
 

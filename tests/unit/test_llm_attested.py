@@ -46,14 +46,16 @@ HELLO: Final = [Message(Role.USER, "hello")]
 class Gate:
     """Admits so often, then refuses; counts how often it was asked."""
 
-    def __init__(self, admits: int = 1000) -> None:
+    def __init__(self, admits: int = 1000, *, proven: bool = True) -> None:
         self.admits = admits
+        self.proven = proven
         self.asked = 0
 
-    async def admit(self) -> None:
+    async def admit(self) -> bool:
         self.asked += 1
         if self.asked > self.admits:
             raise LlmNotAttested("I have not sent your message to the model, because of a test.")
+        return self.proven
 
 
 class NoKey:
@@ -149,25 +151,31 @@ async def _refusal(client: LlmClient) -> LlmError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("attested", "said"),
-    [
-        ({"admission": Gate()}, "true"),
-        ({"encryption": EndToEndEncryption(EncryptedModel())}, "true"),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("proven", "said"), [(True, "true"), (False, None)])
 async def test_an_attested_endpoint_is_told_not_to_answer_under_another_name(
-    attested: dict[str, Any], said: str | None
+    proven: bool, said: str | None
 ) -> None:
     nothing = sse(chunk({}))
-    async with openai_server(nothing) as server, client_of(server, **attested) as client:
+    gate = Gate(proven=proven)
+    async with openai_server(nothing) as server, client_of(server, admission=gate) as client:
         await client.complete(HELLO)
         await client.models()
 
     asked, listed = server.received
     assert asked.headers.get("x-no-aliasing") == said
     assert "x-no-aliasing" not in listed.headers
+
+
+@pytest.mark.parametrize("gate", [Gate(), Gate(proven=False), None])
+async def test_only_an_attested_endpoint_is_asked_to_pass_the_models_own_bytes_on(
+    gate: Gate | None,
+) -> None:
+    async with openai_server() as server, client_of(server, admission=gate) as client:
+        await client.complete(HELLO)
+
+    attested = gate is not None and gate.proven
+    options = {"include_usage": True} | ({"continuous_usage_stats": True} if attested else {})
+    assert server.requests[0]["stream_options"] == options
 
 
 # The exchange -----------------------------------------------------------------------------------
