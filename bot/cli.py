@@ -133,8 +133,10 @@ def _check(_: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from bot.observability import logs
     from bot.verify import Request, verify
 
+    logs.configure(level="error", log_format="console")  # what services do is in the report
     request = Request(
         bundle=arguments.bundle,
         challenge=arguments.challenge,

@@ -30,7 +30,6 @@ from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.errors import SettingsError
-from bot.observability import logs
 
 OFFLINE: Final = "nothing is fetched when collateral files are given"
 
@@ -81,7 +80,6 @@ async def verify(
         MalformedEvidence: a file is not what it should be.
     """
     _require_sense(request)
-    logs.configure(level="error", log_format="console")  # what services do is in the report
     bundle = Bundle.parse(_content(request.bundle, MAX_BUNDLE_BYTES))
     release = (
         Release.parse(_content(request.release, MAX_RELEASE_BYTES)) if request.release else None

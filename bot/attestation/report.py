@@ -119,11 +119,7 @@ class _Layout:
         if self._width is None:
             return [margin + words]
         return textwrap.wrap(
-            words,
-            self._width,
-            initial_indent=margin,
-            subsequent_indent=margin,
-            break_long_words=False,
+            words, self._width, initial_indent=margin, subsequent_indent=margin
         ) or [margin]
 
 

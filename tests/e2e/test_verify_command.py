@@ -1,0 +1,426 @@
+"""`signal-tee-bot verify` as its users run it, and the same in process where the clock is set."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.trust import REAL, Trust
+from bot.errors import SettingsError
+from bot.verify import Request, verify
+from tests.fakes.dstack_agent import SoftAgent
+from tests.fakes.pccs import TCB, pccs
+from tests.fakes.soft_bundle import (
+    CHALLENGE,
+    OTHER_SAFETY_NUMBER,
+    POLICY,
+    SAFETY_NUMBER,
+    STATEMENT,
+    soft_bundle,
+    soft_release,
+)
+from tests.fakes.soft_tdx import SoftTdx
+from tests.fakes.web_server import answer
+from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote, recorded_tds
+from tests.near_ai_captures import CLOUD, recorded_capture
+
+RUN_SECONDS: Final = 15.0
+DAY: Final = 24 * 60 * 60
+NOBODY: Final = "http://127.0.0.1:1"
+PLATFORM: Final = SoftTdx(now=CLOCK)
+AGENT: Final = SoftAgent(PLATFORM)
+BUNDLE: Final = soft_bundle(PLATFORM, AGENT)
+ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A laptop's folder with everything that a good verification needs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "bundle.json").write_bytes(BUNDLE.to_json())
+    (tmp_path / "release.json").write_text(json.dumps(soft_release(AGENT)))
+    (tmp_path / "collateral.json").write_text(PLATFORM.collateral)
+    return tmp_path
+
+
+def request(folder: Path, **changes: Any) -> Request:
+    asked = Request(
+        bundle=folder / "bundle.json",
+        challenge=CHALLENGE,
+        safety_number=SAFETY_NUMBER,
+        release=folder / "release.json",
+        collateral=[folder / "collateral.json"],
+        pccs_url=NOBODY,
+        as_json=False,
+    )
+    return replace(asked, **changes)
+
+
+async def verified(
+    asked: Request, *, trust: Trust = PLATFORM.trust, clock: Callable[[], float] = lambda: CLOCK
+) -> bool:
+    return await verify(asked, trust=trust, clock=clock)
+
+
+def verdicts(table: str) -> dict[str, str]:
+    """Read a table: what each line of it says first, by what it looks at."""
+    lines = re.findall(r"^(proven|claimed|failed|not checked) +(.+?)(?:  |$)", table, re.MULTILINE)
+    return {label: verdict for verdict, label in lines}
+
+
+async def run(
+    *arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None
+) -> tuple[str, str, int | None]:
+    """Run the program and return what it printed, what it complained about, and its exit code."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("signal-tee-bot"),
+        "verify",
+        *arguments,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder / "cache")}
+        | dict(environment or {}),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return output.decode(), errors.decode(), process.returncode
+
+
+# What a good bundle comes to
+
+
+async def test_everything_asked_for_is_proven(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await verified(request(folder))
+    printed = capsys.readouterr().out
+    assert verdicts(printed)["the account in your chat"] == "proven"
+    assert printed.splitlines()[-1] == (
+        "Everything you asked for holds: the account in your chat is that of the published code,"
+        " which runs on genuine Intel hardware, closed to whoever operates it."
+        " Not looked at: the model behind the bot."
+    )
+
+
+async def test_without_a_safety_number_the_digits_to_compare_are_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await verified(request(folder, safety_number=None))
+    printed = capsys.readouterr().out
+    assert "    44665 72466 96264 29303 74586 27907\n" in printed
+    assert "View safety number" in printed
+
+
+async def test_digits_to_compare_are_not_shown_where_they_would_prove_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not await verified(request(folder, safety_number=None, challenge="another"))
+    assert "44665" not in capsys.readouterr().out
+
+
+async def test_a_relayed_bundle_is_found_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not await verified(request(folder, safety_number=OTHER_SAFETY_NUMBER))
+    printed = capsys.readouterr().out
+    assert verdicts(printed)["the account in your chat"] == "failed"
+    assert printed.splitlines()[-1] == (
+        "Do not rely on this bot: one check failed (the account in your chat)."
+    )
+
+
+async def test_programs_get_one_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await verified(request(folder, as_json=True))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["passed"] is True
+    assert printed["checks"][0] == {
+        "name": "debug",
+        "verdict": "proven",
+        "words": "the machine's memory is closed to its host",
+    }
+    assert printed["facts"]["compose_hash"] == AGENT.compose_hash.hex()
+    assert printed["facts"]["safety_number_half"] == "446657246696264293037458627907"
+    assert printed["facts"]["aci"] == STATEMENT.aci
+
+
+async def test_what_strangers_wrote_cannot_draw_on_the_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = '{"model":"\\u001b[2J\\u202egood\\nproven  all of it"}'
+    statement = replace(STATEMENT, policy_sha256=_sha256(policy))
+    bundle = replace(soft_bundle(PLATFORM, AGENT, statement=statement), policy=policy)
+    (folder / "bundle.json").write_bytes(bundle.to_json())
+    assert await verified(request(folder))
+    printed = capsys.readouterr().out
+    assert "model: ?[2J?good?proven  all of it" in printed
+    assert "\x1b" not in printed
+
+
+# Collateral
+
+
+async def test_collateral_is_fetched_once_and_then_kept_while_it_is_valid(folder: Path) -> None:
+    async with pccs(PLATFORM.collateral) as service:
+        online = request(folder, collateral=(), pccs_url=service.url("/"))
+        assert await verified(online)
+    assert await verified(request(folder, collateral=()))
+    assert not await verified(request(folder, collateral=()), clock=lambda: CLOCK + 30 * DAY)
+
+
+async def test_a_service_without_an_answer_proves_nothing_and_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with pccs(PLATFORM.collateral) as service:
+        service.behaviours[TCB] = answer(b"busy", status=503)
+        assert not await verified(request(folder, collateral=(), pccs_url=service.url("")))
+    printed = capsys.readouterr().out
+    assert verdicts(printed)["genuine Intel TDX hardware"] == "not checked"
+    assert "Intel's collateral could not be fetched" in printed
+    assert printed.splitlines()[-1].startswith("This proves too little")
+
+
+async def test_with_collateral_files_nothing_is_fetched(folder: Path) -> None:
+    async with pccs(PLATFORM.collateral) as service:
+        assert await verified(request(folder, pccs_url=service.url("")))
+        assert service.asked == []
+
+
+async def test_collateral_of_another_platform_is_not_taken_for_this_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = SoftTdx(now=CLOCK, fmspc=bytes.fromhex("f00000000002"))
+    (folder / "other.json").write_text(other.collateral)
+    assert not await verified(request(folder, collateral=[folder / "other.json"]))
+    assert "no collateral file is about this platform (FMSPC F00000000001)" in (
+        capsys.readouterr().out
+    )
+    both = [folder / "other.json", folder / "collateral.json"]
+    assert await verified(request(folder, collateral=both))
+
+
+async def test_a_test_root_is_believed_by_nobody_but_a_test(folder: Path) -> None:
+    assert not await verified(request(folder), trust=REAL)
+    everything = (
+        "bundle.json", "--challenge", CHALLENGE, "--safety-number", SAFETY_NUMBER,
+        "--release", "release.json", "--collateral", "collateral.json",
+    )  # fmt: skip
+    printed, _, code = await run(*everything, folder=folder)
+    assert code == 1
+    assert verdicts(printed)["genuine Intel TDX hardware"] == "failed"
+    table, _ = printed.split("\n\n", 1)
+    assert set(verdicts(table).values()) == {"failed", "not checked"}
+
+
+# A model behind the bot
+
+
+async def test_the_model_s_machines_are_verified_with_what_intel_and_nvidia_say(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = recorded_capture(CLOUD)
+    policy = json.dumps({"model": capture.evidence.model})
+    statement = replace(STATEMENT, policy_sha256=_sha256(policy))
+    bundle = soft_bundle(PLATFORM, AGENT, statement=statement, model=capture.evidence)
+    (folder / "bundle.json").write_bytes(replace(bundle, policy=policy).to_json())
+    files = [folder / "collateral.json"]
+    for number, known in enumerate(capture.collateral.values()):
+        files.append(folder / f"{number}.json")
+        files[-1].write_text(known.text)
+    # Its root is Intel's, the bot's own a test's: nobody trusts both, and the parts are kept apart.
+    assert not await verified(request(folder, collateral=files, as_json=True), trust=REAL)
+    found = {c["name"]: c["verdict"] for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["quote"] == "failed"
+    assert [name for name in found if name.startswith("model.") and found[name] == "failed"] == []
+    assert found["model.quote"] == found["model.gateway.quote"] == "proven"
+    assert found["model.tls_key"] == "claimed"
+
+
+# Genuine quotes that know nothing of this bot
+
+
+def recorded_bundle() -> Bundle:
+    evidence = recorded_getquote("quote-report")
+    assert isinstance(evidence.event_log, str)
+    return Bundle(STATEMENT.text(), POLICY, evidence.quote, evidence.event_log, "{}", "{}", None)
+
+
+async def test_a_recorded_quote_is_genuine_and_says_that_it_was_made_for_something_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bundle.json").write_bytes(recorded_bundle().to_json())
+    collateral = recorded(f"nearai/{CLOUD}/collateral_model.json")
+    asked = request(folder, collateral=[collateral], release=None)
+    assert not await verified(asked, trust=REAL)
+    found = verdicts(capsys.readouterr().out)
+    assert found["genuine Intel TDX hardware"] == found["hardware is up to date"] == "proven"
+    assert {label for label, verdict in found.items() if verdict == "failed"} == {
+        "configuration is the shown one",  # it was not recorded
+        "the bot's statement is sealed in",
+        "made for your challenge",
+    }
+
+
+async def test_a_machine_of_others_fails_by_nothing_but_what_ties_it_to_this_bot(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, evidence = next(recorded_tds(CLOUD))
+    log = evidence.event_log
+    event_log = log if isinstance(log, str) else json.dumps(log)
+    bundle = replace(
+        BUNDLE, quote=evidence.quote, event_log=event_log, app_compose=evidence.app_compose
+    )
+    (folder / "bundle.json").write_bytes(bundle.to_json())
+    collateral = recorded(f"nearai/{CLOUD}/collateral_gateway.json")
+    asked = request(folder, collateral=[collateral], release=None)
+    assert not await verified(asked, trust=REAL)
+    found = verdicts(capsys.readouterr().out)
+    assert {label for label, verdict in found.items() if verdict == "failed"} == {
+        "the bot's statement is sealed in",
+        "made for your challenge",
+    }
+
+
+async def test_the_program_says_that_recorded_collateral_has_expired(folder: Path) -> None:
+    (folder / "bundle.json").write_bytes(recorded_bundle().to_json())
+    collateral = recorded(f"nearai/{CLOUD}/collateral_model.json")
+    printed, errors, code = await run(
+        "bundle.json", "--challenge", CHALLENGE, "--collateral", collateral, folder=folder
+    )
+    assert (code, errors) == (1, "")
+    assert "the collateral expired on 2026-07-29" in printed
+    found = verdicts(printed)
+    assert found["genuine Intel TDX hardware"] == "failed"
+    assert found["the bot's statement is sealed in"] == "failed"
+    assert found["made for your challenge"] == "failed"
+    assert found["start-up log is complete"] == "not checked"
+
+
+# The terminal
+
+
+async def test_on_a_terminal_lines_are_wrapped_and_verdicts_coloured(folder: Path) -> None:
+    for columns in (40, 100):
+        screen = await on_a_terminal(folder, columns)
+        assert "\x1b[1;31mfailed     \x1b[0m" in screen
+        plain = ESCAPES.sub("", screen)
+        assert "\x1b" not in plain
+        table, _ = plain.split("\n\n", 1)
+        assert max(map(len, table.splitlines())) <= columns
+
+
+async def on_a_terminal(folder: Path, columns: int) -> str:
+    """Run the program with a terminal for its output, and return what it drew."""
+    ours, its = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("signal-tee-bot"),
+        "verify", "bundle.json", "--challenge", CHALLENGE, "--collateral", "collateral.json",
+        "--release", "release.json",
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "COLUMNS": str(columns), "LINES": "50"},
+        stdout=its,
+    )  # fmt: skip
+    os.close(its)
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            drawn = await asyncio.to_thread(_until_closed, ours)
+            await process.wait()
+    finally:
+        os.close(ours)
+        if process.returncode is None:
+            process.kill()
+    return drawn.decode().replace("\r\n", "\n")
+
+
+def _until_closed(terminal: int) -> bytes:
+    drawn = b""
+    try:
+        while piece := os.read(terminal, 65536):
+            drawn += piece
+    except OSError:  # how a terminal says that nobody writes to it any more
+        pass
+    return drawn
+
+
+# Wrong arguments and wrong files
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"challenge": ""}, "--challenge: 1 to 256 bytes"),
+        ({"challenge": "é" * 129}, "--challenge: 1 to 256 bytes"),
+        ({"challenge": "\udcff"}, "--challenge: this is no text"),
+        ({"safety_number": "12345"}, "--safety-number: 60 digits"),
+        ({"safety_number": ""}, "--safety-number: 60 digits"),
+        ({"pccs_url": "ftp://example.org"}, "--pccs: an address"),
+        ({"pccs_url": "https://[::"}, "--pccs: an address"),
+        ({"pccs_url": "https://example.org:99999"}, "--pccs: an address"),
+        ({"pccs_url": "https://example.org/\n"}, "--pccs: an address"),
+        ({"bundle": Path("nothing.json")}, "nothing.json: No such file or directory"),
+        ({"bundle": Path()}, ".: Is a directory"),
+        ({"release": Path("nothing.json")}, "nothing.json: No such file or directory"),
+        ({"collateral": [Path("nothing.json")]}, "nothing.json: No such file or directory"),
+    ],
+)
+async def test_wrong_arguments_and_files_that_cannot_be_opened_are_settings_errors(
+    folder: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(words)}"):
+        await verified(request(folder, **changes))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("bundle.json", b""),
+        ("bundle.json", b"\xff\x00"),
+        ("bundle.json", b"[" * 200_000),
+        ("bundle.json", b" " * (MAX_BUNDLE_BYTES + 1)),
+        ("bundle.json", b'{"type":"signal-bot-bundle","type":"signal-bot-bundle"}'),
+        ("release.json", b"{}"),
+        ("release.json", b'{"v":1,"v":1}'),
+        ("release.json", b"\xff"),
+        ("release.json", b" " * 2_000_000),
+        ("collateral.json", b"{}"),
+        ("collateral.json", b"\xff"),
+        ("collateral.json", b"[" * 200_000),
+        ("collateral.json", b"x" * 2_000_000),
+    ],
+)
+async def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
+    folder: Path, file: str, content: bytes
+) -> None:
+    (folder / file).write_bytes(content)
+    with pytest.raises(MalformedEvidence, match=r"^(the|.*collateral\.json:) [^\n]+$"):
+        await verified(request(folder))
+
+
+async def test_exit_codes_tell_proven_from_failed_from_misunderstood(folder: Path) -> None:
+    for arguments, expected in (
+        (["bundle.json"], 2),
+        (["bundle.json", "--challenge", "x", "--safety-number", "1"], 2),
+        (["release.json", "--challenge", "x"], 1),
+    ):
+        printed, errors, code = await run(*arguments, folder=folder)
+        assert (printed, code) == ("", expected)
+        assert errors
+        assert "Traceback" not in errors
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
