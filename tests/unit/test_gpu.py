@@ -233,6 +233,17 @@ def test_test_gpus_are_not_nvidias() -> None:
     assert failures(findings.checks) == {"gpu_chain"}
 
 
+def test_the_unsigned_count_of_unused_bits_in_a_signature_is_no_place_to_write() -> None:
+    ders = [ssl.PEM_cert_to_DER_cert(pem.decode()) for pem in chain_of(ONE_GPU, 0)[:-1]]
+    which = next(at for at, der in enumerate(ders) if der[-1] % 2 == 0)
+    signature = x509.load_der_x509_certificate(ders[which]).signature
+    changed = bytearray(ders[which])
+    changed[-len(signature) - 1] = 1
+    pem = ssl.DER_cert_to_PEM_cert(bytes(changed)).encode()
+    attack = with_certificate(lambda chain: [*chain[:which], pem, *chain[which + 1 :]])
+    assert failures(one_verified(json.loads(edited(attack, ONE_GPU))).checks) == {"gpu_chain"}
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_no_bit_of_what_a_gpu_signed_can_be_flipped(data: st.DataObject) -> None:

@@ -181,6 +181,8 @@ def _verify_chain(chain: tuple[x509.Certificate, ...], moment: datetime, root: b
         raise _Refused("its certificate chain is longer than any of NVIDIA's")
     if hashlib.sha256(chain[-1].public_bytes(Encoding.DER)).digest() != root:
         raise _Refused("its certificate chain ends in another authority than NVIDIA's")
+    if not all(_is_plainly_signed(certificate) for certificate in chain):
+        raise _Refused("a certificate of its chain is not as NVIDIA writes them")
     if not all(c.not_valid_before_utc <= moment <= c.not_valid_after_utc for c in chain):
         raise _Refused("a certificate of its chain is not valid at this time")
     try:
@@ -190,6 +192,11 @@ def _verify_chain(chain: tuple[x509.Certificate, ...], moment: datetime, root: b
             certificate.verify_directly_issued_by(issuer)
     except (*_UNREADABLE, InvalidSignature):
         raise _Refused("a certificate of its chain is not signed by the next") from None
+
+
+def _is_plainly_signed(certificate: x509.Certificate) -> bool:
+    """Whether its signature has no unused bits: how many there are is signed by nobody."""
+    return certificate.public_bytes(Encoding.DER).endswith(b"\0" + certificate.signature)
 
 
 def _verify_signature(gpu: _Gpu) -> None:

@@ -152,7 +152,12 @@ def verify_model(
     verification.tls_key(report)
     for number, machine in enumerate(report.models, start=1):
         one_answer = "NVIDIA's service was asked about the first machine alone"
-        verification.model(machine, number, nras if number == 1 else one_answer)
+        verification.model(
+            machine,
+            number,
+            nras if number == 1 else one_answer,
+            is_whole=number == 1 or report.gateway is not None,
+        )
     return verification.findings(report)
 
 
@@ -177,7 +182,9 @@ class _Verification:
     def tls_key(self, report: ModelReport) -> None:
         self._checks.append(tls_key_check(report, self._evidence.peer_key_sha256))
 
-    def model(self, machine: ModelMachine, number: int, nras: NrasAnswer | str) -> None:
+    def model(
+        self, machine: ModelMachine, number: int, nras: NrasAnswer | str, *, is_whole: bool
+    ) -> None:
         suffix = "" if number == 1 else f"_{number}"
         app_compose = machine.info.tcb_info.app_compose
         td = self._td(machine.intel_quote, machine.event_log, app_compose)
@@ -185,8 +192,15 @@ class _Verification:
         gpus = self._gpu_checks(machine.nvidia_payload, nras)
         name = self._name_check(machine.model_name)
         self._add(f"model{suffix}", *td.report, *keys, name, *gpus, _os(), _weights())
-        manager = self._manager_checks(machine.compose_manager_attestation, td, app_compose)
-        self._add(f"compose_manager{suffix}", *manager)
+        manager = machine.compose_manager_attestation
+        self._add(
+            f"compose_manager{suffix}",
+            *(
+                self._manager_checks(manager, td, app_compose)
+                if manager is not None
+                else (_no_manager(is_whole=is_whole),)
+            ),
+        )
 
     def findings(self, report: ModelReport) -> ModelFindings:
         checks = Report(self._checks)
@@ -249,12 +263,8 @@ class _Verification:
         return (*local.checks, *theirs.checks, _gpu_binding())
 
     def _manager_checks(
-        self, manager: ComposeManager | None, model: TdFindings, app_compose: str
+        self, manager: ComposeManager, model: TdFindings, app_compose: str
     ) -> tuple[Check, ...]:
-        if manager is None:
-            # Leaving it out must not be better than showing a wrong one.
-            why = "the report does not say what was started after the machine's boot"
-            return (failed("quote", why),)
         td = self._td(manager.quote, manager.event_log, app_compose)
         return (
             *(check for check in td.report if check.name != _IN_THE_MODELS_PART),
@@ -274,6 +284,15 @@ def _signer(machine: Machine) -> Signer:
 
 def _without_keys(report: Report) -> ModelFindings:
     return ModelFindings(report, None, (), frozenset(), None)
+
+
+def _no_manager(*, is_whole: bool) -> Check:
+    """Say that it is missing, which must not be better than showing a wrong one.
+
+    A direct endpoint shows that of the machine that was asked, and lists the others without.
+    """
+    why = "the report does not say what was started after the machine's boot"
+    return failed("quote", why) if is_whole else not_checked("quote", why)
 
 
 def _os() -> Check:

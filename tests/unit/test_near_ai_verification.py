@@ -1,0 +1,698 @@
+"""Reports of NEAR AI Cloud: recorded genuine ones pass, and every change fails its check."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.attestation.checks import Verdict
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.evidence import MAX_REPORT_BYTES, ModelEvidence, NrasAnswer
+from bot.attestation.near_ai.verification import (
+    ModelFindings,
+    Signer,
+    gpu_payload_of,
+    quotes_of,
+    verify_model,
+)
+from bot.attestation.quote import Collateral, parse_quote
+from bot.attestation.trust import Trust
+from tests.fakes.near_ai import NearAi, Signing
+from tests.fakes.openai_server import echo
+from tests.fakes.soft_gpu import SoftNras
+from tests.near_ai_captures import CLOUD, DIRECT, OUT_OF_DATE, Json, recorded_capture
+
+TOKENS_END: Final = {CLOUD: 1782702412, DIRECT: 1782702394}
+"""The `exp` of the recorded tokens, an hour after they were made."""
+
+
+def failures(findings: ModelFindings) -> set[str]:
+    return {check.name for check in findings.report.failures}
+
+
+def failed(findings: ModelFindings) -> set[str]:
+    """Without what could then not be checked any more."""
+    return set(verdicts(findings, Verdict.FAILED))
+
+
+def verdicts(findings: ModelFindings, verdict: Verdict) -> list[str]:
+    return [check.name for check in findings.report if check.verdict is verdict]
+
+
+# Recorded evidence
+
+
+@pytest.mark.parametrize("name", [CLOUD, DIRECT])
+def test_a_recorded_report_passes_whole(name: str) -> None:
+    capture = recorded_capture(name)
+    findings = capture.verify()
+    assert failures(findings) == set()
+    assert findings.report.passed
+    assert findings.tls_keys == {capture.evidence.peer_key_sha256}
+    assert findings.expires_at == TOKENS_END[name]
+
+
+def test_the_recorded_keys_are_those_of_the_report() -> None:
+    findings = recorded_capture(CLOUD).verify()
+    model = bytes.fromhex("d0aa20bcf567cc0c7c914608967dbd4c7a17e10b600802d45923434ce323f823")
+    gateway = bytes.fromhex("cb6fc58f6bd685919fa42fb54d3fcfe03222e324bdda91f0bac6d5c73dc4f1c6")
+    assert findings.gateway == Signer("ed25519", gateway, gateway)
+    assert findings.models == (Signer("ed25519", model, model),)
+    direct = recorded_capture(DIRECT).verify()
+    assert direct.gateway is None
+    assert direct.models == findings.models
+
+
+def test_a_report_from_a_platform_behind_on_updates_fails_exactly_there() -> None:
+    findings = recorded_capture(OUT_OF_DATE).verify()
+    # The live TLS key was not recorded then, and the actions' hash is of another order of keys.
+    assert failures(findings) == {"gateway.tcb", "tls_key", "compose_manager.actions"}
+    assert "OutOfDate" in findings.report["gateway.tcb"].words
+
+
+def test_what_nothing_proves_is_said() -> None:
+    findings = recorded_capture(CLOUD).verify()
+    assert verdicts(findings, Verdict.NOT_CHECKED) == [
+        "gateway.os",
+        "model.gpu_binding",
+        "model.os",
+        "model.weights",
+    ]
+    assert verdicts(findings, Verdict.CLAIMED) == ["model.name", "compose_manager.started"]
+
+
+def test_without_nvidias_service_the_gpus_own_signatures_carry_the_proof() -> None:
+    capture = recorded_capture(CLOUD)
+    findings = capture.verify(nras="no answer in time")
+    assert findings.report.passed
+    firmware = findings.report["model.gpu_firmware"]
+    assert firmware.verdict is Verdict.NOT_CHECKED
+    assert "no answer in time" in firmware.words
+    assert findings.report["model.gpus"].verdict is Verdict.PROVEN
+    assert findings.expires_at == min(one.expires_at for one in capture.collateral.values())
+
+
+def test_a_report_is_valid_until_its_first_evidence_ends() -> None:
+    capture = recorded_capture(CLOUD)
+    assert capture.verify(now=TOKENS_END[CLOUD] - 1).report.passed
+    ended = capture.verify(now=TOKENS_END[CLOUD])
+    assert failures(ended) == {"model.gpu_tokens"}
+    assert ended.expires_at is None
+
+
+def test_expired_collateral_vouches_for_no_quote() -> None:
+    capture = recorded_capture(CLOUD)
+    late = capture.verify(now=capture.now + 31 * 24 * 3600, nras="down")
+    parts = ("gateway", "model", "compose_manager")
+    assert failures(late) == {f"{part}.{check}" for part in parts for check in ("quote", "tcb")}
+
+
+def test_missing_collateral_is_said_with_its_reason() -> None:
+    capture = recorded_capture(DIRECT)
+    findings = verify_model(
+        capture.evidence,
+        collateral=lambda _: "the PCCS is down",
+        nras=capture.nras,
+        now=capture.now,
+    )
+    assert not findings.report.passed
+    assert "the PCCS is down" in findings.report["model.quote"].words
+
+
+# Attacks on recorded evidence: what is changed, and exactly the checks that have to fail
+
+
+def gateway(report: Json) -> Json:
+    part: Json = report["gateway_attestation"]
+    return part
+
+
+def model(report: Json) -> Json:
+    part: Json = report["model_attestations"][0] if "model_attestations" in report else report
+    return part
+
+
+def manager(report: Json) -> Json:
+    part: Json = model(report)["compose_manager_attestation"]
+    return part
+
+
+def with_payload(change: Callable[[Json], object]) -> Callable[[Json], None]:
+    def edit(report: Json) -> None:
+        payload = json.loads(model(report)["nvidia_payload"])
+        change(payload)
+        model(report)["nvidia_payload"] = json.dumps(payload)
+
+    return edit
+
+
+def with_compose(part: Callable[[Json], Json]) -> Callable[[Json], None]:
+    def edit(report: Json) -> None:
+        tcb_info = part(report)["info"]["tcb_info"]
+        tcb_info["app_compose"] = tcb_info["app_compose"].replace("nearaidev", "nearaidov")
+
+    return edit
+
+
+def with_log(part: Callable[[Json], Json], change: Callable[[list[Json]], object]) -> Any:
+    def edit(report: Json) -> None:
+        log = part(report)["event_log"]
+        events = json.loads(log) if isinstance(log, str) else log
+        change(events)
+        part(report)["event_log"] = json.dumps(events) if isinstance(log, str) else events
+
+    return edit
+
+
+def repeat_compose_hash(events: list[Json]) -> None:
+    events.append(next(one for one in events if one["event"] == "compose-hash"))
+
+
+OTHER_KEY: Final = "ab" * 32
+ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
+    "the gateway names another TLS key": (
+        lambda r: gateway(r).update(tls_cert_fingerprint=OTHER_KEY),
+        {"gateway.report_data", "tls_key"},
+    ),
+    "the gateway names no TLS key": (
+        lambda r: gateway(r).pop("tls_cert_fingerprint"),
+        {"gateway.report_data", "tls_key"},
+    ),
+    "the certificate is another": (
+        lambda r: r.update(tls_certificate=gateway(r)["info"]["app_cert"]),
+        {"tls_key"},
+    ),
+    "the certificate is none": (lambda r: r.update(tls_certificate="-----BEGIN"), {"tls_key"}),
+    "the gateway signs with another key": (
+        lambda r: gateway(r).update(signing_address=OTHER_KEY),
+        {"gateway.report_data"},
+    ),
+    "the gateway answers an earlier request": (
+        lambda r: gateway(r).update(request_nonce=OTHER_KEY),
+        {"gateway.nonce"},
+    ),
+    "the gateway's log lacks an event": (
+        with_log(gateway, lambda events: events.pop()),
+        {"gateway.rtmrs"},
+    ),
+    "the gateway's application is another": (with_compose(gateway), {"gateway.compose"}),
+    "the gateway shows the model's quote": (
+        lambda r: gateway(r).update(intel_quote=model(r)["intel_quote"]),
+        {"gateway.rtmrs", "gateway.report_data"},
+    ),
+    "the model signs with another key": (
+        lambda r: model(r).update(signing_address=OTHER_KEY, signing_public_key=OTHER_KEY),
+        {"model.report_data"},
+    ),
+    "the model's public key is another": (
+        lambda r: model(r).update(signing_public_key=OTHER_KEY),
+        {"model.signing_key"},
+    ),
+    "the model's key is said to be of another kind": (
+        lambda r: model(r).update(signing_algo="ecdsa"),
+        {"model.signing_key"},
+    ),
+    "the model's TLS key is another": (
+        lambda r: model(r).update(tls_cert_fingerprint=OTHER_KEY),
+        {"model.report_data"},
+    ),
+    "the model answers an earlier request": (
+        lambda r: model(r).update(request_nonce=OTHER_KEY),
+        {"model.nonce"},
+    ),
+    "the report is about another model": (
+        lambda r: model(r).update(model_name="another/model"),
+        {"model.name"},
+    ),
+    "the model's application is another": (
+        with_compose(model),
+        {"model.compose", "compose_manager.compose"},
+    ),
+    "two events of the model's log change places": (
+        with_log(model, lambda events: events.insert(0, events.pop(1))),
+        {"model.rtmrs"},
+    ),
+    "an event of the model's log is there twice": (
+        with_log(model, repeat_compose_hash),
+        {"model.rtmrs"},
+    ),
+    "a measurement in the model's log is changed": (
+        with_log(model, lambda events: events[0].update(digest="00" * 48)),
+        {"model.rtmrs"},
+    ),
+    "an app id in the model's log is changed": (
+        with_log(
+            model,
+            lambda events: next(one for one in events if one["event"] == "app-id").update(
+                event_payload="00" * 20
+            ),
+        ),
+        {"model.rtmrs"},
+    ),
+    "the model's log is none": (lambda r: model(r).update(event_log="?"), {"model.rtmrs"}),
+    "a GPU is left out": (
+        with_payload(lambda p: p["evidence_list"].pop()),
+        {"model.gpu_tokens"},
+    ),
+    "a GPU is shown twice": (
+        with_payload(lambda p: p["evidence_list"].append(p["evidence_list"][0])),
+        {"model.gpu_chain", "model.gpu_tokens"},
+    ),
+    "a GPU shows another's evidence": (
+        with_payload(
+            lambda p: p["evidence_list"][0].update(evidence=p["evidence_list"][1]["evidence"])
+        ),
+        {"model.gpus"},
+    ),
+    "the GPUs answered an earlier request": (
+        with_payload(lambda p: p.update(nonce=OTHER_KEY)),
+        {"model.gpu_nonce"},
+    ),
+    "there are no GPUs": (lambda r: model(r).pop("nvidia_payload"), {"model.gpus"}),
+    "an action is left out": (
+        lambda r: manager(r)["actions"].pop(),
+        {"compose_manager.actions"},
+    ),
+    "an action is another": (
+        lambda r: manager(r)["actions"][0].update(tag="v9.9.9"),
+        {"compose_manager.actions"},
+    ),
+    "an action is added": (
+        lambda r: manager(r)["actions"].append({"action": "compose_up"}),
+        {"compose_manager.actions"},
+    ),
+    "the compose manager answers an earlier request": (
+        lambda r: manager(r).update(nonce=OTHER_KEY),
+        {"compose_manager.nonce"},
+    ),
+    "the compose manager shows the model's quote": (
+        lambda r: manager(r).update(quote=model(r)["intel_quote"]),
+        {"compose_manager.actions"},
+    ),
+    "the compose manager's log lacks an event": (
+        with_log(manager, lambda events: events.pop()),
+        {"compose_manager.rtmrs"},
+    ),
+    "the compose manager says nothing": (
+        lambda r: model(r).pop("compose_manager_attestation"),
+        {"compose_manager.quote"},
+    ),
+    "there is no model": (lambda r: r.pop("model_attestations"), {"report"}),
+    "the list of models is empty": (lambda r: r.update(model_attestations=[]), {"report"}),
+    "there are too many models": (
+        lambda r: r.update(model_attestations=r["model_attestations"] * 17),
+        {"report"},
+    ),
+    "a quote is no hex": (lambda r: gateway(r).update(intel_quote="xy"), {"report"}),
+    "a nonce is too short": (lambda r: gateway(r).update(request_nonce="ab"), {"report"}),
+    "the algorithm is unknown": (lambda r: model(r).update(signing_algo="rsa"), {"report"}),
+    "the application is no text": (
+        lambda r: model(r)["info"]["tcb_info"].update(app_compose="\ud800"),
+        {"report"},
+    ),
+    "there is no application": (lambda r: gateway(r).pop("info"), {"report"}),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_on_a_report_fails_its_check(attack: str) -> None:
+    edit, expected = ATTACKS[attack]
+    findings = recorded_capture(CLOUD).verify(edited=edit)
+    assert failed(findings) == expected
+    assert not findings.report.passed
+    assert (findings.gateway, findings.models, findings.tls_keys) == (None, (), frozenset())
+    assert findings.expires_at is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"nonce": bytes(32)},
+            {
+                "gateway.nonce",
+                "model.nonce",
+                "model.gpu_nonce",
+                "model.gpu_tokens",
+                "compose_manager.nonce",
+            },
+        ),
+        ({"peer_key_sha256": bytes(32)}, {"tls_key"}),
+        ({"peer_key_sha256": None}, {"tls_key"}),
+        ({"model": "another/model"}, {"model.name"}),
+    ],
+    ids=["another nonce", "another TLS key", "no TLS", "another model"],
+)
+def test_a_report_that_does_not_answer_what_was_asked_is_refused(
+    changes: dict[str, Any], expected: set[str]
+) -> None:
+    assert failed(recorded_capture(CLOUD).verify(**changes)) == expected
+
+
+def test_the_models_part_of_another_report_is_refused() -> None:
+    other = recorded_capture(DIRECT).report
+    findings = recorded_capture(CLOUD).verify(
+        edited=lambda report: report.update(model_attestations=[other])
+    )
+    # The machine is the same, so NVIDIA's tokens are about its GPUs.
+    assert failed(findings) == {"model.nonce", "model.gpu_nonce", "compose_manager.nonce"}
+
+
+def test_the_gateways_part_of_another_report_is_refused() -> None:
+    other = recorded_capture(OUT_OF_DATE).report
+    findings = recorded_capture(CLOUD).verify(
+        edited=lambda report: report.update(gateway_attestation=gateway(other))
+    )
+    assert {"gateway.nonce", "tls_key"} <= failed(findings)
+    assert all(name.startswith(("gateway.", "tls_key")) for name in failed(findings))
+
+
+def test_the_compose_manager_of_another_machine_is_refused() -> None:
+    findings = recorded_capture(CLOUD).verify(
+        edited=lambda report: manager(report).update(quote=gateway(report)["intel_quote"])
+    )
+    assert "compose_manager.machine" in failed(findings)
+
+
+def test_nvidias_tokens_on_another_report_are_refused() -> None:
+    findings = recorded_capture(CLOUD).verify(nras=recorded_capture(DIRECT).nras)
+    assert failed(findings) == {"model.gpu_tokens"}
+
+
+def test_a_direct_report_needs_its_own_tls_key() -> None:
+    capture = recorded_capture(DIRECT)
+    attested = capture.verify(edited=lambda report: report.pop("tls_cert_fingerprint"))
+    assert failed(attested) == {"model.report_data", "tls_key"}
+    assert failed(capture.verify(peer_key_sha256=bytes(32))) == {"tls_key"}
+
+
+def test_a_gateways_report_does_not_pass_as_a_direct_one() -> None:
+    capture = recorded_capture(CLOUD)
+    flat = json.dumps(model(capture.report)).encode()
+    assert failed(capture.verify(report=flat)) == {"tls_key"}
+
+
+# Soft evidence: what was not recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Soft:
+    """A soft cloud's word to one nonce."""
+
+    cloud: NearAi
+    nras: SoftNras
+    nonce: bytes
+    algorithm: str
+
+    def report(self) -> Json:
+        """Return a report as it comes over the wire."""
+        report: Json = json.loads(json.dumps(self.cloud.report(self.nonce, self.algorithm)))
+        return report
+
+    def verify(self, report: Json) -> ModelFindings:
+        """Verify a report as if the cloud had just given it."""
+        key = self.cloud.identity.key_sha256
+        now = self.cloud.platform.now
+        text = json.dumps(report).encode()
+        return verify_model(
+            ModelEvidence(text, self.nonce, self.cloud.model, key, now),
+            collateral=lambda _: Collateral.parse(self.cloud.platform.collateral),
+            nras=self.nras.answer(model(report)["nvidia_payload"]),
+            now=now,
+            trust=self.trust,
+        )
+
+    @property
+    def trust(self) -> Trust:
+        """Whom to trust about this cloud."""
+        root = self.cloud.gpus.root_sha256
+        return Trust(self.cloud.platform.root_der, root, self.nras.issuer)
+
+
+def soft(algorithm: str = "ed25519", *, direct: bool = False) -> Soft:
+    cloud = NearAi(echo, direct=direct)
+    return Soft(cloud, SoftNras("https://nras.test", now=cloud.platform.now), NONCE, algorithm)
+
+
+NONCE: Final = bytes(range(32))
+
+
+@pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa"])
+@pytest.mark.parametrize("direct", [False, True], ids=["gateway", "direct"])
+def test_both_kinds_of_keys_are_taken_from_a_report_that_passes(
+    algorithm: str, direct: bool
+) -> None:
+    cloud = soft(algorithm, direct=direct)
+    findings = cloud.verify(cloud.report())
+    assert failures(findings) == set()
+    assert findings.models == (signer_of(cloud.cloud.model_signing, algorithm),)
+    gateway = signer_of(cloud.cloud.gateway_signing, algorithm)
+    if algorithm == "ecdsa":  # of which the gateway names the address alone
+        gateway = Signer("ecdsa", gateway.address, None)
+    assert findings.gateway == (None if direct else gateway)
+    assert findings.tls_keys == {cloud.cloud.identity.key_sha256}
+
+
+def signer_of(signing: Signing, algorithm: str) -> Signer:
+    kind: Literal["ed25519", "ecdsa"] = "ecdsa" if algorithm == "ecdsa" else "ed25519"
+    return Signer(kind, signing.address(algorithm), signing.public_key(algorithm))
+
+
+def test_an_ecdsa_key_has_to_hash_to_its_address() -> None:
+    cloud = soft("ecdsa")
+    report = cloud.report()
+    model(report)["signing_public_key"] = Signing().public_key("ecdsa").hex()
+    assert failed(cloud.verify(report)) == {"model.signing_key"}
+    del model(report)["signing_public_key"]
+    assert failed(cloud.verify(report)) == {"model.signing_key"}
+
+
+def test_an_address_of_another_length_is_no_key() -> None:
+    cloud = soft("ecdsa")
+    report = cloud.report()
+    gateway(report)["signing_address"] += "00"
+    assert failed(cloud.verify(report)) == {"gateway.report_data", "gateway.signing_key"}
+
+
+def test_the_layout_without_a_tls_key_is_read_too_but_proves_no_connection() -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    del report["all_attestations"]
+    without_tls_key(cloud, report, cloud.cloud.model_signing)
+    findings = cloud.verify(report)
+    assert failed(findings) == {"tls_key"}
+    assert findings.report["model.report_data"].verdict is Verdict.PROVEN
+
+
+def test_a_model_behind_the_gateway_may_do_without_a_tls_key() -> None:
+    cloud = soft()
+    report = cloud.report()
+    without_tls_key(cloud, model(report), cloud.cloud.model_signing)
+    assert cloud.verify(report).report.passed
+
+
+def without_tls_key(cloud: Soft, part: Json, signing: Signing) -> None:
+    """Put a quote in the other layout into a part of a report."""
+    quoted = parse_quote(bytes.fromhex(part["intel_quote"]))
+    report_data = signing.address(cloud.algorithm).ljust(32, b"\0") + cloud.nonce
+    quote = cloud.cloud.platform.quote(report_data, quoted.mr_td, quoted.rtmrs, quoted.mr_config_id)
+    part["intel_quote"] = quote.hex()
+    del part["tls_cert_fingerprint"]
+
+
+def test_a_direct_report_without_a_models_name_claims_none() -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    del report["model_name"]
+    findings = cloud.verify(report)
+    assert findings.report.passed
+    assert findings.report["model.name"].verdict is Verdict.NOT_CHECKED
+
+
+def test_every_machine_of_a_model_has_to_verify() -> None:
+    cloud = soft()
+    cloud.cloud.model_signing, first = Signing(), cloud.report()
+    both = cloud.report()
+    both["model_attestations"].insert(0, model(first))
+    findings = cloud.verify(both)
+    assert findings.report.passed
+    assert len(findings.models) == 2
+    assert findings.report["model_2.gpu_firmware"].verdict is Verdict.NOT_CHECKED
+    both["model_attestations"][1]["signing_address"] = OTHER_KEY
+    both["model_attestations"][1]["compose_manager_attestation"]["actions"] = []
+    assert failed(cloud.verify(both)) == {
+        "model_2.report_data",
+        "model_2.signing_key",
+        "compose_manager_2.actions",
+    }
+
+
+def test_a_direct_reports_other_machines_have_to_verify_too() -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    other = cloud.report()
+    del other["compose_manager_attestation"]
+    report["all_attestations"].append(other)
+    findings = cloud.verify(report)
+    assert findings.report.passed
+    assert len(findings.models) == 2
+    assert findings.report["compose_manager_2.quote"].verdict is Verdict.NOT_CHECKED
+    other["request_nonce"] = OTHER_KEY
+    assert failed(cloud.verify(report)) == {"model_2.nonce"}
+
+
+def test_a_debug_machine_is_refused() -> None:
+    cloud = soft(direct=True)
+    cloud.cloud.lies.debug = True
+    assert failed(cloud.verify(cloud.report())) >= {"model.debug", "compose_manager.debug"}
+
+
+def test_test_evidence_is_refused_by_whoever_trusts_intel_and_nvidia() -> None:
+    cloud = soft()
+    report = json.dumps(cloud.report()).encode()
+    platform = cloud.cloud.platform
+    findings = verify_model(
+        ModelEvidence(report, NONCE, cloud.cloud.model, cloud.cloud.identity.key_sha256, 0),
+        collateral=lambda _: Collateral.parse(platform.collateral),
+        nras=NrasAnswer(b"[]", b"{}"),
+        now=platform.now,
+    )
+    expected = {"gateway.quote", "model.quote", "compose_manager.quote"}
+    assert failed(findings) == expected | {"model.gpu_chain", "model.gpu_tokens"}
+
+
+def test_tcb_info_may_be_json_in_a_text() -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    report["info"]["tcb_info"] = json.dumps(report["info"]["tcb_info"])
+    assert cloud.verify(report).report.passed
+    report["info"]["tcb_info"] = "{"
+    assert failed(cloud.verify(report)) == {"report"}
+
+
+# Bytes that are no report
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"<html>",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"gateway_attestation": 1, "gateway_attestation": 2}',
+        b" " * (MAX_REPORT_BYTES + 1),
+    ],
+    ids=["nothing", "null", "list", "page", "not UTF-8", "deep", "key twice", "too long"],
+)
+def test_what_is_no_report_is_refused_whole(report: bytes) -> None:
+    cloud = soft()
+    findings = verify_model(
+        ModelEvidence(report, NONCE, cloud.cloud.model, None, 0),
+        collateral=lambda _: "not asked",
+        nras="not asked",
+        now=cloud.cloud.platform.now,
+    )
+    assert failures(findings) == {"report"}
+    with pytest.raises(MalformedEvidence):
+        quotes_of(report)
+    with pytest.raises(MalformedEvidence):
+        gpu_payload_of(report)
+
+
+@pytest.mark.parametrize("action", ["[" * 900 + "]" * 900, '"\\ud800"'], ids=["deep", "surrogate"])
+def test_actions_that_have_no_canonical_form_are_refused(action: str) -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    report["compose_manager_attestation"]["actions"] = [{"action": json.loads(action)}]
+    assert failed(cloud.verify(report)) <= {"compose_manager.actions", "report"}
+    assert failed(cloud.verify(report))
+
+
+def test_the_quotes_and_the_gpus_of_a_report_are_found() -> None:
+    cloud = soft()
+    report = cloud.report()
+    text = json.dumps(report).encode()
+    quotes = [quote.raw.hex() for quote in quotes_of(text)]
+    assert quotes == [
+        gateway(report)["intel_quote"],
+        model(report)["intel_quote"],
+        manager(report)["quote"],
+    ]
+    assert gpu_payload_of(text) == model(report)["nvidia_payload"]
+
+
+def test_evidence_goes_into_a_bundle_and_comes_out_unchanged() -> None:
+    evidence = ModelEvidence(b'{"a": "\xc3\xa4"}', NONCE, "a/model", bytes(32), 1782698817)
+    for one in (evidence, replace(evidence, peer_key_sha256=None)):
+        assert ModelEvidence.from_plain(json.loads(json.dumps(one.to_plain()))) == one
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nonce": "00"},
+        {"nonce": None},
+        {"peer_key_sha256": "AB" * 32},
+        {"fetched_at": -1},
+        {"fetched_at": "1"},
+        {"report": "\ud800"},
+        {"model": "m" * 257},
+    ],
+    ids=str,
+)
+def test_evidence_of_another_shape_is_refused(change: Json) -> None:
+    plain = ModelEvidence(b"{}", NONCE, "a/model", None, 0).to_plain()
+    with pytest.raises(MalformedEvidence):
+        ModelEvidence.from_plain({**plain, **change})
+    with pytest.raises(MalformedEvidence):
+        ModelEvidence.from_plain(None)
+
+
+# No byte can be another one
+
+
+def flip(data: st.DataObject, value: bytes) -> bytes:
+    changed = bytearray(value)
+    changed[data.draw(st.integers(0, len(value) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("part", [gateway, model, manager], ids=lambda part: part.__name__)
+@given(st.data())
+@settings(max_examples=12, deadline=None)
+def test_no_bit_of_a_quote_can_be_flipped(
+    part: Callable[[Json], Json], data: st.DataObject
+) -> None:
+    def edit(report: Json) -> None:
+        name = "quote" if part is manager else "intel_quote"
+        part(report)[name] = flip(data, bytes.fromhex(part(report)[name])).hex()
+
+    assert failed(recorded_capture(CLOUD).verify(edited=edit, nras="not asked"))
+
+
+@pytest.mark.parametrize("part", [gateway, model, manager], ids=lambda part: part.__name__)
+@given(st.data())
+@settings(max_examples=8, deadline=None)
+def test_no_bit_that_a_log_measures_can_be_flipped(
+    part: Callable[[Json], Json], data: st.DataObject
+) -> None:
+    def change(events: list[Json]) -> None:
+        event = data.draw(st.sampled_from(events))
+        is_runtime = event["event_type"] == 0x08000001
+        field = data.draw(st.sampled_from(["event_payload", "event"])) if is_runtime else "digest"
+        if field == "event":
+            event[field] = flip(data, event[field].encode()).decode(errors="replace")
+        elif event[field]:
+            event[field] = flip(data, bytes.fromhex(event[field])).hex()
+        else:
+            event[field] = "00"
+
+    findings = recorded_capture(CLOUD).verify(edited=with_log(part, change), nras="not asked")
+    assert failed(findings)
