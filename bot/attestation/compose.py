@@ -22,7 +22,7 @@ _WITH_DEFAULT: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*):?-(?P<d
 _COMPOSE_KEYS: Final = frozenset(
     {"configs", "name", "networks", "secrets", "services", "version", "volumes"}
 )
-_OTHER_SOURCES: Final = frozenset({"<<", "build", "extends", "models", "provider"})
+_OTHER_SOURCES: Final = frozenset({"build", "extends", "models", "provider"})
 """Keys of a service by which something else than its `image` gets in."""
 _OTHER_LINE_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 """Line breaks to one reader of YAML and none to another."""
@@ -163,7 +163,10 @@ def _mounts_image(volumes: yaml.Node | None) -> bool:
 def _mapping(node: yaml.Node | None) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         raise MalformedEvidence("the Docker Compose file is not laid out as one")
-    return _unique([(_text(key), value) for key, value in node.value])
+    fields = _unique([(_text(key), value) for key, value in node.value])
+    if "<<" in fields:
+        raise MalformedEvidence("the Docker Compose file merges keys from elsewhere")
+    return fields
 
 
 def _text(node: yaml.Node | None) -> str:

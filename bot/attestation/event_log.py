@@ -5,7 +5,8 @@ and payload, never taken from the log: SHA-384 of `type ":" name ":" payload` (v
 the canonical JSON of the three (version 2).
 
 What stays unchecked: type, name and payload of firmware events (RTMR0 to RTMR2). The firmware
-hashes other bytes than it logs, so nothing could be checked, and nothing here reads them.
+hashes other bytes than it logs, so nothing could be checked, and nothing here reads them. Nor is
+it measured how events of different firmware registers follow each other.
 """
 
 import hashlib
@@ -77,8 +78,8 @@ def parse_event_log(value: str | list[Any]) -> tuple[Event, ...]:
     """Read an event log, as JSON text or as the list that it holds.
 
     Raises:
-        MalformedEvidence: it is none, it is too long, or a runtime event's recorded digest is
-            not that of its name and payload.
+        MalformedEvidence: it is none, it is too long, a runtime event's recorded digest is not
+            that of its name and payload, or a firmware event comes after one.
     """
     if len(value) > (MAX_LOG_CHARS if isinstance(value, str) else MAX_EVENTS):
         raise MalformedEvidence("the event log is longer than event logs are")
@@ -88,7 +89,11 @@ def parse_event_log(value: str | list[Any]) -> tuple[Event, ...]:
         )
     except ValidationError:
         raise MalformedEvidence("the event log is not written as dstack writes it") from None
-    return tuple(_event(entry) for entry in entries)
+    events = tuple(_event(entry) for entry in entries)
+    runtime = [event.rtmr == RUNTIME_RTMR for event in events]
+    if runtime != sorted(runtime):
+        raise MalformedEvidence("the firmware speaks after the application")
+    return events
 
 
 def replay(events: Iterable[Event]) -> tuple[bytes, bytes, bytes, bytes]:
@@ -195,7 +200,7 @@ def _sized(payload: bytes, *sizes: int) -> bytes:
 
 class _KeyProvider(StrictModel):
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")]
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{0,4096}$")]
+    id: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){0,2048}$")]
 
 
 def _key_provider(payload: bytes) -> _KeyProvider:

@@ -1,7 +1,7 @@
 """One TD: its quote, the log of what it started, and the application that it says it runs."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from bot.attestation.checks import Check, Report, Verdict, failed, not_checked
 from bot.attestation.compose import compose_checks
@@ -10,7 +10,7 @@ from bot.attestation.event_log import BootClaims, log_checks, parse_event_log
 from bot.attestation.quote import Collateral, TdQuote, parse_quote, quote_checks
 from bot.attestation.trust import REAL, Trust
 
-_AFTER_THE_QUOTE = ("debug", "tcb", "rtmrs", "boot_events", "compose", "images")
+_AFTER_THE_QUOTE: Final = ("tcb", "rtmrs", "boot_events", "compose", "images")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +89,8 @@ def _log_checks(
 
 
 def _unreadable(why: str) -> TdFindings:
-    rest = (not_checked(name, "the quote cannot be read", asked=True) for name in _AFTER_THE_QUOTE)
-    return TdFindings(Report((failed("quote", why), *rest)), None, None, None)
+    debug, *rest = (
+        not_checked(name, "the quote cannot be read", asked=True)
+        for name in ("debug", *_AFTER_THE_QUOTE)
+    )
+    return TdFindings(Report((debug, failed("quote", why), *rest)), None, None, None)

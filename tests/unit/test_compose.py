@@ -189,6 +189,7 @@ UNREADABLE: Final = {
     "an extension": service(f"image: other{PIN}\n    extends: {{file: x.yml, service: y}}"),
     "a provider": service(f"image: other{PIN}\n    provider: {{type: x}}"),
     "a merged key": service(f"image: other{PIN}\n    <<: {{build: .}}"),
+    "merged services": f"x-a: &a {{b: {{image: evil}}}}\n{SERVICES}  <<: *a\n",
     "an image as a volume": service(
         f"image: other{PIN}\n    volumes:\n      - {{type: image, source: evil, target: /x}}"
     ),

@@ -166,6 +166,11 @@ def test_a_log_of_another_machine_is_named_register_by_register() -> None:
     assert (boot_events.verdict, boot_events.asked, claims) == (Verdict.NOT_CHECKED, True, None)
 
 
+def test_firmware_events_of_one_register_have_an_order() -> None:
+    first, second, *rest = booted()
+    assert verified([second, first, *rest])[0] == Verdict.FAILED
+
+
 # The boot
 
 
@@ -214,6 +219,7 @@ WRONG_BOOTS: Final[dict[str, Log]] = {
     "a key provider with more to say": with_payload(
         "key-provider", b'{"name":"kms","id":"","also":"none"}'
     ),
+    "half a byte in the key provider": with_payload("key-provider", b'{"name":"kms","id":"abc"}'),
     "an image hash without a KMS": with_payload("key-provider", b'{"name":"tpm","id":""}'),
 }
 

@@ -1,0 +1,276 @@
+"""Attacks on the evidence of a TD, each with the check that is meant to refuse it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.attestation.checks import Verdict
+from bot.attestation.quote import Collateral
+from bot.attestation.td import TdEvidence, TdFindings, verify_td
+from bot.attestation.trust import REAL, Trust
+from tests.fakes.dstack_agent import COMPOSE, SoftAgent
+from tests.fakes.soft_tdx import SoftTdx
+from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote, recorded_tds
+
+DAY: Final = 24 * 3600
+CHECKS: Final = ("debug", "quote", "tcb", "rtmrs", "boot_events", "compose", "images")
+PLATFORM: Final = SoftTdx(now=CLOCK)
+AGENT: Final = SoftAgent(PLATFORM)
+LOOSE: Final = COMPOSE.replace("@sha256:" + "ab" * 32, ":latest")
+
+Log = list[dict[str, Any]]
+
+
+def evidence_of(
+    agent: SoftAgent = AGENT,
+    platform: SoftTdx = PLATFORM,
+    *,
+    mr_config_id: bytes | None = None,
+    **quoted: Any,
+) -> TdEvidence:
+    config_id = agent.mr_config_id if mr_config_id is None else mr_config_id
+    quote = platform.quote(bytes(64), agent.mr_td, agent.rtmrs(), config_id, **quoted)
+    return TdEvidence(quote, json.dumps(agent.event_log), agent.app_compose)
+
+
+GOOD: Final = evidence_of()
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What a verifier is shown."""
+
+    evidence: TdEvidence = GOOD
+    collateral: str = PLATFORM.collateral
+    now: int = CLOCK
+    trust: Trust = PLATFORM.trust
+
+    def findings(self) -> TdFindings:
+        collateral = Collateral.parse(self.collateral)
+        return verify_td(self.evidence, collateral, now=self.now, trust=self.trust)
+
+
+def logged(change: Callable[[Log], object]) -> Attack:
+    """The log is changed after the quote was made."""
+    log: Log = json.loads(str(GOOD.event_log))
+    change(log)
+    return Attack(replace(GOOD, event_log=json.dumps(log)))
+
+
+def ran(change: Callable[[SoftAgent], object]) -> Attack:
+    """The machine did something else, and its quote says so."""
+    agent = SoftAgent(PLATFORM)
+    change(agent)
+    return Attack(evidence_of(agent))
+
+
+def on(platform: SoftTdx, **quoted: Any) -> Attack:
+    """The evidence comes from another machine, with its own collateral and root."""
+    evidence = evidence_of(SoftAgent(platform), platform, **quoted)
+    return Attack(evidence, platform.collateral, CLOCK, platform.trust)
+
+
+def quoted(change: Callable[[bytes], bytes]) -> Attack:
+    return Attack(replace(GOOD, quote=change(GOOD.quote)))
+
+
+def swap(log: list[Any], first: int, second: int) -> None:
+    log[first], log[second] = log[second], log[first]
+
+
+def interrupted_boot(agent: SoftAgent) -> None:
+    agent.emit("x", b"")
+    agent.event_log.insert(at("instance-id"), agent.event_log.pop())
+
+
+def at(name: str) -> int:
+    return [event["event"] for event in AGENT.event_log].index(name)
+
+
+SIGNED_BY_ANOTHER_ROOT: Final = SoftTdx(now=CLOCK)
+
+ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
+    "a test machine shown as a real one": (Attack(trust=REAL), "quote"),
+    "another root": (Attack(trust=SIGNED_BY_ANOTHER_ROOT.trust), "quote"),
+    "another root's collateral": (Attack(collateral=SIGNED_BY_ANOTHER_ROOT.collateral), "quote"),
+    "collateral of another platform": (
+        Attack(collateral=SoftTdx(now=CLOCK, fmspc=bytes(6)).collateral),
+        "quote",
+    ),
+    "expired collateral": (Attack(now=CLOCK + 29 * DAY), "quote"),
+    "collateral of the future": (Attack(now=CLOCK - 2 * DAY), "quote"),
+    "a platform that is out of date": (on(SoftTdx("OutOfDate", now=CLOCK)), "tcb"),
+    "a platform that is misconfigured": (on(SoftTdx("ConfigurationNeeded", now=CLOCK)), "tcb"),
+    "a revoked platform": (on(SoftTdx("Revoked", now=CLOCK)), "tcb"),
+    "a revoked certificate": (on(SoftTdx(now=CLOCK, revoked=True)), "quote"),
+    "a debug machine": (on(PLATFORM, debug=True), "debug"),
+    "a foreign TDX module": (on(PLATFORM, mr_signer_seam=b"\1" * 48), "quote"),
+    "no quote": (quoted(lambda quote: b""), "quote"),
+    "half a quote": (quoted(lambda quote: quote[:2000]), "quote"),
+    "changed report data": (
+        quoted(lambda quote: quote[:568] + b"\1" * 64 + quote[632:]),
+        "quote",
+    ),
+    "a signature of zeros": (quoted(lambda quote: quote[:636] + bytes(64) + quote[700:]), "quote"),
+    "a log that is none": (Attack(replace(GOOD, event_log="[")), "rtmrs"),
+    "an empty log": (Attack(replace(GOOD, event_log=[])), "rtmrs"),
+    "an edited payload": (
+        logged(lambda log: log[at("compose-hash")].update(event_payload="ab" * 32)),
+        "rtmrs",
+    ),
+    "an edited payload without its digest": (
+        logged(lambda log: log[at("app-id")].update(event_payload="ab" * 20, digest="")),
+        "rtmrs",
+    ),
+    "a renamed event": (logged(lambda log: log[at("storage-fs")].update(event="x")), "rtmrs"),
+    "events in another order": (logged(lambda log: swap(log, 4, 5)), "rtmrs"),
+    "a firmware event after the boot": (logged(lambda log: log.append(log.pop(0))), "rtmrs"),
+    "an event left out": (logged(lambda log: log.pop(at("storage-fs"))), "rtmrs"),
+    "an event twice": (logged(lambda log: log.append(log[-1])), "rtmrs"),
+    "an event moved to another register": (
+        logged(lambda log: log[at("app-id")].update(imr=2)),
+        "rtmrs",
+    ),
+    "an event hidden behind its digest": (
+        logged(lambda log: log[at("compose-hash")].update(event_type=4, event="")),
+        "rtmrs",
+    ),
+    "another boot's log": (
+        Attack(replace(GOOD, event_log=SoftAgent(PLATFORM).event_log)),
+        "rtmrs",
+    ),
+    "a second compose hash at run time": (
+        ran(lambda agent: agent.emit("compose-hash", b"\1" * 32)),
+        "boot_events",
+    ),
+    "a second boot at run time": (
+        ran(lambda agent: agent.event_log.extend(agent.event_log[3:])),
+        "boot_events",
+    ),
+    "a boot in another order": (ran(lambda agent: swap(agent.event_log, 4, 5)), "boot_events"),
+    "a boot without its end": (ran(lambda agent: agent.event_log.pop()), "boot_events"),
+    "an event of somebody during the boot": (
+        ran(interrupted_boot),
+        "boot_events",
+    ),
+    "an edited application": (
+        Attack(replace(GOOD, app_compose=COMPOSE.replace("signal-tee-bot", "signal-tee-b0t"))),
+        "compose",
+    ),
+    "another application": (Attack(replace(GOOD, app_compose=LOOSE)), "compose"),
+    "no application": (Attack(replace(GOOD, app_compose="")), "compose"),
+    "a machine started for another application": (
+        Attack(evidence_of(mr_config_id=b"\1" + b"\2" * 32 + bytes(15))),
+        "compose",
+    ),
+    "a config id that nobody can check": (
+        Attack(evidence_of(mr_config_id=b"\3" + b"\2" * 32 + bytes(15))),
+        "compose",
+    ),
+    "an image that is not pinned": (Attack(evidence_of(SoftAgent(PLATFORM, LOOSE))), "images"),
+}
+
+
+def test_genuine_evidence_passes_and_its_checks_stand_in_order() -> None:
+    findings = Attack().findings()
+    assert [check.name for check in findings.report] == list(CHECKS)
+    assert {check.verdict for check in findings.report} == {Verdict.PROVEN}
+    assert findings.report.passed
+    assert findings.compose_hash == AGENT.compose_hash
+    assert findings.boot is not None
+    assert findings.boot.app_id == AGENT.app_id
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_refused_by_its_check_and_by_no_other(name: str) -> None:
+    attack, by = ATTACKS[name]
+    findings = attack.findings()
+    assert not findings.report.passed
+    assert [check.name for check in findings.report] == list(CHECKS)
+    refusals = [c.name for c in findings.report if c.verdict is Verdict.FAILED]
+    assert refusals == [by]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_nothing_asked_for_is_left_out_quietly(name: str) -> None:
+    for check in ATTACKS[name][0].findings().report:
+        assert check.verdict is not Verdict.NOT_CHECKED or check.asked
+        assert check.words
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_compose_hash_is_found_only_where_all_places_agree(name: str) -> None:
+    findings = ATTACKS[name][0].findings()
+    agreed = findings.report["compose"].verdict is Verdict.PROVEN
+    assert (findings.compose_hash is not None) is agreed
+    assert findings.compose_hash in {
+        None,
+        AGENT.compose_hash,
+        SoftAgent(PLATFORM, LOOSE).compose_hash,
+    }
+
+
+# Genuine evidence
+
+
+TDS: Final = (
+    ("cloud-2026-06-29", "report.gateway_attestation", "gateway"),
+    ("cloud-2026-06-29", "report.model_attestations[0]", "model"),
+    ("direct-2026-06-29", "report", "model"),
+)
+
+
+@pytest.mark.parametrize(("capture", "place", "platform"), TDS)
+def test_recorded_machines_pass_with_the_clock_of_their_time(
+    capture: str, place: str, platform: str
+) -> None:
+    collateral = recorded(f"nearai/cloud-2026-06-29/collateral_{platform}.json").read_text()
+    evidence = dict(recorded_tds(capture))[place]
+    findings = verify_td(evidence, Collateral.parse(collateral), now=CLOCK)
+    assert findings.report.failures == ()
+    assert findings.boot is not None
+    assert findings.compose_hash == findings.boot.compose_hash
+
+
+@pytest.mark.parametrize("name", ["quote-report", "tdx-lite-getquote"])
+def test_recorded_machines_whose_application_was_not_kept_fail_on_that_alone(name: str) -> None:
+    collateral = recorded("nearai/cloud-2026-06-29/collateral_model.json").read_text()
+    findings = verify_td(recorded_getquote(name), Collateral.parse(collateral), now=CLOCK)
+    assert [check.name for check in findings.report.failures] == ["compose", "images"]
+
+
+# No byte can be another one
+
+
+def passes(evidence: TdEvidence) -> bool:
+    return Attack(evidence).findings().report.passed
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(GOOD.quote) - 1), st.integers(1, 255))
+def test_no_byte_of_the_quote_can_be_changed(at: int, mask: int) -> None:
+    changed = bytearray(GOOD.quote)
+    changed[at] ^= mask
+    assert not passes(replace(GOOD, quote=bytes(changed)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(COMPOSE) - 1), st.characters())
+def test_no_character_of_the_application_can_be_changed(at: int, character: str) -> None:
+    changed = COMPOSE[:at] + character + COMPOSE[at + 1 :]
+    assert passes(replace(GOOD, app_compose=changed)) is (changed == COMPOSE)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=800), st.text(max_size=200), st.text(max_size=200))
+def test_whatever_it_is_shown_it_answers_with_a_report(
+    tail: bytes, event_log: str, app_compose: str
+) -> None:
+    for quote in (tail, GOOD.quote[:600] + tail, GOOD.quote[: -len(tail) or None] + tail):
+        evidence = TdEvidence(quote, event_log, app_compose)
+        assert not passes(evidence)
