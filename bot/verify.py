@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -20,15 +19,16 @@ from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import open_http
+from bot.attestation.near_ai.client import look_up
 from bot.attestation.near_ai.evidence import NrasAnswer
-from bot.attestation.near_ai.verification import CollateralFor, quotes_of
+from bot.attestation.near_ai.verification import CollateralFor
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
 from bot.attestation.release import MAX_RELEASE_BYTES, Release
 from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
 from bot.attestation.safety_number import is_safety_number
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.trust import REAL, Trust
-from bot.attestation.verification import BundleReport, verify_bundle
+from bot.attestation.verification import NRAS_NOT_ASKED, BundleReport, verify_bundle
 from bot.errors import SettingsError
 
 OFFLINE: Final = "nothing is fetched when collateral files are given"
@@ -161,25 +161,27 @@ async def _from_services(
 ) -> _Outside:
     async with open_http(tls=trust.tls) as http:
         source = CollateralSource(http, pccs_url.rstrip("/"), cache=_cache(), clock=clock)
-        found = {quote.raw: await _fetched(source, quote) for quote in _quotes(bundle)}
-    unread = "a quote beside this one cannot be read, so nothing was fetched for it"
-    return _Outside(lambda quote: found.get(quote.raw, unread), "NVIDIA was not asked")
+        own = await _own_collateral(source, bundle.quote)
+        if bundle.model is None:
+            return _Outside(lambda _: own, NRAS_NOT_ASKED)
+        try:
+            model = await look_up(bundle.model, http, source, nras_url=trust.nras_url)
+        except EvidenceUnavailable:
+            return _Outside(lambda _: own, NRAS_NOT_ASKED)  # no report, so nothing to ask about
+
+    def find(quote: TdQuote) -> Collateral | str:
+        return own if quote.raw == bundle.quote else model.collateral_for(quote)
+
+    return _Outside(find, model.nras)
 
 
-async def _fetched(source: CollateralSource, quote: TdQuote) -> Collateral | str:
+async def _own_collateral(source: CollateralSource, quote: bytes) -> Collateral | str:
     try:
-        return await source.get(quote)
+        return await source.get(parse_quote(quote))
     except EvidenceUnavailable as error:
         return f"Intel's collateral could not be fetched: {error}"
-
-
-def _quotes(bundle: Bundle) -> Iterator[TdQuote]:
-    """Yield the quotes that can be read; of the others their own checks say that they cannot."""
-    with suppress(MalformedEvidence):
-        yield parse_quote(bundle.quote)
-    if bundle.model is not None:
-        with suppress(MalformedEvidence):
-            yield from quotes_of(bundle.model.report)
+    except MalformedEvidence as error:
+        return str(error)
 
 
 def _cache() -> Path | None:

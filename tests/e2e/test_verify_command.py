@@ -314,7 +314,7 @@ async def test_the_program_says_that_recorded_collateral_has_expired(folder: Pat
 
 
 async def test_on_a_terminal_lines_are_wrapped_and_verdicts_coloured(folder: Path) -> None:
-    for columns in (40, 100):
+    for columns in (60, 100):
         screen = await on_a_terminal(folder, columns)
         assert "\x1b[1;31mfailed     \x1b[0m" in screen
         plain = ESCAPES.sub("", screen)

@@ -104,12 +104,9 @@ class NearAiClient:
             AttestationNotOffered: the endpoint knows no such report.
             EvidenceUnavailable: it is down, slow, limits the rate or answers garbage.
         """
-        evidence = await self._report()
-        questions = await asyncio.to_thread(_questions, evidence.report)
-        async with asyncio.TaskGroup() as tasks:
-            collateral = tasks.create_task(self._collateral_of(questions.quotes))
-            nras = tasks.create_task(self._nras_answer(questions.gpus))
-        return Gathered(evidence, collateral.result(), nras.result())
+        return await look_up(
+            await self._report(), self._http, self._collateral, nras_url=self._nras_url
+        )
 
     async def _report(self) -> ModelEvidence:
         nonce = secrets.token_bytes(NONCE_BYTES)
@@ -131,43 +128,64 @@ class NearAiClient:
             answer.body, nonce, self._model, answer.peer_key_sha256, int(self._clock())
         )
 
-    async def _collateral_of(self, quotes: Iterable[TdQuote]) -> dict[bytes, Collateral | str]:
-        """Ask for each quote's, one after the other: most are about the same platforms."""
-        found: dict[bytes, Collateral | str] = {}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(COLLATERAL_SECONDS):
-                for quote in quotes:
-                    found[quote.raw] = await self._collateral_for(quote)
-        return found
 
-    async def _collateral_for(self, quote: TdQuote) -> Collateral | str:
-        try:
-            return await self._collateral.get(quote)
-        except (EvidenceUnavailable, MalformedEvidence) as error:
-            return str(error)
+async def look_up(
+    evidence: ModelEvidence, http: HttpService, collateral: CollateralSource, *, nras_url: str
+) -> Gathered:
+    """Fetch what Intel and NVIDIA say about the machines in a report.
 
-    async def _nras_answer(self, gpus: object) -> NrasAnswer | str:
-        """Ask NVIDIA about the GPUs; its keys after its answer, so that they are never too old."""
-        if gpus is None:
-            return "the report holds no evidence of GPUs that can be read"
-        try:
-            tokens = await self._ask_nras("POST", "/v3/attest/gpu", gpus)
-            return NrasAnswer(tokens, await self._ask_nras("GET", "/.well-known/jwks.json"))
-        except (EvidenceUnavailable, MalformedEvidence) as error:
-            return str(error)
+    Args:
+        evidence: the report.
+        http: how NVIDIA is asked.
+        collateral: where Intel's comes from.
+        nras_url: NVIDIA's service.
 
-    async def _ask_nras(self, method: str, path: str, json: object = None) -> bytes:
-        answer = await self._http.ask(
-            method,
-            self._nras_url + path,
-            seconds=NRAS_SECONDS,
-            max_bytes=MAX_NRAS_BYTES,
-            json=json,
-        )
-        if answer.status != 200:
-            raise EvidenceUnavailable(f"NVIDIA's service answered with HTTP {answer.status}")
-        decode(answer.body, "what NVIDIA's service answered")
-        return answer.body
+    Raises:
+        EvidenceUnavailable: the report is no JSON.
+    """
+    questions = await asyncio.to_thread(_questions, evidence.report)
+    async with asyncio.TaskGroup() as tasks:
+        intel = tasks.create_task(_collateral_of(collateral, questions.quotes))
+        nvidia = tasks.create_task(_nras_answer(http, nras_url, questions.gpus))
+    return Gathered(evidence, intel.result(), nvidia.result())
+
+
+async def _collateral_of(
+    source: CollateralSource, quotes: Iterable[TdQuote]
+) -> dict[bytes, Collateral | str]:
+    """Ask for each quote's, one after the other: most are about the same platforms."""
+    found: dict[bytes, Collateral | str] = {}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(COLLATERAL_SECONDS):
+            for quote in quotes:
+                found[quote.raw] = await _collateral_for(source, quote)
+    return found
+
+
+async def _collateral_for(source: CollateralSource, quote: TdQuote) -> Collateral | str:
+    try:
+        return await source.get(quote)
+    except (EvidenceUnavailable, MalformedEvidence) as error:
+        return str(error)
+
+
+async def _nras_answer(http: HttpService, nras_url: str, gpus: object) -> NrasAnswer | str:
+    """Ask NVIDIA about the GPUs; its keys after its answer, so that they are never too old."""
+    if gpus is None:
+        return "the report holds no evidence of GPUs that can be read"
+    try:
+        tokens = await _ask(http, "POST", f"{nras_url}/v3/attest/gpu", gpus)
+        return NrasAnswer(tokens, await _ask(http, "GET", f"{nras_url}/.well-known/jwks.json"))
+    except (EvidenceUnavailable, MalformedEvidence) as error:
+        return str(error)
+
+
+async def _ask(http: HttpService, method: str, url: str, json: object = None) -> bytes:
+    answer = await http.ask(method, url, seconds=NRAS_SECONDS, max_bytes=MAX_NRAS_BYTES, json=json)
+    if answer.status != 200:
+        raise EvidenceUnavailable(f"NVIDIA's service answered with HTTP {answer.status}")
+    decode(answer.body, "what NVIDIA's service answered")
+    return answer.body
 
 
 @dataclass(frozen=True, slots=True)
