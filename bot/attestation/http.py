@@ -15,7 +15,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bot.attestation.errors import EvidenceUnavailable
 
-IDLE_CONNECTIONS: Final = 2
+IDLE_CONNECTIONS: Final = 0
+"""Every request has a connection of its own: which machine, with which TLS key, answers behind a
+name may change at any time, and a report is compared with the key of the connection it came over.
+"""
 SILENCE_SECONDS: Final = 60.0
 """Beside the bound that each request has of its own."""
 

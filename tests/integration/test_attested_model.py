@@ -333,6 +333,8 @@ async def test_a_model_without_nvidias_word_is_verified_by_its_gpus_own_signatur
         verdict = await here.model.verify()
         assert verdict.state is ModelState.VERIFIED
         assert "own signatures only" in here.model.summary()
+        here.clock.ahead = MAX_EVIDENCE_SECONDS
+        assert "expired" in await here.refusal()
 
 
 @pytest.mark.parametrize("policy", ["off", "warn"])
@@ -395,6 +397,9 @@ async def test_it_recovers_by_itself_when_the_service_is_back() -> None:
             here.cloud.report_handler = here.cloud.give_report
             await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
             await here.model.admit()
+            asked = here.cloud.reports
+            await here.verified_again(within_seconds=0.2)
+            assert here.cloud.reports == asked
 
 
 async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
@@ -499,9 +504,35 @@ async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_paus
         for _ in range(2):
             with pytest.raises(KeyNotAttested):
                 here.model.keys.meet(b"stranger" * 4)
-            await here.verified_again(within_seconds=0.3)
+            await here.verified_again(within_seconds=0.2)
+        await here.verified_again(within_seconds=0.2)
         assert here.model.verdict.state is ModelState.VERIFIED
         assert here.cloud.reports == reports
+
+
+async def test_a_new_tls_key_is_asked_about_at_once_each_time() -> None:
+    pace = Pace(strangers=Backoff(first_seconds=3600.0, longest_seconds=3600.0))
+    async with world(pace=pace) as here, here.kept_verified():
+        await here.model.admit()
+        for _ in range(2):
+            here.cloud.change_tls_key()
+            async with here.chat() as client:
+                with pytest.raises(LlmUnavailable):
+                    await said(client)
+                await here.until(lambda: here.model.keys.attested(here.cloud.identity.key_sha256))
+
+
+async def test_a_connection_made_during_a_verification_that_vouches_for_it_asks_no_more() -> None:
+    async with world("warn") as here, here.chat() as client:
+        here.cloud.report_handler = held(released := asyncio.Event(), here.cloud.give_report)
+        async with here.kept_verified():
+            await here.until(lambda: here.cloud.reports == 1)
+            await said(client)
+            released.set()
+            await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
+            await here.verified_again(within_seconds=0.2)
+            assert here.cloud.reports == 1
+            assert "nothing has vouched for" not in here.model.summary()
 
 
 async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches_for() -> None:

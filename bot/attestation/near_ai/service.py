@@ -238,7 +238,6 @@ class AttestedModel:
     def _refuse(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
         self._failures += 1
         self._retry_after = 0.0
-        self._findings = None
         self.keys.distrust()
         reason = f"these checks failed: {failures_named(findings.report)}"
         self._known = ModelVerdict(
