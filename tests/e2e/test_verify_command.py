@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,12 @@ import pytest
 
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
 from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.trust import REAL, Trust
 from bot.errors import SettingsError
 from bot.verify import Request, verify
+from tests.e2e.proving_world import ProvingWorld, proving_world
+from tests.e2e.running_bot import WAIT_SECONDS, running_bot
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import TCB, pccs
 from tests.fakes.soft_bundle import (
@@ -248,6 +252,60 @@ async def test_the_model_s_machines_are_verified_with_what_intel_and_nvidia_say(
     assert [name for name in found if name.startswith("model.") and found[name] == "failed"] == []
     assert found["model.quote"] == found["model.gateway.quote"] == "proven"
     assert found["model.tls_key"] == "claimed"
+
+
+async def test_what_a_bot_hands_out_is_verified_with_intel_and_nvidia_asked_anew(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_proven(proving)
+            await proving.here.signal.say("!verify blue horse")
+            [file] = (await proving.here.answer()).attachments
+        (folder / "bundle.json").write_bytes(file.data)
+        asked = request(
+            folder,
+            challenge="blue horse",
+            release=None,
+            collateral=(),
+            pccs_url=proving.intel.url(""),
+            as_json=True,
+        )
+        capsys.readouterr()  # the bot's logs
+        assert await verified(asked, trust=proving.trust, clock=time.time)
+    found = {c["name"]: c["verdict"] for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["model.gpu_firmware"] == "proven"
+    assert found["model.tls_key"] == "claimed"
+
+
+async def until_proven(proving: ProvingWorld) -> None:
+    """Wait until the bot has verified its model, so that its bundle holds the evidence."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        said = ""
+        while "proved" not in said:
+            await proving.here.signal.say("!status")
+            said = (await proving.here.answer()).text
+
+
+async def test_a_bundle_whose_model_part_is_garbage_fails_there_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ModelEvidence(b"{", bytes(32), "qwen", None, CLOCK)
+    (folder / "bundle.json").write_bytes(replace(BUNDLE, model=model).to_json())
+    async with pccs(PLATFORM.collateral) as service:
+        online = request(folder, collateral=(), pccs_url=service.url(""), as_json=True)
+        assert not await verified(online)
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    assert [c["name"] for c in checks if c["verdict"] == "failed"] == ["model.report"]
+
+
+async def test_evidence_of_another_model_than_the_bot_says_it_uses_fails(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ModelEvidence(b"{}", bytes(32), "another", None, CLOCK)
+    (folder / "bundle.json").write_bytes(replace(BUNDLE, model=model).to_json())
+    assert not await verified(request(folder))
+    assert verdicts(capsys.readouterr().out)["the model behind the bot"] == "failed"
 
 
 # Genuine quotes that know nothing of this bot
