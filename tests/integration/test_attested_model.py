@@ -272,6 +272,7 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
         assert verdict.state is ModelState.FAILED
         assert verdict.report is not None
         assert check in [one.name for one in verdict.report.failures]
+        assert verdict.reason in [one.words for one in verdict.report.failures]
         assert "does not hold" in await here.refusal()
         assert here.model.signer("gateway", "ed25519") is None
         assert here.model.encryption_key() is None
@@ -282,7 +283,7 @@ async def test_a_platform_that_is_out_of_date_keeps_every_message_back() -> None
     async with world(tcb_status="OutOfDate") as here:
         verdict = await here.model.verify()
         assert verdict.state is ModelState.FAILED
-        assert "gateway.tcb" in verdict.reason
+        assert "OutOfDate" in await here.refusal()
         assert "gateway.tcb" in here.model.summary()
 
 
@@ -301,14 +302,14 @@ DEEP = raw_body(b"[" * 200_000, content_type="application/json")
 
 TROUBLE: dict[str, tuple[Spoil, ModelState, str]] = {
     "down": (down, ModelState.UNAVAILABLE, "no answer"),
-    "overloaded": (tells(status(503)), ModelState.UNAVAILABLE, "HTTP 503"),
-    "limiting the rate": (tells(status(429)), ModelState.UNAVAILABLE, "HTTP 429"),
+    "overloaded": (tells(status(503)), ModelState.UNAVAILABLE, "in trouble: HTTP 503"),
+    "limiting the rate": (tells(status(429)), ModelState.UNAVAILABLE, "too often: HTTP 429"),
     "broken": (tells(status(500)), ModelState.UNAVAILABLE, "HTTP 500"),
     "refusing the key": (tells(status(401)), ModelState.UNAVAILABLE, "API key"),
     "sending garbage": (tells(GARBAGE), ModelState.UNAVAILABLE, "not readable"),
     "sending depths": (tells(DEEP), ModelState.UNAVAILABLE, "not readable"),
     "sending too much": (tells(HUGE), ModelState.UNAVAILABLE, "longer"),
-    "without collateral": (no_collateral, ModelState.UNAVAILABLE, "gateway.quote"),
+    "without collateral": (no_collateral, ModelState.UNAVAILABLE, "collateral service"),
     "no attestation": (tells(status(404)), ModelState.NOT_OFFERED, "only use one that can"),
     "a page": (tells(HTML), ModelState.NOT_OFFERED, "only use one that can"),
 }

@@ -221,11 +221,18 @@ def _require_report(answer: Answer) -> None:
     if answer.status in KNOWS_NO_SUCH_ADDRESS or (answer.status == 200 and is_page):
         raise AttestationNotOffered("it offers no attestation")
     if answer.status in REFUSES_THE_KEY:
-        raise EvidenceUnavailable(f"it refuses the API key with HTTP {answer.status}")
+        raise EvidenceUnavailable(f"its endpoint refuses the API key: HTTP {answer.status}")
     if answer.status != 200:
         raise EvidenceUnavailable(
-            f"it answered with HTTP {answer.status}", retry_after_seconds=_retry_after(answer)
+            f"{_trouble(answer.status)}: HTTP {answer.status}",
+            retry_after_seconds=_retry_after(answer),
         )
+
+
+def _trouble(status: int) -> str:
+    if status == 429:
+        return "its endpoint has been asked too often"
+    return "its endpoint is in trouble" if status >= 500 else "its endpoint refuses to give it"
 
 
 def _retry_after(answer: Answer) -> float | None:

@@ -22,7 +22,6 @@ from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.verdict import (
     ModelState,
     ModelVerdict,
-    failures_named,
     refusal,
     summary,
 )
@@ -211,7 +210,7 @@ class AttestedModel:
             return self._accept(findings, gathered.evidence)
         if any(check.verdict is Verdict.FAILED for check in findings.report):
             return self._refuse(findings, gathered.evidence)
-        reason = f"not all of its proof could be checked ({failures_named(findings.report)})"
+        reason = f"not all of its proof could be checked ({findings.report.failures[0].words})"
         return self._trouble(ModelState.UNAVAILABLE, reason)
 
     def _verified(self, gathered: Gathered) -> ModelFindings:
@@ -239,7 +238,7 @@ class AttestedModel:
         self._failures += 1
         self._retry_after = 0.0
         self.keys.distrust()
-        reason = f"these checks failed: {failures_named(findings.report)}"
+        reason = next(c.words for c in findings.report if c.verdict is Verdict.FAILED)
         self._known = ModelVerdict(
             ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence
         )

@@ -45,18 +45,21 @@ class ModelVerdict:
     evidence: ModelEvidence | None = None
 
 
-def failures_named(report: Report) -> str:
-    """Return the names of the checks that keep the report from passing."""
-    names = [check.name for check in report.failures]
-    more = len(names) - NAMED_CHECKS
-    return ", ".join(names[:NAMED_CHECKS]) + (f" and {more} more" if more > 0 else "")
-
-
 def refusal(verdict: ModelVerdict) -> str:
     """Return the sentence for a person whose message is not sent to a model without proof."""
-    why, advice = _REFUSALS.get(
-        verdict.state, (verdict.reason, "please try again in a few minutes")
-    )
+    match verdict.state:
+        case ModelState.PENDING:
+            why = "its proof of who can read along is still being checked"
+            advice = "please try again in a minute"
+        case ModelState.FAILED:
+            why = f"its proof of who can read along does not hold ({verdict.reason})"
+            advice = _TELL
+        case ModelState.NOT_OFFERED:
+            why = "its endpoint cannot prove who reads along, and I may only use one that can"
+            advice = _TELL
+        case _:
+            why = verdict.reason
+            advice = "please try again in a few minutes"
     return f"I have not sent your message to the model, because {why}; {advice}."
 
 
@@ -70,7 +73,7 @@ def summary(verdict: ModelVerdict) -> str:
         case ModelState.VERIFIED:
             return f"{_verified(verdict)}{_firmware(verdict.report)}{_trouble(verdict)}"
         case ModelState.FAILED:
-            return f"The model's proof does not hold, since {_when(verdict)}: {verdict.reason}."
+            return f"The model's proof does not hold, since {_when(verdict)}: {_failed(verdict)}."
         case ModelState.UNAVAILABLE:
             return f"The model is not verified, since {_when(verdict)}: {verdict.reason}."
         case ModelState.NOT_OFFERED:
@@ -78,17 +81,14 @@ def summary(verdict: ModelVerdict) -> str:
 
 
 _TELL: Final = "please tell whoever runs me"
-_REFUSALS: Final = {
-    ModelState.PENDING: (
-        "its proof of who can read along is still being checked",
-        "please try again in a minute",
-    ),
-    ModelState.FAILED: ("its proof of who can read along does not hold", _TELL),
-    ModelState.NOT_OFFERED: (
-        "its endpoint cannot prove who reads along, and I may only use one that can",
-        _TELL,
-    ),
-}
+
+
+def _failed(verdict: ModelVerdict) -> str:
+    """Return why it failed, and the names of the checks for who wants to look closer."""
+    names = [check.name for check in verdict.report.failures] if verdict.report else []
+    more = len(names) - NAMED_CHECKS
+    named = ", ".join(names[:NAMED_CHECKS]) + (f" and {more} more" if more > 0 else "")
+    return f"{verdict.reason} ({named})"
 
 
 def _verified(verdict: ModelVerdict) -> str:
