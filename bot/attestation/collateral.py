@@ -25,8 +25,8 @@ from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import Answer, HttpService
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote
 
-FETCH_SECONDS: Final = 10.0
-"""For each of the four documents."""
+FETCH_SECONDS: Final = 20.0
+"""For all four documents together."""
 MAX_DOCUMENT_BYTES: Final = 256 * 1024
 REFRESH_SECONDS: Final = 24 * 3600.0
 BACK_OFF_SECONDS: Final = 30.0
@@ -62,6 +62,7 @@ class CollateralSource:
         *,
         cache: Path | None = None,
         clock: Callable[[], float] = time.time,
+        fetch_seconds: float = FETCH_SECONDS,
     ) -> None:
         """Take where to ask.
 
@@ -70,11 +71,13 @@ class CollateralSource:
             pccs_url: address of a PCCS or of Intel's PCS, without a slash at its end.
             cache: a directory to keep collateral in; None keeps it in memory alone.
             clock: returns unix seconds.
+            fetch_seconds: how long the service may take for all four documents.
         """
         self._http = http
         self._pccs_url = pccs_url
         self._disk = _Disk(cache) if cache is not None else None
         self._clock = clock
+        self._fetch_seconds = fetch_seconds
         self._platforms: dict[tuple[bytes, str], _Platform] = {}
 
     async def get(self, quote: TdQuote) -> Collateral:
@@ -121,19 +124,28 @@ class CollateralSource:
         return fresh
 
     async def _fetch(self, quote: TdQuote, now: float) -> Collateral:
-        sgx = f"{self._pccs_url}/sgx/certification/v4"
-        tdx = f"{self._pccs_url}/tdx/certification/v4"
-        pck_crl = await self._ask(f"{sgx}/pckcrl?ca={quote.ca}&encoding=der")
-        root_crl = await self._ask(self._root_crl_url(sgx))
-        tcb = await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}")
-        identity = await self._ask(f"{tdx}/qe/identity")
         try:
-            fresh = _put_together(pck_crl, root_crl, tcb, identity)
+            async with asyncio.timeout(self._fetch_seconds):
+                documents = await self._documents(quote)
+        except TimeoutError:
+            raise EvidenceUnavailable("the collateral service gave no answer in time") from None
+        try:
+            fresh = _put_together(*documents)
         except (MalformedEvidence, ValueError, RecursionError):
             raise EvidenceUnavailable("the collateral service answered nonsense") from None
         if fresh.fmspc != quote.fmspc or now >= fresh.expires_at:
             raise EvidenceUnavailable("the collateral service gave what is foreign or expired")
         return fresh
+
+    async def _documents(self, quote: TdQuote) -> tuple[Answer, Answer, Answer, Answer]:
+        sgx = f"{self._pccs_url}/sgx/certification/v4"
+        tdx = f"{self._pccs_url}/tdx/certification/v4"
+        return (
+            await self._ask(f"{sgx}/pckcrl?ca={quote.ca}&encoding=der"),
+            await self._ask(self._root_crl_url(sgx)),
+            await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}"),
+            await self._ask(f"{tdx}/qe/identity"),
+        )
 
     def _root_crl_url(self, sgx: str) -> str:
         """Return where the root's list is: Intel's own service keeps it on another host."""
@@ -143,7 +155,7 @@ class CollateralSource:
 
     async def _ask(self, url: str) -> Answer:
         answer = await self._http.ask(
-            "GET", url, seconds=FETCH_SECONDS, max_bytes=MAX_DOCUMENT_BYTES
+            "GET", url, seconds=self._fetch_seconds, max_bytes=MAX_DOCUMENT_BYTES
         )
         if answer.status == 404:
             raise EvidenceUnavailable("the collateral service does not know this platform")

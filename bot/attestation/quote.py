@@ -56,7 +56,7 @@ class TdQuote:
         mr_owner: likewise.
         mr_owner_config: likewise.
         report_data: 64 bytes that the code inside asked to have signed.
-        td_attributes: eight bytes; the first bit is the debug bit.
+        td_attributes: eight bytes; see `debug` about the first.
         mr_signer_seam: who signed the TDX module; zero is Intel.
         pck_chain: DER certificates of the machine, its CA and the root.
     """
@@ -77,8 +77,12 @@ class TdQuote:
 
     @property
     def debug(self) -> bool:
-        """Whether the host may read and change the TD's memory."""
-        return bool(self.td_attributes[0] & 1)
+        """Whether the host may read and change the TD's memory.
+
+        Bit 0 says so; any other bit of the first byte makes a TD just as untrusted (Intel TDX
+        module ABI, ATTRIBUTES.TUD).
+        """
+        return self.td_attributes[0] != 0
 
 
 def parse_quote(raw: bytes) -> TdQuote:

@@ -23,7 +23,17 @@ from bot.attestation.quote import TdQuote, parse_quote, quote_checks
 from bot.attestation.trust import REAL
 from tests.fakes.pccs import IDENTITY, PCK_CRL, ROOT_CRL, TCB, documents, pccs
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fakes.web_server import Behaviour, Connection, WebServer, answer, endless, raw, reset
+from tests.fakes.web_server import (
+    Behaviour,
+    Connection,
+    WebServer,
+    answer,
+    dripping,
+    endless,
+    raw,
+    reset,
+    silent,
+)
 from tests.fixtures_attestation import CLOCK, recorded, recorded_simulator_quote
 
 NOON: Final = 1_800_000_000
@@ -199,6 +209,19 @@ async def test_a_service_that_answers_badly_is_unavailable(name: str) -> None:
         running.server.behaviours[path] = behaviour
         with pytest.raises(EvidenceUnavailable, match=words):
             await running.source.get(quote_of(SOFT))
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [silent(), silent(b"HTTP/1.1 200 OK\r\n"), dripping(b"HTTP/1.1 200 OK\r\n\r\n", b"x")],
+    ids=["silent", "silent after a line", "dripping"],
+)
+async def test_a_slow_service_is_given_up(behaviour: Behaviour) -> None:
+    async with service() as running, open_http() as http:
+        running.server.behaviours[IDENTITY] = behaviour
+        source = CollateralSource(http, running.server.url(""), fetch_seconds=0.2)
+        with pytest.raises(EvidenceUnavailable, match="no answer in time"):
+            await source.get(quote_of(SOFT))
 
 
 async def test_nobody_listening_is_unavailable() -> None:

@@ -208,7 +208,7 @@ UNREADABLE: Final = {
     "no YAML": "services: [",
     "nothing": "",
     "a tab": "services:\n\tbot:\n",
-    "depth": "[" * 20_000,
+    "depth": "[" * 5_000,
     "an unknown reference": "services: *x\n",
     "a reference to itself": "services: &x\n  bot: *x\n",
     "too long a text": "#" * (MAX_COMPOSE_CHARS + 1),

@@ -3,6 +3,7 @@
 import json
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -227,6 +228,13 @@ def test_a_debug_machine_is_refused_by_a_check_of_its_own() -> None:
         "quote": Verdict.NOT_CHECKED,
         "tcb": Verdict.NOT_CHECKED,
     }
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_every_bit_that_means_debugging_counts(bit: int) -> None:
+    quote = parse_quote(SOFT_QUOTE)
+    assert not quote.debug
+    assert replace(quote, td_attributes=bytes([1 << bit]) + bytes(7)).debug
 
 
 def test_a_module_that_intel_did_not_sign_is_refused() -> None:
