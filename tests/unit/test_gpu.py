@@ -434,6 +434,7 @@ FORGERIES: Final[dict[str, tuple[bytes, str]]] = {
         with_overall(signed_by({"alg": "ES384", "kid": KID}, lambda _: bytes(96))),
         "signature",
     ),
+    "half a letter": (with_overall(lambda token: token + "\ud800"), "cannot be read"),
     "not a token": (with_overall(lambda _: "a.b"), "signature"),
     "one GPU's token in place of the overall one": (
         with_overall(lambda _: segments(tokens())[1]["GPU-0"]),

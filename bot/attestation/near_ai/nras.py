@@ -80,12 +80,16 @@ class _Expected:
     now: int
 
 
+_Base64url = Annotated[str, Field(pattern="^[A-Za-z0-9_.-]*$")]
+"""Also with the dots of a token."""
+
+
 class _Key(BaseModel):
     kid: str
     kty: str
     crv: str = ""
-    x: str = ""
-    y: str = ""
+    x: _Base64url = ""
+    y: _Base64url = ""
 
 
 class _KeySet(BaseModel):
@@ -115,8 +119,8 @@ class _Gpu(_Claims):
 
 _Tokens: Final = TypeAdapter(
     tuple[
-        tuple[Literal["JWT"], str],
-        Annotated[dict[str, str], Field(min_length=1, max_length=_MAX_TOKENS)],
+        tuple[Literal["JWT"], _Base64url],
+        Annotated[dict[str, _Base64url], Field(min_length=1, max_length=_MAX_TOKENS)],
     ]
 )
 
