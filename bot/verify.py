@@ -27,6 +27,7 @@ from bot.attestation.release import MAX_RELEASE_BYTES, Release
 from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
 from bot.attestation.safety_number import is_safety_number
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
+from bot.attestation.strict_json import decode
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import NRAS_NOT_ASKED, BundleReport, verify_bundle
 from bot.errors import SettingsError
@@ -150,10 +151,12 @@ def _from_files(files: Iterable[Path]) -> _Outside:
 
 
 def _collateral(file: Path) -> Collateral:
+    content = _content(file, MAX_COLLATERAL_CHARS)
+    decode(content, str(file))
     try:
-        return Collateral.parse(_content(file, MAX_COLLATERAL_CHARS).decode())
-    except (UnicodeDecodeError, MalformedEvidence):
-        raise MalformedEvidence(f"{file}: this is no collateral of a TDX platform") from None
+        return Collateral.parse(content.decode())
+    except MalformedEvidence as error:
+        raise MalformedEvidence(f"{file}: {error}") from None
 
 
 async def _from_services(

@@ -456,6 +456,7 @@ async def test_wrong_arguments_and_files_that_cannot_be_opened_are_settings_erro
         ("release.json", b" " * 2_000_000),
         ("collateral.json", b"{}"),
         ("collateral.json", b"\xff"),
+        ("collateral.json", PLATFORM.collateral.encode()[:-1] + b', "tcb_info": ""}'),
         ("collateral.json", b"[" * 200_000),
         ("collateral.json", b"x" * 2_000_000),
     ],
@@ -464,7 +465,7 @@ async def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
     folder: Path, file: str, content: bytes
 ) -> None:
     (folder / file).write_bytes(content)
-    with pytest.raises(MalformedEvidence, match=r"^(the|.*collateral\.json:) [^\n]+$"):
+    with pytest.raises(MalformedEvidence, match=r"^(the|.*collateral\.json:?) [^\n]+$"):
         await verified(request(folder))
 
 

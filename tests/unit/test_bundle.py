@@ -82,6 +82,11 @@ def test_a_file_that_is_no_bundle_is_refused(file: bytes) -> None:
         Bundle.parse(file)
 
 
+def test_a_field_that_nobody_expects_is_refused_in_the_model_s_part_as_well() -> None:
+    with pytest.raises(MalformedEvidence, match="model"):
+        Bundle.parse(encoded(WIRE | {"model": WIRE["model"] | {"extra": 1}}))
+
+
 def test_a_key_that_stands_twice_is_refused_wherever_it_stands() -> None:
     file = BUNDLE.to_json().replace(b'"model":"qwen"', b'"model":"qwen","model":"other"')
     with pytest.raises(MalformedEvidence, match="twice"):

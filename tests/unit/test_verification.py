@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
+from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import parse_event_log
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
@@ -291,6 +292,29 @@ def test_keys_without_a_key_service_are_a_warning_where_no_release_wants_one(pro
     report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
     assert report["key_provider"].verdict is Verdict.CLAIMED
     assert "beware" in report["key_provider"].words
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"v": 2},
+        {"v": True},
+        {"type": "signal-bot-bundle"},
+        {"compose_hashes": []},
+        {"compose_hashes": ["AB" * 32]},
+        {"compose_hashes": "ab" * 32},
+        {"images": ["docker.io/library/bot:latest"]},
+        {"images": []},
+        {"os": [{}]},
+        {"os": []},
+        {"kms_ids": ["abc"]},
+        {"version": "\x1b[2J"},
+        {"signature": "trust me"},
+    ],
+)
+def test_a_release_that_is_not_strictly_one_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(MalformedEvidence, match="the release is not of the expected shape"):
+        releasing(**changes)
 
 
 def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:

@@ -84,7 +84,7 @@ _Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Text = Annotated[str, AfterValidator(_text)]
 
 
-class _Plain(BaseModel):
+class _Plain(BaseModel, extra="forbid"):
     report: Annotated[_Text, Field(max_length=MAX_REPORT_BYTES)]
     nonce: _Hex32
     model: Annotated[_Text, Field(max_length=MAX_MODEL_NAME)]
