@@ -17,6 +17,7 @@ from bot.attestation.quote import (
     MAX_QUOTE_BYTES,
     Collateral,
     TdQuote,
+    _one_kind_of_failure,
     parse_quote,
     quote_checks,
 )
@@ -280,6 +281,17 @@ def test_a_copy_of_intels_root_does_not_make_a_chain() -> None:
 
 def pem(der: bytes) -> bytes:
     return ssl.DER_cert_to_PEM_cert(der).encode()
+
+
+class PanicException(BaseException):
+    """What a panic of a Rust library looks like in Python."""
+
+
+def test_a_panic_of_the_verifier_is_a_refusal_and_an_interrupt_is_none() -> None:
+    with pytest.raises(ValueError, match="gave up"), _one_kind_of_failure():
+        raise PanicException
+    with pytest.raises(KeyboardInterrupt), _one_kind_of_failure():
+        raise KeyboardInterrupt
 
 
 # No byte can be another one
