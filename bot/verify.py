@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -201,7 +202,9 @@ def _cache() -> Path | None:
 def _as_text(report: BundleReport, request: Request) -> str:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    parts = [table(report, width=width, colours=terminal), LEGEND, conclusion(report)]
+    result = conclusion(report)
+    wrapped = textwrap.fill(result, width) if width is not None else result
+    parts = [table(report, width=width, colours=terminal), LEGEND, wrapped]
     half = report.facts.safety_number_half
     if report.passed and request.safety_number is None and half is not None:
         parts.append(how_to_compare(half))

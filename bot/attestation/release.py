@@ -109,7 +109,7 @@ def _without_release(boot: BootClaims | None) -> tuple[Check, ...]:
     compare = f"; compare the compose hash yourself: {boot.compose_hash.hex()}" if boot else ""
     return (
         not_checked("release", f"{_NO_RELEASE}{compare}"),
-        not_checked("os", _NO_RELEASE),
+        not_checked("os", f"{_NO_RELEASE}; an unknown system may say anything of the code on it"),
         _key_provider_without_release(boot),
     )
 

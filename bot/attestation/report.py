@@ -145,12 +145,17 @@ def conclusion(report: Report) -> str:
 
 
 def _achieved(report: Report) -> str:
+    """Say what a report proves; without a known system below it, nothing about the code."""
     proven = {check.name for check in report if check.verdict is Verdict.PROVEN}
     account = "the account in your chat" if "safety_number" in proven else "the account named below"
-    code = "the published code" if "release" in proven else "the code with this compose hash"
+    if {"release", "os"} <= proven:
+        return (
+            f"Everything you asked for holds: {account} belongs to the published code,"
+            " which runs on genuine Intel hardware, closed to whoever operates it."
+        )
     return (
-        f"Everything you asked for holds: {account} is that of {code},"
-        " which runs on genuine Intel hardware, closed to whoever operates it."
+        f"Everything you asked for holds: {account} belongs to a closed machine of genuine Intel"
+        " hardware. Which code runs in it, only the release file proves (--release)."
     )
 
 

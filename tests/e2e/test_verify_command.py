@@ -115,10 +115,19 @@ async def test_everything_asked_for_is_proven(
     printed = capsys.readouterr().out
     assert verdicts(printed)["the account in your chat"] == "proven"
     assert printed.splitlines()[-1] == (
-        "Everything you asked for holds: the account in your chat is that of the published code,"
+        "Everything you asked for holds: the account in your chat belongs to the published code,"
         " which runs on genuine Intel hardware, closed to whoever operates it."
         " Not looked at: the model behind the bot."
     )
+
+
+async def test_without_a_release_nothing_is_said_about_the_code(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await verified(request(folder, release=None))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "Which code runs in it, only the release file proves (--release)." in last
+    assert "the published system" in last
 
 
 async def test_without_a_safety_number_the_digits_to_compare_are_shown(
