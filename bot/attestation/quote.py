@@ -386,7 +386,10 @@ class _QeIdentity(BaseModel):
 
 
 def _crl_next_update(crl: str) -> int:
-    next_update = x509.load_der_x509_crl(bytes.fromhex(crl)).next_update_utc
+    try:
+        next_update = x509.load_der_x509_crl(bytes.fromhex(crl)).next_update_utc
+    except x509.InvalidVersion:  # which is no ValueError
+        next_update = None
     if next_update is None:
         raise ValueError("a revocation list without an end")
     return int(next_update.timestamp())

@@ -370,6 +370,7 @@ def test_collateral_expires_with_the_first_of_its_documents() -> None:
         json.dumps(FIELDS | {"tcb_info": "{}"}),
         json.dumps(FIELDS | {"tcb_info": FIELDS["tcb_info"].replace('"TDX"', '"SGX"')}),
         json.dumps(FIELDS | {"pck_crl": "00"}),
+        json.dumps(FIELDS | {"pck_crl": FIELDS["pck_crl"].replace("020101", "020100", 1)}),
         json.dumps(FIELDS | {"qe_identity": 1}),
         json.dumps({name: text for name, text in FIELDS.items() if name != "tcb_info_signature"}),
     ],
