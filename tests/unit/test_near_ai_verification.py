@@ -228,6 +228,7 @@ ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
         lambda r: model(r).update(model_name="another/model"),
         {"model.name"},
     ),
+    "the report is about no model": (lambda r: model(r).pop("model_name"), {"model.name"}),
     "the model's application is another": (
         with_compose(model),
         {"model.compose", "compose_manager.compose"},

@@ -11,13 +11,15 @@ several machines run the model):
     gateway.os                  never made: nothing is published to compare with
     tls_key                     the machine that was asked holds the key of the TLS connection
     model.…                     all that of the gateway, and
-    model.name                  claimed: the report is about the model that was asked for
+    model.name                  claimed: the report is about the model that was asked for; a direct
+                                endpoint need not name it
     model.gpu_chain .gpu_nonce .gpus    the GPUs' own signatures, see `gpu`
     model.gpu_tokens .gpu_firmware      NVIDIA's word on them, see `nras`; without NVIDIA's answer
                                         gpu_firmware is not checked, and the rest may still pass
     model.gpu_binding           never made: one nonce is all that ties GPUs and processor
     model.weights               never made: nothing measures them
-    compose_manager.debug … .compose .nonce    its own quote
+    compose_manager.debug … .compose .nonce    its own quote; a direct endpoint shows it of the
+                                machine that was asked alone
     compose_manager.machine     that quote is of the model's machine
     compose_manager.actions     the quote vouches for its log of what it started
     compose_manager.started     claimed: what runs there is what that log names
@@ -146,27 +148,28 @@ def verify_model(
         report = read_report(evidence.report)
     except MalformedEvidence as error:
         return _without_keys(Report([failed("report", str(error))]))
-    verification = _Verification(evidence, collateral, now, trust)
+    verification = _Verification(report, evidence, collateral, now, trust)
     if report.gateway is not None:
         verification.gateway(report.gateway)
-    verification.tls_key(report)
+    verification.tls_key()
     for number, machine in enumerate(report.models, start=1):
         one_answer = "NVIDIA's service was asked about the first machine alone"
-        verification.model(
-            machine,
-            number,
-            nras if number == 1 else one_answer,
-            is_whole=number == 1 or report.gateway is not None,
-        )
-    return verification.findings(report)
+        verification.model(machine, number, nras if number == 1 else one_answer)
+    return verification.findings()
 
 
 class _Verification:
     """Collects checks, and how long what they rest on is valid."""
 
     def __init__(
-        self, evidence: ModelEvidence, collateral: CollateralFor, now: int, trust: Trust
+        self,
+        report: ModelReport,
+        evidence: ModelEvidence,
+        collateral: CollateralFor,
+        now: int,
+        trust: Trust,
     ) -> None:
+        self._report = report
         self._evidence = evidence
         self._collateral = collateral
         self._now = now
@@ -179,12 +182,10 @@ class _Verification:
         keys = self._binding_checks(machine, td.quote, address_is_enough=True)
         self._add("gateway", *td.report, *keys, _os())
 
-    def tls_key(self, report: ModelReport) -> None:
-        self._checks.append(tls_key_check(report, self._evidence.peer_key_sha256))
+    def tls_key(self) -> None:
+        self._checks.append(tls_key_check(self._report, self._evidence.peer_key_sha256))
 
-    def model(
-        self, machine: ModelMachine, number: int, nras: NrasAnswer | str, *, is_whole: bool
-    ) -> None:
+    def model(self, machine: ModelMachine, number: int, nras: NrasAnswer | str) -> None:
         suffix = "" if number == 1 else f"_{number}"
         app_compose = machine.info.tcb_info.app_compose
         td = self._td(machine.intel_quote, machine.event_log, app_compose)
@@ -198,11 +199,12 @@ class _Verification:
             *(
                 self._manager_checks(manager, td, app_compose)
                 if manager is not None
-                else (_no_manager(is_whole=is_whole),)
+                else (self._no_manager(number),)
             ),
         )
 
-    def findings(self, report: ModelReport) -> ModelFindings:
+    def findings(self) -> ModelFindings:
+        report = self._report
         checks = Report(self._checks)
         if not checks.passed:
             return _without_keys(checks)
@@ -244,8 +246,8 @@ class _Verification:
         )
 
     def _name_check(self, name: str | None) -> Check:
-        if name is None:
-            return not_checked("name", "the report names no model")
+        if name is None and self._report.gateway is None:
+            return not_checked("name", "the endpoint, which is one model's, does not name it")
         if name != self._evidence.model:
             return failed("name", "the report is about another model than the one asked for")
         return claimed("name", "the report is about the model that was asked for")
@@ -274,6 +276,15 @@ class _Verification:
             claimed("started", "which images run the model is the word of that log alone"),
         )
 
+    def _no_manager(self, number: int) -> Check:
+        """Say that it is missing, which must not be better than showing a wrong one.
+
+        A direct endpoint shows that of the machine that was asked, and lists others without.
+        """
+        why = "the report does not say what was started after the machine's boot"
+        is_listed_only = self._report.gateway is None and number > 1
+        return not_checked("quote", why) if is_listed_only else failed("quote", why)
+
     def _add(self, part: str, *checks: Check) -> None:
         self._checks.extend(Report(checks).under(part))
 
@@ -284,15 +295,6 @@ def _signer(machine: Machine) -> Signer:
 
 def _without_keys(report: Report) -> ModelFindings:
     return ModelFindings(report, None, (), frozenset(), None)
-
-
-def _no_manager(*, is_whole: bool) -> Check:
-    """Say that it is missing, which must not be better than showing a wrong one.
-
-    A direct endpoint shows that of the machine that was asked, and lists the others without.
-    """
-    why = "the report does not say what was started after the machine's boot"
-    return failed("quote", why) if is_whole else not_checked("quote", why)
 
 
 def _os() -> Check:
