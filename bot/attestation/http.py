@@ -15,10 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bot.attestation.errors import EvidenceUnavailable
 
-IDLE_CONNECTIONS: Final = 0
-"""Every request has a connection of its own: which machine, with which TLS key, answers behind a
-name may change at any time, and a report is compared with the key of the connection it came over.
-"""
+IDLE_CONNECTIONS: Final = 2
 SILENCE_SECONDS: Final = 60.0
 """Beside the bound that each request has of its own."""
 
@@ -44,8 +41,9 @@ class Answer:
 class HttpService:
     """Asks services over connections of its own. Made by `open_http`."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, unpooled: httpx.AsyncClient) -> None:
         self._client = client
+        self._unpooled = unpooled
 
     async def ask(
         self,
@@ -56,6 +54,7 @@ class HttpService:
         max_bytes: int,
         headers: Mapping[str, str] | None = None,
         json: object = None,
+        own_connection: bool = False,
     ) -> Answer:
         """Send one request and return its answer, whatever the status.
 
@@ -66,14 +65,17 @@ class HttpService:
             max_bytes: more is refused.
             headers: beside the usual ones.
             json: the request's body, if any.
+            own_connection: do not use one that another request has left open. Which machine, with
+                which TLS key, answers behind a name may have changed since.
 
         Raises:
             EvidenceUnavailable: no connection, no answer in time, or too much of it.
         """
+        client = self._unpooled if own_connection else self._client
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._client.stream(method, url, headers=headers, json=json) as response,
+                client.stream(method, url, headers=headers, json=json) as response,
             ):
                 body = await _bounded(response, max_bytes)
                 return Answer(response.status_code, response.headers, body, _peer_key(response))
@@ -93,17 +95,25 @@ async def open_http(
         tls: whose certificates are believed; None: the usual certificate authorities.
         socket: a Unix socket that every request goes to, whatever host its address names.
     """
+    context = tls if tls is not None else new_tls_context()
+    async with (
+        _client(context, socket, IDLE_CONNECTIONS) as client,
+        _client(context, socket, 0) as unpooled,
+    ):
+        yield HttpService(client, unpooled)
+
+
+def _client(context: ssl.SSLContext, socket: Path | None, idle: int) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(
-        verify=tls if tls is not None else new_tls_context(),
+        verify=context,
         trust_env=False,
-        limits=httpx.Limits(max_keepalive_connections=IDLE_CONNECTIONS),
+        limits=httpx.Limits(max_keepalive_connections=idle),
         uds=str(socket) if socket is not None else None,
     )
     headers = {"accept-encoding": "identity"}
-    async with httpx.AsyncClient(
+    return httpx.AsyncClient(
         transport=transport, headers=headers, timeout=SILENCE_SECONDS, trust_env=False
-    ) as client:
-        yield HttpService(client)
+    )
 
 
 def new_tls_context() -> ssl.SSLContext:

@@ -122,6 +122,7 @@ class NearAiClient:
             seconds=REPORT_SECONDS,
             max_bytes=MAX_REPORT_BYTES,
             headers=self._headers,
+            own_connection=True,
         )
         _require_report(answer)
         return ModelEvidence(
