@@ -24,7 +24,7 @@ from bot.llm.messages import Completion, Message, Role
 from bot.llm.retry import RetryPolicy
 from bot.llm.transport import AiohttpTransport
 from bot.messaging.backoff import Backoff
-from tests.fakes.near_ai import Body, NearAi, near_ai
+from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
 from tests.fakes.pccs import TCB, pccs
 from tests.fakes.web_server import WebServer, answer
@@ -149,17 +149,28 @@ async def test_a_model_whose_evidence_holds_is_verified_and_answers(direct: bool
         assert "proved" in here.model.summary()
 
 
+async def test_a_replaced_machines_signatures_count_until_its_evidence_expires() -> None:
+    async with world() as here:
+        await here.model.verify()
+        before = here.cloud.gateway_signing.address("ed25519")
+        here.cloud.gateway_signing = Signing()
+        await here.model.verify()
+        after = here.cloud.gateway_signing.address("ed25519")
+        known = {signer.address for signer in here.model.signers("gateway", "ed25519")}
+        assert known == {before, after}
+        here.clock.ahead = MAX_EVIDENCE_SECONDS
+        assert here.model.signers("gateway", "ed25519") == ()
+
+
 async def test_the_keys_of_a_verified_model_are_known_by_who_holds_them() -> None:
     async with world() as here:
         await here.model.verify()
         model, gateway = here.cloud.model_signing, here.cloud.gateway_signing
-        by_model = here.model.signer("provider_tee", "ed25519")
-        by_gateway = here.model.signer("gateway", "ed25519")
-        assert by_model is not None
-        assert by_gateway is not None
+        [by_model] = here.model.signers("provider_tee", "ed25519")
+        [by_gateway] = here.model.signers("gateway", "ed25519")
         assert by_model.address == model.address("ed25519")
         assert by_gateway.address == gateway.address("ed25519")
-        assert here.model.signer("gateway", "ecdsa") is None
+        assert here.model.signers("gateway", "ecdsa") == ()
         assert here.model.encryption_key() == model.public_key("ed25519")
 
 
@@ -274,7 +285,7 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
         assert check in [one.name for one in verdict.report.failures]
         assert verdict.reason in [one.words for one in verdict.report.failures]
         assert "does not hold" in await here.refusal()
-        assert here.model.signer("gateway", "ed25519") is None
+        assert here.model.signers("gateway", "ed25519") == ()
         assert here.model.encryption_key() is None
         assert here.model.evidence() is not None
 
@@ -426,7 +437,7 @@ async def test_what_is_verified_stays_so_in_trouble_until_its_evidence_expires()
         here.clock.ahead = MAX_EVIDENCE_SECONDS
         assert "HTTP 503" in await here.refusal()
         assert here.model.verdict.state is ModelState.UNAVAILABLE
-        assert here.model.signer("provider_tee", "ed25519") is None
+        assert here.model.signers("provider_tee", "ed25519") == ()
         assert here.model.evidence() is None
         assert not here.model.keys.attested(key)
 

@@ -35,10 +35,10 @@ class Attested:
     def __init__(self, cloud: NearAi) -> None:
         self._cloud = cloud
 
-    def signer(self, kind: str, algorithm: str) -> AttestedKey:
+    def signers(self, kind: str, algorithm: str) -> tuple[AttestedKey, ...]:
         by_model = kind == "provider_tee"
         signing = self._cloud.model_signing if by_model else self._cloud.gateway_signing
-        return AttestedKey(signing.address(algorithm))
+        return (AttestedKey(signing.address(algorithm)),)
 
 
 class Cloud:

@@ -63,9 +63,9 @@ class Attested:
     def __init__(self, keys: Mapping[tuple[str, str], bytes]) -> None:
         self._keys = keys
 
-    def signer(self, kind: str, algorithm: str) -> AttestedKey | None:
+    def signers(self, kind: str, algorithm: str) -> tuple[AttestedKey, ...]:
         address = self._keys.get((kind, algorithm))
-        return AttestedKey(address) if address is not None else None
+        return (AttestedKey(address),) if address is not None else ()
 
 
 def ed25519_address() -> bytes:

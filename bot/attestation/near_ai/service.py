@@ -19,6 +19,7 @@ from bot.attestation.checks import Verdict
 from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, ModelNotVerified
 from bot.attestation.near_ai.client import Gathered, NearAiClient
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.signers import AttestedSigners
 from bot.attestation.near_ai.verdict import (
     ModelState,
     ModelVerdict,
@@ -98,6 +99,7 @@ class AttestedModel:
         self._clock = clock
         self._known = ModelVerdict(*_before_anything(policy, client), since=int(clock()))
         self._findings: ModelFindings | None = None
+        self._signers = AttestedSigners(clock=clock)
         self._attempted = asyncio.Event()
         self._failures = 0
         self._retry_after = 0.0
@@ -149,23 +151,16 @@ class AttestedModel:
             return f"{summary(verdict)} {_STRANGERS}"
         return summary(verdict)
 
-    def signer(self, kind: str, algorithm: str) -> Signer | None:
-        """Return who signs answers, while the model is verified.
-
-        Args:
-            kind: `provider_tee` for the model's machine, `gateway` for the one before it.
-            algorithm: `ed25519` or `ecdsa`.
-        """
-        findings = self._findings
-        if findings is None or self.verdict.state is not ModelState.VERIFIED:
-            return None
-        signers = (findings.gateway,) if kind == "gateway" else findings.models
-        return next((one for one in signers if one and one.algorithm == algorithm), None)
+    def signers(self, kind: str, algorithm: str) -> tuple[Signer, ...]:
+        """Return whose signatures of answers count now, see `AttestedSigners.signers`."""
+        return self._signers.signers(kind, algorithm)
 
     def encryption_key(self) -> bytes | None:
         """Return the model's ed25519 public key, 32 bytes, while the model is verified."""
-        signer = self.signer("provider_tee", "ed25519")
-        return signer.public_key if signer is not None else None
+        if self._findings is None or not self.proven:
+            return None
+        keys = (one.public_key for one in self._findings.models if one.algorithm == "ed25519")
+        return next(keys, None)
 
     def evidence(self) -> ModelEvidence | None:
         """Return what the verdict rests on, be it good or bad; None when there is none."""
@@ -232,12 +227,14 @@ class AttestedModel:
             ModelState.VERIFIED, "", self._now(), findings.report, expires_at, evidence
         )
         self.keys.vouch(findings.tls_keys, expires_at=expires_at)
+        self._signers.vouch(findings, expires_at=expires_at)
         return ModelState.VERIFIED
 
     def _refuse(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
         self._failures += 1
         self._retry_after = 0.0
         self.keys.distrust()
+        self._signers.distrust()
         reason = next(c.words for c in findings.report if c.verdict is Verdict.FAILED)
         self._known = ModelVerdict(
             ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence

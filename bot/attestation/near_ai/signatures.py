@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, Protocol
@@ -89,8 +89,8 @@ class Signer(Protocol):
 class Signers(Protocol):
     """Knows who may sign. In use it is `bot.attestation.near_ai.service`."""
 
-    def signer(self, kind: str, algorithm: str) -> Signer | None:
-        """Return the attested signer of a kind of signature, None where there is none."""
+    def signers(self, kind: str, algorithm: str) -> Sequence[Signer]:
+        """Return the attested signers of a kind of signature; none where there are none."""
         ...
 
 
@@ -211,7 +211,7 @@ def check_signature(
     model: str,
     signers: Signers,
 ) -> SignatureVerdict:
-    """Check one signature against our own hashes and the attested signer of its kind.
+    """Check one signature against our own hashes and the attested signers of its kind.
 
     Args:
         answer: what the endpoint handed out.
@@ -230,10 +230,10 @@ def check_signature(
     address = _bytes(answer.signing_address)
     if not _holds(answer.signing_algo, address, _bytes(answer.signature), answer.text.encode()):
         return _wrong(kind, "it does not belong to the key that it names")
-    signer = signers.signer(kind, answer.signing_algo)
-    if signer is None:
+    attested = signers.signers(kind, answer.signing_algo)
+    if not attested:
         return SignatureVerdict(SignatureState.UNATTESTED, kind, _UNATTESTED)
-    if not hmac.compare_digest(signer.address, address):
+    if not any(hmac.compare_digest(signer.address, address) for signer in attested):
         return _wrong(kind, "it was made with a key that is not the attested one")
     return SignatureVerdict(SignatureState.PROVEN, kind, _PROVEN[kind])
 
