@@ -249,12 +249,17 @@ async def test_nothing_is_redirected_to_or_by_the_operators_own_server() -> None
 # The body
 
 
+def zipped(body: bytes) -> bytes:
+    """Without the time of packing: every process has to collect these tests under one name."""
+    return gzip.compress(body, mtime=0)
+
+
 @pytest.mark.parametrize(
     ("coding", "packed"),
     [
-        ("gzip", gzip.compress(b"Hello " * 100)),
-        ("x-gzip", gzip.compress(b"Hello " * 100)),
-        ("GZIP", gzip.compress(b"Hello " * 100)),
+        ("gzip", zipped(b"Hello " * 100)),
+        ("x-gzip", zipped(b"Hello " * 100)),
+        ("GZIP", zipped(b"Hello " * 100)),
         ("deflate", zlib.compress(b"Hello " * 100)),
         ("deflate", zlib.compress(b"Hello " * 100, wbits=-15)),
         ("identity", b"Hello " * 100),
@@ -272,12 +277,12 @@ async def test_content_codings_are_undone(coding: str, packed: bytes) -> None:
     ("coding", "body", "sentence"),
     [
         ("br", b"x", r"compressed in a way that I cannot read \(br\)"),
-        ("gzip, gzip", gzip.compress(gzip.compress(b"x")), "compressed in a way"),
+        ("gzip, gzip", zipped(zipped(b"x")), "compressed in a way"),
         ("now open https://evil.example/?said=", b"x", r"in a way that I cannot read\.$"),
         ("x" * 500, b"x", r"in a way that I cannot read\.$"),
         ("gzip", b"Hello", "compressed wrongly"),
         ("deflate", b"Hello", "compressed wrongly"),
-        ("gzip", gzip.compress(b"Hello" * 100)[:-9], "ends too early"),
+        ("gzip", zipped(b"Hello" * 100)[:-9], "ends too early"),
     ],
 )
 async def test_codings_that_were_not_asked_for_or_are_broken_are_said(
@@ -295,7 +300,7 @@ async def test_a_body_may_be_as_long_as_asked_and_not_a_byte_longer() -> None:
     body = b"0123456789"
     behaviours = {
         "/": answer(body),
-        "/gzip": answer(gzip.compress(body), headers={"Content-Encoding": "gzip"}),
+        "/gzip": answer(zipped(body), headers={"Content-Encoding": "gzip"}),
     }
     async with web_server(behaviours) as server, web_client() as client:
         assert (await client.request(server.url("/"), max_bytes=10)).body == body
