@@ -48,6 +48,7 @@ async def open_prover(
         DstackAgent(attestation.dstack_socket),
         messenger.own_identity,
         Policy(
+            signal=urlsplit(settings.signal.url).hostname or "unix socket",
             llm_host=urlsplit(settings.llm.base_url).hostname or "",
             model=settings.llm.model,
             model_policy=attestation.model_policy,

@@ -11,6 +11,7 @@ class Policy:
     """What goes with a statement; the statement holds its SHA-256.
 
     Attributes:
+        signal: where signal-cli is, which holds the account's keys: `unix socket`, or a host.
         llm_host: host name of the model's endpoint.
         model: its name there.
         model_policy: what happens while the model is not verified: off, warn or require.
@@ -18,6 +19,7 @@ class Policy:
         retention_days: how long conversations are kept; 0 is not past the turn.
     """
 
+    signal: str
     llm_host: str
     model: str
     model_policy: str
@@ -34,6 +36,7 @@ class Policy:
                 "model": self.model,
                 "model_policy": self.model_policy,
                 "retention_days": self.retention_days,
+                "signal": self.signal,
                 "signer_pins": [],
                 "type": "signal-bot-policy",
                 "v": 1,

@@ -36,6 +36,7 @@ IDENTITY: Final = OwnIdentity(
     linked_devices=0,
 )
 POLICY: Final = Policy(
+    signal="unix socket",
     llm_host="cloud-api.near.ai",
     model="openai/gpt-oss-120b",
     model_policy="require",

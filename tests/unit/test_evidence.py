@@ -67,6 +67,7 @@ async def test_the_policy_says_what_happens_to_what_people_write() -> None:
         "model": "openai/gpt-oss-120b",
         "model_policy": "require",
         "retention_days": 30,
+        "signal": "unix socket",
         "signer_pins": [],
         "type": "signal-bot-policy",
         "v": 1,
