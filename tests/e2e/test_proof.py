@@ -229,6 +229,16 @@ async def test_verify_last_shows_the_signatures_of_every_request_behind_an_answe
     assert "wrong" not in said.lower()
 
 
+async def test_an_endpoint_without_attestation_is_asked_for_no_signatures() -> None:
+    async with proving_world() as proving:
+        proving.cloud.report_handler = status(404)
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "offers no attestation")
+            await ask(proving, "hello")
+            await until_last(proving, "The model was not verified")
+    assert not [request for request in proving.cloud.received if "signature" in request.path]
+
+
 async def test_a_gateways_signature_is_not_taken_for_the_models() -> None:
     async with proving_world() as proving:
         proving.cloud.signature_kind = "gateway"

@@ -167,6 +167,8 @@ class AnswerSignatures:
         """
         if not exchange_id.strip(".") or len(exchange_id) > MAX_ID_CHARACTERS:
             return _missing("The endpoint named its answer in a way that nothing can be asked by.")
+        if not any(self._signers.signers(kind, ALGORITHM) for kind in _PROVEN):
+            return SignatureVerdict(SignatureState.UNATTESTED, SignatureKind.NONE, _NOBODY)
         url = self._url + quote(exchange_id, safe="", errors="replace") + self._query
         handed_out = await self._fetch(url)
         if isinstance(handed_out, SignatureVerdict):
@@ -333,6 +335,9 @@ def _read(answer: Answer) -> SignatureAnswer | SignatureVerdict:
 _SILENT: Final = "The endpoint did not answer the question for its signature."
 _NOT_STORED: Final = "The endpoint has no signature for this answer, or not yet."
 _IN_TROUBLE: Final = "The endpoint was in trouble or too busy to give its signature."
+_NOBODY: Final = (
+    "The model was not verified, so there is no key that a signature could be checked with."
+)
 _UNATTESTED: Final = (
     "The answer is signed, but nothing proves who signed it: there is no verified report for"
     " that key right now."
