@@ -57,9 +57,12 @@ def _success(report: Report) -> Iterator[str]:
     yield PROOF
     yield (
         "THE FILE PROVES\n"
-        "• The program with the hash below runs where Intel's hardware keeps its operator out.\n"
-        "• It names the Signal account with the digits below as its own. If they are the ones in"
-        " your app, this program is what answers you."
+        "• It comes from a machine that Intel's hardware closes even to its operator.\n"
+        "• That machine calls the Signal account with the digits below its own."
+    )
+    yield (
+        "TOGETHER WITH THE PUBLISHED RELEASE FILE IT ALSO PROVES\n"
+        "• In that machine runs the published program, and not one that lies about all of this."
     )
     claims = (report[name].words for name in SHOWN_CLAIMS)
     yield "\n".join(("ONLY THE PROGRAM SAYS", *(f"• {_sentence(words)}" for words in claims)))
@@ -85,7 +88,7 @@ def _challenge(challenge: str, *, chosen: bool) -> str:
 
 def _program(app_compose: str) -> str:
     digest = hashlib.sha256(app_compose.encode()).hexdigest()
-    return f"PROGRAM (compose hash, to compare with the published one)\n{digest}"
+    return f"PROGRAM (compose hash; the published ones are in the release file)\n{digest}"
 
 
 def _safety_number(statement: Statement, *, in_group: bool) -> str:
@@ -104,7 +107,9 @@ def _how_to_check(challenge: str) -> str:
         "CHECK IT on a computer: save the file there, then\n"
         f"signal-tee-bot verify {FILE_NAME} --challenge={shlex.quote(challenge)}"
         ' --safety-number="all 60 digits"\n'
-        "docs/VERIFY.md in the source explains each step. !verify last: who signed my last answer."
+        "Add --release and the published release file: without it any program may be behind this."
+        " docs/VERIFY.md in the source explains each step."
+        " !verify last: who signed my last answer."
     )
 
 

@@ -145,7 +145,7 @@ def conclusion(report: Report) -> str:
 
 
 def _achieved(report: Report) -> str:
-    """Say what a report proves; without a known system below it, nothing about the code."""
+    """Say what a report proves; a code that is not known may call any account its own."""
     proven = {check.name for check in report if check.verdict is Verdict.PROVEN}
     account = "the account in your chat" if "safety_number" in proven else "the account named below"
     if {"release", "os"} <= proven:
@@ -154,8 +154,9 @@ def _achieved(report: Report) -> str:
             " which runs on genuine Intel hardware, closed to whoever operates it."
         )
     return (
-        f"Everything you asked for holds: {account} belongs to a closed machine of genuine Intel"
-        " hardware. Which code runs in it, only the release file proves (--release)."
+        "Everything you asked for holds: a closed machine of genuine Intel hardware calls"
+        f" {account} its own. Which program runs in it, and so whether that is true, only the"
+        " release file proves (--release)."
     )
 
 

@@ -126,7 +126,8 @@ async def test_without_a_release_nothing_is_said_about_the_code(
 ) -> None:
     assert await verified(request(folder, release=None))
     last = capsys.readouterr().out.splitlines()[-1]
-    assert "Which code runs in it, only the release file proves (--release)." in last
+    assert "calls the account in your chat its own" in last
+    assert "Which program runs in it, and so whether that is true, only the release" in last
     assert "the published system" in last
 
 

@@ -130,6 +130,18 @@ async def test_the_answer_shows_what_a_person_compares(tmp_path: Path) -> None:
     assert "Tap my name at the top, then View safety number" in reply.text
 
 
+async def test_of_the_program_the_file_is_said_to_prove_nothing_without_the_published_release(
+    tmp_path: Path,
+) -> None:
+    async with bot(tmp_path) as asked:
+        reply = await asked.ask("blue giraffe 42")
+    paragraphs = {text.partition("\n")[0]: text for text in reply.text.split("\n\n")}
+    assert "program" not in paragraphs["THE FILE PROVES"].lower()
+    assert "answers you" not in paragraphs["THE FILE PROVES"]
+    assert "program" in paragraphs["TOGETHER WITH THE PUBLISHED RELEASE FILE IT ALSO PROVES"]
+    assert "--release" in paragraphs["CHECK IT on a computer: save the file there, then"]
+
+
 async def test_the_answer_is_one_message_without_markup_and_a_file_that_every_phone_takes(
     tmp_path: Path,
 ) -> None:
