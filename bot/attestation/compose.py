@@ -24,6 +24,9 @@ _COMPOSE_KEYS: Final = frozenset(
 )
 _OTHER_SOURCES: Final = frozenset({"build", "extends", "models", "provider"})
 """Keys of a service by which something else than its `image` gets in."""
+_MOUNTS: Final = frozenset({"bind", "cluster", "npipe", "tmpfs", "volume"})
+"""Types of a volume that bring in no image. A variable may become any type."""
+_STRING: Final = "tag:yaml.org,2002:str"
 _OTHER_LINE_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 """Line breaks to one reader of YAML and none to another."""
 
@@ -157,20 +160,18 @@ def _mounts_image(volumes: yaml.Node | None) -> bool:
     if volumes is None or isinstance(volumes, yaml.ScalarNode):
         return False
     long_forms = [entry for entry in volumes.value if isinstance(entry, yaml.MappingNode)]
-    return any(_text(_mapping(entry).get("type")) == "image" for entry in long_forms)
+    return any(_text(_mapping(entry).get("type")) not in _MOUNTS for entry in long_forms)
 
 
 def _mapping(node: yaml.Node | None) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         raise MalformedEvidence("the Docker Compose file is not laid out as one")
-    fields = _unique([(_text(key), value) for key, value in node.value])
-    if "<<" in fields:
-        raise MalformedEvidence("the Docker Compose file merges keys from elsewhere")
-    return fields
+    return _unique([(_text(key), value) for key, value in node.value])
 
 
 def _text(node: yaml.Node | None) -> str:
-    if not isinstance(node, yaml.ScalarNode):
+    """Return a text as it stands there; one with a tag, or a merge, is another to some readers."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag != _STRING:
         raise MalformedEvidence("the Docker Compose file is not laid out as one")
     return str(node.value)
 

@@ -165,7 +165,6 @@ LOOSE: Final = {
     "two digests": service(f"image: other{PIN}{PIN}"),
     "capitals in the digest": service("image: other@sha256:" + "AB" * 32),
     "a line break after the digest": service(f'image: "other{PIN}\\n"'),
-    "nothing": service("image:"),
     "an escaped key": service('"im\\x61ge": other:latest'),
     "an explicit key": service("? image\n    : other:latest"),
 }
@@ -184,6 +183,7 @@ UNREADABLE: Final = {
     "services as a list": f"services:\n  - image: bot{PIN}\n",
     "a service as a text": "services:\n  bot: image\n",
     "a service without an image": "services:\n  bot:\n    command: x\n",
+    "an image of nothing": service("image:"),
     "an image as a list": f"services:\n  bot:\n    image: [bot{PIN}]\n",
     "a build": service(f"image: other{PIN}\n    build: ."),
     "an extension": service(f"image: other{PIN}\n    extends: {{file: x.yml, service: y}}"),
@@ -192,6 +192,9 @@ UNREADABLE: Final = {
     "merged services": f"x-a: &a {{b: {{image: evil}}}}\n{SERVICES}  <<: *a\n",
     "an image as a volume": service(
         f"image: other{PIN}\n    volumes:\n      - {{type: image, source: evil, target: /x}}"
+    ),
+    "a volume that may become an image": service(
+        f"image: other{PIN}\n    volumes:\n      - {{type: '${{T:-bind}}', source: x, target: /x}}"
     ),
     "volumes of an unknown shape": service(
         f"image: other{PIN}\n    volumes:\n      - {{source: evil, target: /x}}"
@@ -203,6 +206,9 @@ UNREADABLE: Final = {
     "a service twice": SERVICES + "  bot:\n    image: evil\n",
     "services twice": SERVICES + SERVICES,
     "a tag of its own": f"services: !reset\n  bot:\n    image: bot{PIN}\n",
+    "a key in another notation": service(f"image: other{PIN}\n    !!binary YnVpbGQ=: ."),
+    "a key that others read otherwise": service(f"image: other{PIN}\n    !a build: ."),
+    "an image with a tag": service(f"image: !reset other{PIN}"),
     "two documents": SERVICES + "---\n" + SERVICES,
     "a line break of another kind": SERVICES + "# x\u2028    build: .\n",
     "no YAML": "services: [",
