@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,9 +111,13 @@ def _client(context: ssl.SSLContext, socket: Path | None, idle: int) -> httpx.As
         limits=httpx.Limits(max_keepalive_connections=idle),
         uds=str(socket) if socket is not None else None,
     )
-    headers = {"accept-encoding": "identity"}
     return httpx.AsyncClient(
-        transport=transport, headers=headers, timeout=SILENCE_SECONDS, trust_env=False
+        transport=transport,
+        headers={"accept-encoding": "identity"},
+        # httpx keeps cookies, and has no switch for it: a jar that takes them from nobody.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        timeout=SILENCE_SECONDS,
+        trust_env=False,
     )
 
 

@@ -224,6 +224,15 @@ async def test_a_slow_service_is_given_up(behaviour: Behaviour) -> None:
             await source.get(quote_of(SOFT))
 
 
+async def test_a_service_does_not_know_by_a_cookie_who_asks_again() -> None:
+    async with service() as running:
+        running.answer_everything(answer(b"{}", headers={"Set-Cookie": "who=you; Path=/"}))
+        with pytest.raises(EvidenceUnavailable):
+            await running.source.get(quote_of(SOFT))
+        assert len(running.server.asked) == 4
+        assert not any("cookie" in request.headers for request in running.server.asked)
+
+
 async def test_nobody_listening_is_unavailable() -> None:
     async with service() as running:
         quote = quote_of(SOFT)
