@@ -97,7 +97,7 @@ async def _store(settings: Settings) -> Finding:
     try:
         key = await store_key(settings)
     except BotError as error:
-        return Finding("store", Verdict.FAILED, f"{error} See STORE__KEY_SOURCE.")
+        return Finding("store", Verdict.FAILED, str(error))
     try:
         async with open_store(settings.store.path, key=key):
             pass  # To open it is to read from it, to write to it and to commit.

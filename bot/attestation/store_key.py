@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pydantic import BaseModel, ValidationError
 
 from bot.attestation.dstack import DstackAgent
+from bot.attestation.errors import AgentError
 from bot.errors import SettingsError
 
 KEY_PATH: Final = "signal-bot/db/v1"
@@ -46,11 +47,14 @@ async def derive_store_key(agent: DstackAgent, *, may_be_lost: bool) -> str:
 
     Raises:
         SettingsError: the key would be lost, and it may not be.
-        AgentError: the agent is not there, does not answer, or answers nonsense.
+        AgentError: the agent is not there, does not answer, or answers nonsense; names the setting.
     """
-    if not may_be_lost:
-        _refuse_what_is_lost(_provider((await agent.info()).key_provider_info))
-    application_key = await agent.key(KEY_PATH)
+    try:
+        if not may_be_lost:
+            _refuse_what_is_lost(_provider((await agent.info()).key_provider_info))
+        application_key = await agent.key(KEY_PATH)
+    except AgentError as error:
+        raise AgentError(f"STORE__KEY_SOURCE: {error}") from None
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"sqlcipher").derive(application_key).hex()
 
 
@@ -71,5 +75,5 @@ def _refuse_what_is_lost(provider: str) -> None:
     if provider != "kms":
         raise SettingsError(
             f"STORE__KEY_SOURCE: dstack would not keep the key: {LOST.get(provider, LOST_PERHAPS)}."
-            " Run it with a key provider of the kind kms, or set STORE__KEY_MAY_BE_LOST=true"
+            " Run it with a key provider of the kind kms, or set STORE__KEY_MAY_BE_LOST=true."
         )

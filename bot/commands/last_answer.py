@@ -8,7 +8,8 @@ from conversation_store.models import ExchangeState, StoredExchange
 
 NO_SIGNATURES: Final = (
     "There are no signatures to show: I have not answered in this chat yet, or nothing is kept of"
-    " my answer, or the model's endpoint cannot sign. So nothing proves which model wrote to you."
+    " my answer, or the model's endpoint is not asked for any. So nothing proves which model wrote"
+    " to you."
 )
 ONLY_MY_WORD: Final = "I checked this myself; whether you can believe me is what !verify is for."
 

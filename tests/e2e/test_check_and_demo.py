@@ -12,7 +12,9 @@ import pytest
 from bot.check import Finding, Verdict, findings
 from bot.config import Settings, setting_names
 from bot.demo.signal_side import ADA
+from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
+from tests.fakes.dstack_agent import says
 from tests.fakes.openai_server import models, status
 from tests.fakes.web_server import answer, web_server
 
@@ -66,6 +68,19 @@ async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
     assert "SIGNAL__URL" in found["signal"].words
     assert "LLM__API_KEY" in found["llm"].words
     assert found["tools"].verdict is Verdict.WARNING
+
+
+async def test_check_says_what_the_bot_and_its_model_cannot_prove() -> None:
+    async with proving_world() as proving:
+        well = await report(proving.settings("require", store={"key_source": "dstack"}))
+        proving.agent.fault = says(b"rubbish")
+        wrong = await report(proving.settings("require", store={"key_source": "dstack"}))
+    assert well["attestation"].verdict is Verdict.OK
+    assert well["store"].words == "Works, encrypted at rest."
+    assert wrong["attestation"].verdict is Verdict.FAILED
+    assert wrong["store"].words.startswith("STORE__KEY_SOURCE: ")
+    assert wrong["model proof"].verdict is Verdict.FAILED
+    assert "ATTESTATION__MODEL_POLICY" in wrong["model proof"].words
 
 
 async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:

@@ -135,6 +135,12 @@ async def test_without_a_signal_side_it_can_be_stopped() -> None:
         ("LLM__BASE_URL", "http://two words/v1", "LLM__BASE_URL: must be an http:// or"),
         ("LLM__BASE_URL", "http://1.2.3.444/v1", "LLM__BASE_URL: must name a host"),
         ("LLM__TIMEOUT_SECOND", "5", "LLM__TIMEOUT_SECOND: no such setting; did you mean"),
+        ("ATTESTATION__MODEL_POLICY", "sometimes", "ATTESTATION__MODEL_POLICY: must be 'off',"),
+        ("ATTESTATION__KEY_ORIGIN", "mine", "ATTESTATION__KEY_ORIGIN: must be 'generated-in-"),
+        ("ATTESTATION__PCCS_URL", "ftp://intel", "ATTESTATION__PCCS_URL: must be an http:// or"),
+        ("ATTESTATION__NRAS_URL", "http://me", "ATTESTATION__NRAS_URL: no such setting"),
+        ("ATTESTATION__E2EE", "perhaps", "ATTESTATION__E2EE: must be"),
+        ("STORE__KEY_SOURCE", "cloud", "STORE__KEY_SOURCE: must be 'setting' or 'dstack'"),
     ],
 )
 async def test_a_wrong_setting_is_named_in_one_line(

@@ -78,6 +78,7 @@ async def test_a_key_that_would_be_lost_is_refused_unless_it_may_be(
         accepted = await derive_store_key(agent, may_be_lost=True)
     sentence = str(refusal.value)
     assert sentence.startswith("STORE__KEY_SOURCE: ")
+    assert sentence.endswith(".")
     assert "STORE__KEY_MAY_BE_LOST=true" in sentence
     assert loss in sentence
     assert len(bytes.fromhex(accepted)) == 32
@@ -93,7 +94,7 @@ async def test_a_machine_that_names_no_key_provider_is_refused(tmp_path: Path, i
 
 async def test_without_an_agent_there_is_no_key(tmp_path: Path) -> None:
     for may_be_lost in (False, True):
-        with pytest.raises(AgentError, match="socket is not there"):
+        with pytest.raises(AgentError, match=r"^STORE__KEY_SOURCE: .*socket is not there"):
             await derive_store_key(DstackAgent(tmp_path / "dstack.sock"), may_be_lost=may_be_lost)
 
 
