@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from bot import __version__, build
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
 from bot.attestation.dstack import AgentQuote, DstackAgent
 from bot.attestation.errors import AgentError
 from bot.attestation.near_ai.evidence import ModelEvidence
@@ -28,7 +29,8 @@ class OwnEvidence:
         identity: asks the Signal side for the bot's account.
         policy: goes with every statement.
         key_origin: whether the account's key was made in here; what the image claims.
-        model: returns the evidence of the model in use, while there is some.
+        model: returns the evidence of the model in use, while there is some; left out where a
+            bundle would be too long with it.
         turn_seconds: how long a request for a quote waits for those before it.
         clock: Unix seconds.
     """
@@ -64,7 +66,7 @@ class OwnEvidence:
         statement = self._statement(await self._identity())
         quote = await self._quote(report_data(statement, challenge))
         info = await self._agent.info()
-        return Bundle(
+        bundle = Bundle(
             statement=statement,
             policy=self._policy,
             quote=quote.quote,
@@ -73,6 +75,8 @@ class OwnEvidence:
             vm_config=quote.vm_config,
             model=self._model(),
         )
+        # An endpoint's report must not make the bot's own proof one that nobody reads.
+        return bundle if len(bundle.to_json()) <= MAX_BUNDLE_BYTES else replace(bundle, model=None)
 
     def _statement(self, identity: OwnIdentity) -> str:
         return Statement(

@@ -15,7 +15,7 @@ from bot import __version__, build
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError
-from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.evidence import MAX_REPORT_BYTES, ModelEvidence
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.statement import Statement, report_data
 from bot.attestation.trust import REAL
@@ -88,6 +88,15 @@ async def test_the_models_evidence_goes_along_when_there_is_some(tmp_path: Path)
     async with machine(tmp_path, model=MODEL) as running:
         bundle = await running.evidence.collect(CHALLENGE)
     assert Bundle.parse(bundle.to_json()).model == MODEL
+
+
+async def test_an_endless_report_of_the_model_leaves_the_bots_own_proof_readable(
+    tmp_path: Path,
+) -> None:
+    quotes = b"[" + b'"",' * (MAX_REPORT_BYTES // 3 - 2) + b'""]'
+    async with machine(tmp_path, model=replace(MODEL, report=quotes)) as running:
+        file = (await running.evidence.collect(CHALLENGE)).to_json()
+        assert running.verify(Bundle.parse(file)).passed
 
 
 async def test_a_configuration_of_a_hundred_thousand_bytes_comes_through(tmp_path: Path) -> None:
