@@ -15,6 +15,7 @@ LABELS: Final = {
     "boot_events": "start-up in order",
     "compose": "configuration is the shown one",
     "images": "programs cannot be swapped",
+    "environment": "nothing left to its operator",
     "statement": "the bot's statement is sealed in",
     "challenge": "made for your challenge",
     "safety_number": "the account in your chat",

@@ -1,8 +1,8 @@
 """A bundle as a whole: from Intel's signature to the Signal account in front of somebody.
 
-The checks, in order: those of the enclave (`td`), of what it is tied to (`binding`), those
-against a release (`release`), and the model's, under names such as `model.quote` and
-`model.gateway.quote`.
+The checks, in order: those of the enclave (`td`), of what is left to its operator
+(`environment`), of what it is tied to (`binding`), those against a release (`release`), and the
+model's, under names such as `model.quote` and `model.gateway.quote`.
 
 All but the model's rest on the quote. Where its signatures are not verified, nothing else counts
 as proven or claimed, however well the pieces fit: anybody can make pieces that fit.
@@ -15,6 +15,7 @@ from typing import Final
 from bot.attestation.binding import binding_checks
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
+from bot.attestation.environment import environment_check
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import NrasAnswer
 from bot.attestation.near_ai.verification import CollateralFor, verify_model
@@ -97,6 +98,7 @@ def verify_bundle(
     statement = _read_statement(bundle.statement)
     parts = (
         *findings.report,
+        environment_check(bundle.app_compose, is_running=findings.compose_hash is not None),
         *binding_checks(
             bundle, findings.quote, statement, challenge=challenge, safety_number=safety_number
         ),

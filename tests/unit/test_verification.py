@@ -114,8 +114,8 @@ def edit_payload(log: list[dict[str, Any]]) -> None:
 
 NAMES_OF_A_GOOD_BUNDLE: Final = (
     "debug", "quote", "tcb", "rtmrs", "boot_events", "compose", "images",
-    "statement", "challenge", "safety_number", "linked_devices", "key_origin", "policy", "code",
-    "issued_at", "release", "os", "key_provider", "model",
+    "environment", "statement", "challenge", "safety_number", "linked_devices", "key_origin",
+    "policy", "code", "issued_at", "release", "os", "key_provider", "model",
 )  # fmt: skip
 
 ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
@@ -253,9 +253,9 @@ def test_an_attack_is_refused_by_the_check_that_is_meant_to(attack: str) -> None
 SIDE_EFFECTS: Final = {
     # What cannot be told any more once the named check has failed; everything else stays as it is.
     "statement": {"safety_number", "linked_devices", "key_origin", "policy", "code", "issued_at"},
-    "rtmrs": {"boot_events", "compose", "images", "release", "key_provider"},
-    "boot_events": {"compose", "images", "release", "key_provider"},
-    "compose": {"images", "release"},
+    "rtmrs": {"boot_events", "compose", "images", "environment", "release", "key_provider"},
+    "boot_events": {"compose", "images", "environment", "release", "key_provider"},
+    "compose": {"images", "environment", "release"},
 }
 
 
