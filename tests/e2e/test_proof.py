@@ -312,7 +312,7 @@ async def test_an_encrypted_conversation_is_read_by_the_model_alone() -> None:
     read = proving.cloud.encryption.read
     assert SECRET in read[0]["messages"][-1]["content"]
     on_the_wire = proving.words_at_the_cloud()
-    for private in (SECRET, "127*43", "5461", "calculate"):
+    for private in (SECRET, "127*43", '"5461"', "calculate"):  # none of which hex can look like
         assert private not in on_the_wire
 
 

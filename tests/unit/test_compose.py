@@ -214,7 +214,7 @@ UNREADABLE: Final = {
     "no YAML": "services: [",
     "nothing": "",
     "a tab": "services:\n\tbot:\n",
-    "depth": "[" * 5_000,
+    "depth": "[" * 1_000,
     "an unknown reference": "services: *x\n",
     "a reference to itself": "services: &x\n  bot: *x\n",
     "too long a text": "#" * (MAX_COMPOSE_CHARS + 1),
