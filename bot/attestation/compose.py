@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import yaml
@@ -15,6 +16,9 @@ from bot.attestation.strict_json import decode
 
 MAX_APP_COMPOSE_CHARS: Final = 1024 * 1024
 MAX_COMPOSE_CHARS: Final = 128 * 1024
+KEPT_APPLICATIONS: Final = 4
+"""Whose images are kept once read, which takes long: of a bot, its model and the model's gateway,
+each of which is read again for its release, its manager or its next report."""
 
 _KEY_PROVIDER_BYTES: Final = {"none": 0, "local-sgx": 1, "kms": 2, "tpm": 3}
 _PINNED: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:-]*@sha256:[0-9a-f]{64}")
@@ -42,6 +46,7 @@ def compose_checks(
     return compose, _images_check(app_compose)
 
 
+@lru_cache(maxsize=KEPT_APPLICATIONS)
 def images_of(app_compose: str) -> tuple[str, ...]:
     """Return every image of the Docker Compose file inside app-compose.json, in its order.
 
