@@ -54,7 +54,7 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
             client=LlmClient(
                 transport,
                 endpoint,
-                admission=_Admission(model),
+                admission=_Admission(model, encrypting=encryption is not None),
                 encryption=_Encryption(encryption) if encryption is not None else None,
             ),
             proof=model,
@@ -76,16 +76,19 @@ def _new_context(trust: Trust) -> ssl.SSLContext:
 
 
 class _Admission:
-    """The model's admission in the terms of the client."""
+    """The model's admission in the terms of the client; encryption waits for a first key."""
 
-    def __init__(self, model: AttestedModel) -> None:
+    def __init__(self, model: AttestedModel, *, encrypting: bool) -> None:
         self._model = model
+        self._encrypting = encrypting
 
     async def admit(self) -> bool:
         try:
             await self._model.admit()
         except ModelNotVerified as refused:
             raise LlmNotAttested(refused.sentence) from None
+        if self._encrypting:
+            await self._model.first_verification()
         return self._model.proven
 
 

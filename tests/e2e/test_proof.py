@@ -316,6 +316,14 @@ async def test_an_encrypted_conversation_is_read_by_the_model_alone() -> None:
         assert private not in on_the_wire
 
 
+async def test_a_message_before_the_first_verification_waits_for_the_key_to_encrypt_to() -> None:
+    async with proving_world() as proving:
+        settings = proving.settings("warn", attestation={"e2ee": True})
+        async with running_bot(settings, trust=proving.trust):
+            assert "hello" in await ask(proving, "hello")
+            await until_last(proving, "has signed exactly")
+
+
 async def test_an_answer_that_comes_back_in_the_clear_is_not_used() -> None:
     async with proving_world() as proving:
         proving.cloud.encryption.reads = lambda step: step  # type: ignore[method-assign]

@@ -124,6 +124,12 @@ class AttestedModel:
         if self._known.state is ModelState.PENDING:
             await self._attempted.wait()
 
+    async def first_verification(self) -> None:
+        """Return once a first verification has ended, however, or after `admit_seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.admit_seconds):
+                await self.settled()
+
     async def admit(self) -> None:
         """Return when a message may be sent to the model.
 
@@ -135,10 +141,7 @@ class AttestedModel:
         """
         if self._policy != "require":
             return
-        if self._known.state is ModelState.PENDING:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pace.admit_seconds):
-                    await self._attempted.wait()
+        await self.first_verification()
         verdict = self.verdict
         if verdict.state is not ModelState.VERIFIED:
             raise ModelNotVerified(refusal(verdict))
