@@ -74,7 +74,7 @@ def test_a_quote_that_is_not_strictly_hex_is_refused(quote: str) -> None:
         encoded(WIRE | {"extra": 1}),
         encoded(WIRE) + b"{}",
         encoded(WIRE | {"v": 2}),
-        b" " * (MAX_BUNDLE_BYTES + 1),
+        encoded(WIRE) + b" " * MAX_BUNDLE_BYTES,
     ],
 )
 def test_a_file_that_is_no_bundle_is_refused(file: bytes) -> None:

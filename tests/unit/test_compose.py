@@ -215,6 +215,11 @@ UNREADABLE: Final = {
     "nothing": "",
     "a tab": "services:\n\tbot:\n",
     "depth": "[" * 1_000,
+    "length": SERVICES + "#" * 200_000,
+    **{
+        f"a line break of some readers: {ord(mark):x}": f'{SERVICES}    command: "a{mark}b"\n'
+        for mark in "\x85\u2028\u2029\ufeff"
+    },
     "an unknown reference": "services: *x\n",
     "a reference to itself": "services: &x\n  bot: *x\n",
     "too long a text": "#" * (MAX_COMPOSE_CHARS + 1),
@@ -233,7 +238,7 @@ APPLICATIONS: Final = {
     "no JSON": "hello",
     "a list": "[]",
     "depth": "[" * 100_000,
-    "too long": " " * 2_000_000,
+    "too long": app() + " " * 2_000_000,
     "another runner": app(runner="bash"),
     "no runner": app(runner=None),
     "no compose file": app(None),

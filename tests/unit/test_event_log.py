@@ -204,6 +204,9 @@ WRONG_BOOTS: Final[dict[str, Log]] = {
     **{f"{name} comes twice": inserted(name, event(name)) for name in NAMES},
     **{f"{name} comes again after the boot": [*booted(), event(name)] for name in NAMES},
     "an optional name after the boot": [*booted(), event("gpu-policy-hash", b"\1" * 32)],
+    "two verdicts on one GPU": inserted(
+        "instance-id", event("gpu-attestation", b"{}"), event("gpu-attestation", b"{}")
+    ),
     "an unknown name during the boot": inserted("instance-id", event("hello")),
     "nothing was measured": FIRMWARE,
     "a boot inside a boot": [*booted()[:-1], *booted()[4:]],

@@ -329,6 +329,34 @@ def test_an_attack_on_a_report_fails_its_check(attack: str) -> None:
     assert findings.expires_at is None
 
 
+def test_an_earlier_report_that_says_our_nonce_fails_by_what_was_signed() -> None:
+    def edit(report: Json) -> None:
+        for part in (gateway(report), model(report)):
+            part["request_nonce"] = OTHER_KEY
+        manager(report)["nonce"] = OTHER_KEY
+        with_payload(lambda p: p.update(nonce=OTHER_KEY))(report)
+        with_payload(lambda p: [one.update(nonce=OTHER_KEY) for one in p["evidence_list"]])(report)
+
+    findings = recorded_capture(CLOUD).verify(edited=edit, nonce=bytes.fromhex(OTHER_KEY))
+    parts = ("gateway", "model", "compose_manager")
+    assert failed(findings) == {
+        *(f"{part}.nonce" for part in parts),
+        "model.gpu_nonce",
+        "model.gpu_tokens",
+    }
+
+
+def test_the_log_of_actions_of_another_machine_of_the_same_kind_is_refused() -> None:
+    cloud = soft()
+    report = cloud.report()
+    quoted = parse_quote(bytes.fromhex(manager(report)["quote"]))
+    other = (*quoted.rtmrs[:3], bytes(48))
+    manager(report)["quote"] = cloud.cloud.platform.quote(
+        quoted.report_data, quoted.mr_td, other, quoted.mr_config_id
+    ).hex()
+    assert failed(cloud.verify(report)) == {"compose_manager.rtmrs", "compose_manager.machine"}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

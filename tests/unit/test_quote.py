@@ -195,6 +195,34 @@ def test_what_is_no_quote_is_malformed(raw: bytes) -> None:
         parse_quote(raw)
 
 
+def grown(more: bytes, *lengths: int) -> bytes:
+    """Return the quote with more at its end, which the lengths at these places take in."""
+    raw = bytearray(SOFT_QUOTE + more)
+    for at in lengths:
+        raw[at : at + 4] = (int.from_bytes(raw[at : at + 4], "little") + len(more)).to_bytes(
+            4, "little"
+        )
+    return bytes(raw)
+
+
+SIGNATURE, CERTIFICATION = 632, 766
+CHAIN: Final = SOFT_QUOTE.index(b"-----BEGIN") - 4
+ROOT: Final = SOFT_QUOTE[SOFT_QUOTE.rindex(b"-----BEGIN") :]
+LONGER: Final = {
+    "behind the certification": grown(b"\0", SIGNATURE),
+    "behind the chain": grown(b"\0", SIGNATURE, CERTIFICATION),
+    "behind the last certificate": grown(b"\n", SIGNATURE, CERTIFICATION, CHAIN),
+    "a fourth certificate": grown(ROOT, SIGNATURE, CERTIFICATION, CHAIN),
+    "so many zeros": SOFT_QUOTE + bytes(MAX_QUOTE_BYTES),
+}
+
+
+@pytest.mark.parametrize("where", LONGER)
+def test_nothing_fits_into_a_quote_that_nobody_signed(where: str) -> None:
+    with pytest.raises(MalformedEvidence):
+        parse_quote(LONGER[where])
+
+
 def test_no_beginning_of_a_quote_is_one() -> None:
     for size in range(len(SOFT_QUOTE)):
         with pytest.raises(MalformedEvidence):
@@ -366,12 +394,13 @@ def test_collateral_expires_with_the_first_of_its_documents() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "{}", "null", "[" * 100_000, " " * 2_000_000,
+        "", "[]", "{}", "null", "[" * 100_000, SOFT.collateral + " " * 2_000_000,
         json.dumps(FIELDS | {"tcb_info": "{}"}),
         json.dumps(FIELDS | {"tcb_info": FIELDS["tcb_info"].replace('"TDX"', '"SGX"')}),
         json.dumps(FIELDS | {"pck_crl": "00"}),
         json.dumps(FIELDS | {"pck_crl": FIELDS["pck_crl"].replace("020101", "020100", 1)}),
         json.dumps(FIELDS | {"qe_identity": 1}),
+        json.dumps(FIELDS | {"qe_identity": FIELDS["qe_identity"].replace('"TD_QE"', '"QE"')}),
         json.dumps({name: text for name, text in FIELDS.items() if name != "tcb_info_signature"}),
     ],
 )  # fmt: skip
