@@ -55,8 +55,12 @@ def chat_report(proof: "Proof", *, challenge: str, chosen: bool, in_group: bool,
 
 def _success(report: Report) -> Iterator[str]:
     yield PROOF
+    unchecked = [check for check in report.failures if check.verdict is Verdict.NOT_CHECKED]
+    if unchecked:
+        why = _sentence(unchecked[0].words)
+        yield f"NOT CHECKED HERE\n{why} So whether the file is genuine, your own check will tell."
     yield (
-        "THE FILE PROVES\n"
+        f"{'IF IT IS GENUINE, ' if unchecked else ''}THE FILE PROVES\n"
         "• It comes from a machine that Intel's hardware closes even to its operator.\n"
         "• That machine calls the Signal account with the digits below its own."
     )
@@ -64,11 +68,10 @@ def _success(report: Report) -> Iterator[str]:
         "TOGETHER WITH THE PUBLISHED RELEASE FILE IT ALSO PROVES\n"
         "• In that machine runs the published program, and not one that lies about all of this."
     )
-    claims = (report[name].words for name in SHOWN_CLAIMS)
-    yield "\n".join(("ONLY THE PROGRAM SAYS", *(f"• {_sentence(words)}" for words in claims)))
-    unchecked = [check for check in report.failures if check.verdict is Verdict.NOT_CHECKED]
-    if unchecked:
-        yield f"NOT CHECKED HERE\n{_sentence(unchecked[0].words)} Your own check below will tell."
+    claims = (report[name] for name in SHOWN_CLAIMS)
+    said = [f"• {_sentence(claim.words)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
+    if said:
+        yield "\n".join(("ONLY THE PROGRAM SAYS", *said))
 
 
 def _failure(failed: list[Check]) -> Iterator[str]:

@@ -203,6 +203,9 @@ async def test_what_could_not_be_checked_here_is_said_and_the_file_sent_all_the_
         reply = await asked.ask("blue giraffe 42")
         assert on_a_laptop(reply, asked.machine).passed
     assert "NOT CHECKED HERE\nIntel's collateral could not be fetched." in reply.text
+    assert "IF IT IS GENUINE, THE FILE PROVES\n" in reply.text
+    assert "\nTHE FILE PROVES" not in reply.text
+    assert "ONLY THE PROGRAM SAYS" not in reply.text
 
 
 async def test_without_a_tee_the_first_line_says_so_and_the_model_is_told_of(
