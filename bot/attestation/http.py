@@ -82,7 +82,8 @@ class HttpService:
                 return Answer(response.status_code, response.headers, body, _peer_key(response))
         except (TimeoutError, httpx.TimeoutException):
             raise EvidenceUnavailable("no answer in time") from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
+            # OSError: a TLS record that was damaged on its way, which httpx passes on as it is.
             raise EvidenceUnavailable(f"no answer: {type(error).__name__}") from None
 
 

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,6 +25,7 @@ from bot.llm.messages import Completion, Message, Role
 from bot.llm.retry import RetryPolicy
 from bot.llm.transport import AiohttpTransport
 from bot.messaging.backoff import Backoff
+from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
 from tests.fakes.pccs import TCB, pccs
@@ -371,6 +373,23 @@ async def test_without_require_a_service_that_hangs_delays_no_message(policy: Mo
             await here.model.admit()
             assert time.perf_counter() - before < PROMPT_ADMISSION_SECONDS
             assert await said(client) == "answer to: hello"
+
+
+async def test_a_report_that_is_damaged_on_its_way_is_trouble_and_no_more() -> None:
+    async with world() as here, open_http(tls=here.cloud.trust.tls) as http:
+        address = urlsplit(here.cloud.base_url)
+        assert address.port is not None
+        async with meddler(address.port) as port:
+            client = NearAiClient(
+                http,
+                CollateralSource(http, here.pccs.url("")),
+                base_url=here.cloud.base_url.replace(f":{address.port}", f":{port}"),
+                model=here.cloud.model,
+                api_key=API_KEY,
+            )
+            model = AttestedModel(client, policy="require")
+            assert (await model.verify()).state is ModelState.UNAVAILABLE
+        assert here.cloud.connections == 1
 
 
 async def test_nothing_is_fetched_where_the_policy_is_off() -> None:
