@@ -129,7 +129,7 @@ def _images_check(app_compose: str) -> Check:
     return proven_if(
         not loose,
         "images",
-        f"all {len(images)} images are pinned by their digest",
+        "all images are pinned by their digest",
         f"{len(loose)} of {len(images)} images are not pinned by their digest",
     )
 
