@@ -6,12 +6,13 @@ async with meddler(server_port) as port:
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 HELLO: Final = 1
 """What a client sends before the server's side of the handshake."""
 MAX_CHUNK: Final = 64 * 1024
+CLOSE_SECONDS: Final = 5.0
 
 
 @asynccontextmanager
@@ -28,22 +29,26 @@ async def meddler(port: int) -> AsyncIterator[int]:
 
         async def up() -> None:
             nonlocal sent
-            with suppress(ConnectionError):
-                while chunk := await reader.read(MAX_CHUNK):
-                    sent += 1
-                    to_server.write(chunk)
-            to_server.close()
+            while chunk := await reader.read(MAX_CHUNK):
+                sent += 1
+                to_server.write(chunk)
 
         async def down() -> None:
-            with suppress(ConnectionError):
-                while chunk := await from_server.read(MAX_CHUNK):
-                    damaged = chunk[:-1] + bytes([chunk[-1] ^ 1])
-                    writer.write(damaged if sent > HELLO else chunk)
-            writer.close()
+            while chunk := await from_server.read(MAX_CHUNK):
+                damaged = chunk[:-1] + bytes([chunk[-1] ^ 1])
+                writer.write(damaged if sent > HELLO else chunk)
 
+        directions = [asyncio.create_task(up()), asyncio.create_task(down())]
         try:
-            await asyncio.gather(up(), down())
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for direction in directions:
+                direction.cancel()
+            to_server.close()
+            writer.close()
+            await asyncio.gather(
+                *directions, to_server.wait_closed(), writer.wait_closed(), return_exceptions=True
+            )
             pairs.discard(task)
 
     listener = await asyncio.start_server(relay, "127.0.0.1", 0)
@@ -51,6 +56,5 @@ async def meddler(port: int) -> AsyncIterator[int]:
         yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()
-        for pair in pairs:
-            pair.cancel()
-        await asyncio.gather(*pairs, return_exceptions=True)
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await asyncio.gather(*pairs)
