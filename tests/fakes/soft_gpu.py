@@ -69,6 +69,10 @@ class SoftGpus:
         self.root_sha256: Final = hashlib.sha256(der).digest()
         self.serials: Final = tuple(c[0].certificate.serial_number for c in self._chains)
 
+    def key(self, number: int) -> ec.EllipticCurvePrivateKey:
+        """Return what one GPU signs with."""
+        return self._chains[number][0].key
+
     def payload(self, nonce: bytes) -> str:
         """Return what a report carries as `nvidia_payload`."""
         evidence = [
@@ -149,10 +153,14 @@ class SoftNras:
 
 
 def signed_measurements(
-    key: ec.EllipticCurvePrivateKey, nonce: bytes, request: bytes = REQUEST
+    key: ec.EllipticCurvePrivateKey,
+    nonce: bytes,
+    *,
+    request: bytes = REQUEST,
+    response: bytes = RESPONSE,
 ) -> bytes:
     """Return what a GPU answers: the request, the response, r and s."""
-    message = request + nonce + b"\0" + RESPONSE
+    message = request + nonce + b"\0" + response
     r, s = utils.decode_dss_signature(key.sign(message, ec.ECDSA(hashes.SHA384())))
     return message + r.to_bytes(48) + s.to_bytes(48)
 

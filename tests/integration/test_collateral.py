@@ -268,6 +268,15 @@ async def test_an_old_file_is_refreshed_and_replaced(tmp_path: Path) -> None:
         assert again.asked == []
 
 
+async def test_a_file_of_tomorrow_is_not_believed_to_be_new(tmp_path: Path) -> None:
+    async with service(cache=tmp_path) as running:
+        await running.source.get(quote_of(SOFT))
+    os.utime(only_file(tmp_path), (NOON + 1, NOON + 1))
+    async with service(cache=tmp_path) as restarted:
+        await restarted.source.get(quote_of(SOFT))
+        assert len(restarted.asked) == 4
+
+
 GARBAGE: Final = {
     "nothing": b"",
     "no JSON": b"\x00\xff garbage",

@@ -206,10 +206,16 @@ def test_an_attack_on_the_gpus_fails_its_check(attack: str) -> None:
     assert failures(verified(payload).checks) == expected
 
 
-def test_an_answer_to_another_spdm_request_is_none() -> None:
-    key = ec.generate_private_key(ec.SECP384R1())
-    challenge = signed_measurements(key, NONCE, request=bytes.fromhex("1183 01ff"))
-    assert failures(verified(edited(with_spdm(challenge))).checks) == {"gpus"}
+@pytest.mark.parametrize(
+    "other",
+    [{"request": bytes.fromhex("118301ff")}, {"response": bytes.fromhex("1103") + bytes(200)}],
+    ids=["another request", "another response"],
+)
+def test_what_a_gpu_signed_for_another_purpose_is_no_evidence(other: dict[str, bytes]) -> None:
+    signed = signed_measurements(GPUS.key(0), NONCE, **other)
+    assert failures(verified(edited(with_spdm(signed))).checks) == {"gpus"}
+    same = signed_measurements(GPUS.key(0), NONCE)
+    assert failures(verified(edited(with_spdm(same))).checks) == set()
 
 
 def test_evidence_for_another_nonce_is_refused() -> None:

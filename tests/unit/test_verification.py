@@ -13,6 +13,7 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import parse_event_log
+from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
 from bot.attestation.trust import REAL, Trust
@@ -323,6 +324,14 @@ def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:
     assert facts.app_id == AGENT.app_id.hex()
     assert facts.aci == STATEMENT.aci
     assert facts.safety_number_half == SAFETY_NUMBER.replace(" ", "")[:30]
+
+
+def test_a_policy_that_nobody_vouches_for_does_not_say_which_model_answers() -> None:
+    evidence = ModelEvidence(b"{}", bytes(32), "evil", None, 0)
+    bundle = replace(BUNDLE, policy=POLICY.replace("qwen", "evil"), model=evidence)
+    report = Verification(bundle).report()
+    assert report["policy"].verdict is Verdict.FAILED
+    assert report["model"].verdict is Verdict.NOT_CHECKED
 
 
 def test_what_measured_code_says_of_its_policy_is_shown_as_claimed() -> None:
