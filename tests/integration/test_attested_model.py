@@ -347,7 +347,7 @@ async def test_a_model_without_nvidias_word_is_verified_by_its_gpus_own_signatur
         verdict = await here.model.verify()
         assert verdict.state is ModelState.VERIFIED
         assert "own signatures only" in here.model.summary()
-        here.clock.ahead = MAX_EVIDENCE_SECONDS
+        here.clock.ahead = 3600
         assert "expired" in await here.refusal()
 
 
@@ -431,6 +431,13 @@ async def test_it_recovers_by_itself_when_the_service_is_back() -> None:
             asked = here.cloud.reports
             await here.verified_again(within_seconds=0.2)
             assert here.cloud.reports == asked
+
+
+async def test_a_service_cannot_ask_to_be_left_alone_for_ever() -> None:
+    async with world() as here:
+        here.cloud.report_handler = status(429, headers={"retry-after": "3600"})
+        async with here.kept_verified():
+            await here.until(lambda: len(here.cloud.received) > 2)
 
 
 async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
