@@ -215,7 +215,7 @@ async def _wired(settings: Settings, trust: Trust) -> AsyncIterator[_Parts]:
             registry=registry,
             endpoint=endpoint,
             prover=prover,
-            in_tee=prover is not None and await _can_quote(settings),
+            in_tee=prover is not None and await _can_quote(settings, trust),
             messenger=messenger,
             tasks=tasks,
         )
@@ -387,11 +387,11 @@ async def _prover(
         yield prover
 
 
-async def _can_quote(settings: Settings) -> bool:
-    """Whether the guest agent makes quotes; else nothing is claimed about where the bot runs."""
+async def _can_quote(settings: Settings, trust: Trust) -> bool:
+    """Whether the guest agent makes quotes of closed hardware; else nothing is claimed of it."""
     from bot.prover import can_quote  # noqa: PLC0415 - as above
 
-    return await can_quote(settings)
+    return await can_quote(settings, trust=trust)
 
 
 async def store_key(settings: Settings) -> str | None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from bot.app import make_messenger, open_endpoint, store_key, tool_settings
+from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
 from bot.errors import BotError, SignalError
@@ -58,8 +59,13 @@ async def check(settings: Settings) -> bool:
     return well
 
 
-async def findings(settings: Settings) -> AsyncIterator[Finding]:
-    """Look at one part after the other, those that others depend on first."""
+async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[Finding]:
+    """Look at one part after the other, those that others depend on first.
+
+    Args:
+        settings: of the bot.
+        trust: whom verifications trust; only tests give another than the real one.
+    """
     yield Finding("settings", Verdict.OK, "Every setting is understood.")
     yield _access(settings)
     yield await _store(settings)
@@ -69,8 +75,8 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
     async for finding in _tools(settings):
         yield finding
-    yield await _attestation(settings)
-    yield await _model_proof(settings)
+    yield await _attestation(settings, trust)
+    yield await _model_proof(settings, trust)
 
 
 def _access(settings: Settings) -> Finding:
@@ -197,14 +203,17 @@ def _server(server: McpServer, reason: str | None) -> Finding:
     return Finding(server.name, Verdict.WARNING, f"{words} See {setting}.")
 
 
-async def _attestation(settings: Settings) -> Finding:
+async def _attestation(settings: Settings, trust: Trust) -> Finding:
     if not settings.attestation.dstack_socket.is_socket():
         words = "Not in a trusted execution environment; !verify says so."
         return Finding("attestation", Verdict.WARNING, words)
     from bot.prover import can_quote  # noqa: PLC0415 - as in bot.app
 
-    if not await can_quote(settings):
-        words = "The dstack guest agent makes no quote. See ATTESTATION__DSTACK_SOCKET."
+    if not await can_quote(settings, trust=trust):
+        words = (
+            "The dstack guest agent makes no quotes of genuine, closed hardware. See"
+            " ATTESTATION__DSTACK_SOCKET."
+        )
         return Finding("attestation", Verdict.FAILED, words)
     if settings.attestation.key_origin == "imported":
         words = (
@@ -215,9 +224,9 @@ async def _attestation(settings: Settings) -> Finding:
     return Finding("attestation", Verdict.OK, "Quotes are made; ask !verify in Signal.")
 
 
-async def _model_proof(settings: Settings) -> Finding:
+async def _model_proof(settings: Settings, trust: Trust) -> Finding:
     """Verify the model's evidence now."""
-    async with open_endpoint(settings) as endpoint, asyncio.TaskGroup() as tasks:
+    async with open_endpoint(settings, trust=trust) as endpoint, asyncio.TaskGroup() as tasks:
         verifying = tasks.create_task(endpoint.keep_verified())
         with suppress(TimeoutError):
             async with asyncio.timeout(MODEL_PROOF_SECONDS):

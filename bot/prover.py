@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from bot.attestation.checks import Verdict
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.dstack import REPORT_DATA_BYTES, DstackAgent
 from bot.attestation.errors import AgentError
@@ -17,6 +19,7 @@ from bot.attestation.http import open_http
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.policy import Policy
 from bot.attestation.proof import OwnProof
+from bot.attestation.quote import parse_quote, quote_checks
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.messaging.messenger import Messenger
@@ -62,13 +65,21 @@ async def open_prover(
         yield OwnProof(evidence, CollateralSource(http, attestation.pccs_url), trust=trust)
 
 
-async def can_quote(settings: Settings) -> bool:
-    """Whether the guest agent makes quotes, asked once and within a bound."""
+async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
+    """Whether the guest agent makes quotes of closed hardware, asked once and within a bound.
+
+    Nobody else is asked, so that a start waits for no service: whether the hardware is up to date
+    is for `!verify` to find out.
+    """
     agent = DstackAgent(settings.attestation.dstack_socket)
     try:
         async with asyncio.timeout(FIRST_QUOTE_SECONDS):
-            await agent.quote(secrets.token_bytes(REPORT_DATA_BYTES))
+            made = await agent.quote(secrets.token_bytes(REPORT_DATA_BYTES))
     except (AgentError, TimeoutError) as error:
         log.error("attestation.no_quote", error=type(error).__name__)
         return False
-    return True
+    checks = quote_checks(parse_quote(made.quote), None, now=int(time.time()), trust=trust)
+    refused = [check for check in checks if check.verdict is Verdict.FAILED]
+    if refused:
+        log.error("attestation.no_quote", reason=refused[0].words)
+    return not refused

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.attestation.trust import REAL, Trust
 from bot.check import Finding, Verdict, findings
 from bot.config import Settings, setting_names
 from bot.demo.signal_side import ADA
@@ -21,8 +22,8 @@ from tests.fakes.web_server import answer, web_server
 ROOT = Path(__file__).parents[2]
 
 
-async def report(settings: Settings) -> dict[str, Finding]:
-    return {finding.part: finding async for finding in findings(settings)}
+async def report(settings: Settings, trust: Trust = REAL) -> dict[str, Finding]:
+    return {finding.part: finding async for finding in findings(settings, trust=trust)}
 
 
 async def test_check_finds_everything_well() -> None:
@@ -70,17 +71,23 @@ async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
     assert found["tools"].verdict is Verdict.WARNING
 
 
-async def test_check_says_what_the_bot_and_its_model_cannot_prove() -> None:
+async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
     async with proving_world() as proving:
-        well = await report(proving.settings("require", store={"key_source": "dstack"}))
+        settings = proving.settings("require", store={"key_source": "dstack"})
+        well = await report(settings, proving.trust)
+        foreign = await report(settings)  # quotes and certificates that nobody else believes
+        imported = proving.settings("off", attestation={"key_origin": "imported"})
+        brought_in = await report(imported, proving.trust)
         proving.agent.fault = says(b"rubbish")
-        wrong = await report(proving.settings("require", store={"key_source": "dstack"}))
-    assert well["attestation"].verdict is Verdict.OK
+        wrong = await report(settings, proving.trust)
     assert well["store"].words == "Works, encrypted at rest."
+    assert well["attestation"].verdict is well["model proof"].verdict is Verdict.OK
+    assert foreign["attestation"].verdict is foreign["model proof"].verdict is Verdict.FAILED
+    assert "ATTESTATION__MODEL_POLICY" in foreign["model proof"].words
+    assert brought_in["attestation"].verdict is Verdict.WARNING
+    assert "ATTESTATION__KEY_ORIGIN" in brought_in["attestation"].words
     assert wrong["attestation"].verdict is Verdict.FAILED
     assert wrong["store"].words.startswith("STORE__KEY_SOURCE: ")
-    assert wrong["model proof"].verdict is Verdict.FAILED
-    assert "ATTESTATION__MODEL_POLICY" in wrong["model proof"].words
 
 
 async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:

@@ -129,6 +129,15 @@ async def test_inside_an_enclave_the_model_is_told_so() -> None:
     assert WITH_TEE in proving.here.model.requests[0]["messages"][0]["content"]
 
 
+async def test_quotes_that_do_not_lead_to_intel_are_no_reason_to_claim_privacy() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("off")):  # which trusts Intel alone
+            said = await ask(proving, "!verify")
+            await ask(proving, "hello")
+    assert said.startswith("This does not prove that nobody else reads along")
+    assert WITHOUT_TEE in proving.here.model.requests[0]["messages"][0]["content"]
+
+
 @pytest.mark.parametrize("fault", [says(b"rubbish"), says(b"{}", status=500)])
 async def test_a_guest_agent_that_makes_no_quote_proves_nothing(fault: object) -> None:
     async with proving_world() as proving:
