@@ -124,7 +124,11 @@ def _client(context: ssl.SSLContext, socket: Path | None, idle: int) -> httpx.As
 
 def new_tls_context() -> ssl.SSLContext:
     """Return a context that believes the usual authorities, whatever the environment names."""
-    return httpx.create_ssl_context(trust_env=False)
+    context = httpx.create_ssl_context(trust_env=False)
+    # Python writes the keys of sessions where SSLKEYLOGFILE says; None, which typeshed does not
+    # know, ends that.
+    context.keylog_filename = None  # type: ignore[assignment]
+    return context
 
 
 def key_sha256(certificate: bytes) -> bytes:

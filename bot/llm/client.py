@@ -79,6 +79,9 @@ def open_transport(
     """
     if tls is None and urlsplit(endpoint.base_url).scheme == "https":
         tls = httpx.create_ssl_context(trust_env=False)
+        # Python writes the keys of sessions where SSLKEYLOGFILE says; None, which typeshed does not
+        # know, ends that.
+        tls.keylog_filename = None  # type: ignore[assignment]
     return AiohttpTransport(
         max_connections=endpoint.max_concurrency + MODELS_CONNECTIONS,
         silence_seconds=endpoint.timeout_seconds,

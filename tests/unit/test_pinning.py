@@ -4,11 +4,15 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from bot.attestation.errors import EvidenceUnavailable
+from bot.attestation.http import open_http
 from bot.attestation.pinning import MAX_STRANGERS, STRANGER_SECONDS, AttestedKeys, pin
+from bot.llm.client import Endpoint, open_transport
 from bot.llm.transport import AiohttpTransport
 from tests.fakes.certificates import Authority
 
@@ -186,3 +190,18 @@ def test_strangers_are_forgotten_after_an_hour_and_beyond_a_number() -> None:
     assert bytes(32) not in keys.strangers
     clock.now += STRANGER_SECONDS + 1
     assert not keys.strangers
+
+
+async def test_no_variable_of_the_environment_has_the_keys_of_connections_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
+    async with RecordingServer(Authority()).running() as server, open_http() as http:
+        with pytest.raises(EvidenceUnavailable):
+            await http.ask("GET", server.url, seconds=5.0, max_bytes=100)
+        transport = open_transport(Endpoint(server.url, "model"))
+        with pytest.raises(httpx.ConnectError):
+            await transport.handle_async_request(httpx.Request("GET", server.url))
+        await transport.aclose()
+    assert "TRAFFIC_SECRET" not in (keys.read_text() if keys.exists() else "")
