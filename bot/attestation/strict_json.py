@@ -3,12 +3,21 @@
 import json
 from typing import Annotated, Final, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.attestation.errors import MalformedEvidence
 
 NAMED_FIELDS: Final = 3
 """Fields that an error names; of more it says only how many."""
+
+
+def _with_utf8(value: str) -> str:
+    value.encode()
+    return value
+
+
+Text = Annotated[str, AfterValidator(_with_utf8)]
+"""What can be hashed: half a surrogate pair, which JSON can write, has no UTF-8."""
 
 VersionOne = Annotated[int, Field(ge=1, le=1)]
 """A format's version. `Literal[1]` would take `true` as well."""

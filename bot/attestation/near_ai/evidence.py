@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from bot.attestation.errors import MalformedEvidence
+from bot.attestation.strict_json import Text
 
 NONCE_BYTES: Final = 32
 MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
@@ -75,18 +76,12 @@ class NrasAnswer:
     keys: bytes
 
 
-def _text(value: str) -> str:
-    value.encode()  # half a surrogate pair has no UTF-8
-    return value
-
-
 _Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-_Text = Annotated[str, AfterValidator(_text)]
 
 
 class _Plain(BaseModel, extra="forbid"):
-    report: Annotated[_Text, Field(max_length=MAX_REPORT_BYTES)]
+    report: Annotated[Text, Field(max_length=MAX_REPORT_BYTES)]
     nonce: _Hex32
-    model: Annotated[_Text, Field(max_length=MAX_MODEL_NAME)]
+    model: Annotated[Text, Field(max_length=MAX_MODEL_NAME)]
     peer_key_sha256: _Hex32 | None
     fetched_at: Annotated[int, Field(ge=0)]

@@ -8,11 +8,11 @@ A model's own endpoint is flat: the model's attestation, and all of them again i
 from binascii import unhexlify
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import MAX_MODEL_NAME, MAX_REPORT_BYTES
-from bot.attestation.strict_json import decode
+from bot.attestation.strict_json import Text, decode
 
 MAX_MACHINES: Final = 16
 MAX_ACTIONS: Final = 10_000
@@ -28,16 +28,10 @@ def _object_of_json(value: object) -> object:
     return decode(value, "tcb_info") if isinstance(value, str) else value
 
 
-def _text(value: str) -> str:
-    value.encode()  # half a surrogate pair has no UTF-8, so nothing could be hashed
-    return value
-
-
 Digest = Annotated[bytes, BeforeValidator(_bytes_of_hex), Field(min_length=32, max_length=32)]
 _Key = Annotated[bytes, BeforeValidator(_bytes_of_hex), Field(max_length=64)]
 _Quote = Annotated[bytes, BeforeValidator(_bytes_of_hex), Field(max_length=_MAX_QUOTE_BYTES)]
-_Text = Annotated[str, AfterValidator(_text)]
-_EventLog = _Text | Annotated[list[Any], Field(max_length=MAX_EVENTS)]
+_EventLog = Text | Annotated[list[Any], Field(max_length=MAX_EVENTS)]
 """Some services write it as an array, others as a string with the JSON of that array."""
 
 
@@ -48,7 +42,7 @@ class _Wire(BaseModel):
 class TcbInfo(_Wire):
     """What dstack measured; only the application's text is used, quote and log say the rest."""
 
-    app_compose: _Text
+    app_compose: Text
 
 
 class Info(_Wire):
@@ -83,7 +77,7 @@ class ModelMachine(Machine):
     """A trust domain with GPUs that runs the model."""
 
     model_name: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = None
-    nvidia_payload: _Text | None = None
+    nvidia_payload: Text | None = None
     compose_manager_attestation: ComposeManager | None = None
 
 
@@ -104,12 +98,12 @@ class ModelReport(_Wire):
 class _GatewayAnswer(_Wire):
     gateway_attestation: Machine
     model_attestations: Annotated[list[ModelMachine], Field(min_length=1, max_length=MAX_MACHINES)]
-    tls_certificate: _Text | None = None
+    tls_certificate: Text | None = None
 
 
 class _DirectAnswer(ModelMachine):
     all_attestations: Annotated[list[ModelMachine], Field(max_length=MAX_MACHINES)] = []
-    tls_certificate: _Text | None = None
+    tls_certificate: Text | None = None
 
 
 def read_report(report: bytes) -> ModelReport:
