@@ -200,7 +200,7 @@ async def test_no_variable_of_the_environment_has_the_keys_of_connections_writte
     async with RecordingServer(Authority()).running() as server, open_http() as http:
         with pytest.raises(EvidenceUnavailable):
             await http.ask("GET", server.url, seconds=5.0, max_bytes=100)
-        transport = open_transport(Endpoint(server.url, "model"))
+        transport = open_transport(Endpoint(base_url=server.url, model="model"))
         with pytest.raises(httpx.ConnectError):
             await transport.handle_async_request(httpx.Request("GET", server.url))
         await transport.aclose()
