@@ -1,6 +1,6 @@
 """The dstack guest agent: what makes this machine's quotes and keys, on a Unix socket.
 
-Four of its calls are spoken, as JSON over HTTP/1.1. The SDK would bring some 70 MB into the image
+Three of its calls are spoken, as JSON over HTTP/1.1. The SDK would bring some 70 MB into the image
 that people have to trust, and it lets an environment variable redirect it; here the path of the
 socket is the only way to an agent. (dstack, guest-agent/rpc/proto/agent_rpc.proto)
 """
@@ -125,14 +125,6 @@ class DstackAgent:
             raise AgentError(NONSENSE)
         return key
 
-    async def version(self) -> str:
-        """Ask for the agent's version.
-
-        Raises:
-            AgentError: the agent is not there, does not answer, or answers nonsense.
-        """
-        return _read(_Version, await self._call("Version")).version
-
     async def _call(
         self,
         method: str,
@@ -198,10 +190,6 @@ class _Quote(BaseModel):
 
 class _Key(BaseModel):
     key: _Hex
-
-
-class _Version(BaseModel):
-    version: str
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

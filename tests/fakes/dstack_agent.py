@@ -115,7 +115,6 @@ class SoftAgent:
             "Info": self._info,
             "GetQuote": self._get_quote,
             "GetKey": self._key,
-            "Version": lambda _: {"version": "0.5.5", "rev": "soft"},
         }
         application = web.Application()
         for name, answer in methods.items():

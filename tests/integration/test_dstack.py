@@ -43,9 +43,9 @@ def client(folder: Path) -> DstackAgent:
 
 
 async def ask_all(agent: DstackAgent) -> list[str]:
-    """Make all four calls, each of which must fail, and return the sentences."""
+    """Make all three calls, each of which must fail, and return the sentences."""
     sentences = []
-    for call in (agent.info(), agent.quote(REPORT_DATA), agent.key("a/path"), agent.version()):
+    for call in (agent.info(), agent.quote(REPORT_DATA), agent.key("a/path")):
         with pytest.raises(AgentError) as refusal:
             await call
         sentences.append(str(refusal.value))
@@ -66,7 +66,6 @@ async def test_a_quote_is_over_exactly_what_was_asked(tmp_path: Path) -> None:
 async def test_the_compose_file_comes_as_it_was_measured(tmp_path: Path) -> None:
     async with soft_agent(tmp_path) as soft:
         info = await client(tmp_path).info()
-        assert await client(tmp_path).version() == "0.5.5"
     assert info.app_compose == COMPOSE
     assert info.key_provider_info == soft.key_provider_info
 
@@ -122,7 +121,7 @@ async def test_a_refusal_is_said_without_the_agents_own_words(tmp_path: Path, st
         sentences = await ask_all(client(tmp_path))
     assert sentences == [
         f"The dstack guest agent refused {method} (HTTP {status})."
-        for method in ("Info", "GetQuote", "GetKey", "Version")
+        for method in ("Info", "GetQuote", "GetKey")
     ]
 
 
@@ -131,9 +130,9 @@ def garbage() -> Iterator[bytes]:
     yield from (b"", b"null", b"[]", b"{}", b"<html>", b"\xff\xfe", b"[" * 100_000)
     yield b'{"error": "words of the agent"}'
     yield json.dumps({"tcb_info": {"app_compose": "an object, not its text"}}).encode()
-    yield json.dumps({"tcb_info": "[]", "key": hexadecimal[2:], "version": 5}).encode()
-    yield json.dumps({"tcb_info": "{}", "key": hexadecimal + "0", "version": None}).encode()
-    yield json.dumps({"tcb_info": "", "key": " ".join(["00"] * 32), "version": []}).encode()
+    yield json.dumps({"tcb_info": "[]", "key": hexadecimal[2:]}).encode()
+    yield json.dumps({"tcb_info": "{}", "key": hexadecimal + "0"}).encode()
+    yield json.dumps({"tcb_info": "", "key": " ".join(["00"] * 32)}).encode()
     yield json.dumps({"tcb_info": None, "key": "0x" + hexadecimal}).encode()
     quote = {"event_log": "[]", "report_data": REPORT_DATA.hex()}
     yield json.dumps(quote | {"quote": ""}).encode()
