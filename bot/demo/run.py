@@ -9,9 +9,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from bot import app
@@ -30,6 +31,8 @@ ENDED: Final = 1
 # A conversation that is piped in is faster than any person.
 MESSAGES_PER_MINUTE: Final = 10_000
 
+Sections = Mapping[str, Mapping[str, object]]
+
 
 async def run_demo(say: Sequence[str]) -> int:
     """Be the demo until there is nothing more to say; return the exit code.
@@ -46,7 +49,7 @@ async def run_demo(say: Sequence[str]) -> int:
         settings = _settings(folder)
         if not _names_an_endpoint(settings):
             base_url = await open_parts.enter_async_context(serve_assistant())
-            settings = _settings(folder, base_url=base_url, model=MODEL)
+            settings = _settings(folder, _assistant(base_url))
         logs.configure(level="error", log_format="console")
         width = shutil.get_terminal_size().columns
         print("\n".join(wrap(_introduction(settings), width)), end="\n\n", flush=True)  # noqa: T201
@@ -78,17 +81,25 @@ async def _converse(settings: Settings, side: SignalSide, say: Sequence[str]) ->
     return ENDED if phone.cancelled() else phone.result()
 
 
-def _settings(folder: Path, **llm: object) -> Settings:
+def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
     """Everything of the demo's own, except the endpoint and what the bot says of itself."""
     return load_settings(
         {
             "signal": {"url": f"unix:{folder / 'signal.sock'}", "phone_number": BOT.number},
-            "llm": llm,
-            "store": {"path": folder / "store.db", "key": None},
+            "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
             "access": {"policy": "open", "messages_per_minute": MESSAGES_PER_MINUTE},
             "health": {"listen": ""},
+            **more,
         }
     )
+
+
+def _assistant(base_url: str) -> Sections:
+    """The offline assistant, which proves nothing and reads no encrypted messages."""
+    return {
+        "llm": {"base_url": base_url, "model": MODEL},
+        "attestation": {"model_policy": "warn", "e2ee": False},
+    }
 
 
 def _names_an_endpoint(settings: Settings) -> bool:

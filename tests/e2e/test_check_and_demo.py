@@ -167,6 +167,21 @@ def test_the_demo_sends_what_every_say_says(tmp_path: Path) -> None:
     assert [total for total in ("= 2", "= 4", "= 6") if total not in done.stdout] == []
 
 
+def test_the_demo_needs_no_proof_and_no_enclave_whatever_an_operator_has_set(
+    tmp_path: Path,
+) -> None:
+    operators = {
+        "ATTESTATION__MODEL_POLICY": "require",
+        "ATTESTATION__E2EE": "true",
+        "ATTESTATION__DSTACK_SOCKET": str(tmp_path / "no-dstack.sock"),
+        "STORE__KEY_SOURCE": "dstack",
+    }
+    done = run_cli("demo", "--say", "1+1", "!verify", folder=tmp_path, **operators)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "= 2" in done.stdout
+    assert "so there is" in done.stdout
+
+
 def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     said = ["My name is Ada", "What is my name?", "!tools"]
     done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__MESSAGES_PER_MINUTE="1")
