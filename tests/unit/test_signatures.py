@@ -344,6 +344,7 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
     [
         (status(404), "no signature for this answer, or not yet"),
         (status(429, headers={"retry-after": "9" * 999}), "too busy"),
+        (status(429, headers={"retry-after": "²"}), "too busy"),
         (status(503), "in trouble"),
         (cut, "did not answer"),
         (held(asyncio.Event()), "did not answer"),
@@ -351,7 +352,7 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
     ],
 )
 async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str) -> None:
-    verdict, _ = await asked(*[trouble] * 1000, total_seconds=0.1)
+    verdict, _ = await asked(*[trouble] * 1000, total_seconds=0.5)
 
     assert (verdict.state, verdict.kind) == (SignatureState.MISSING, SignatureKind.NONE)
     assert said in verdict.words

@@ -565,6 +565,16 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         ] * 3
 
 
+async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
+    tmp_path: Path,
+) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        await answered_with(store, 1, *EXCHANGES[:1])
+        store.begin_turn(await accept_one(store, 2), "hello")
+        [shown] = await store.last_exchanges("direct:ada")
+        assert shown.completion_id == EXCHANGES[0].completion_id
+
+
 async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
     tmp_path: Path,
 ) -> None:
