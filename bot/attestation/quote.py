@@ -47,7 +47,6 @@ class TdQuote:
 
     Attributes:
         raw: all of it.
-        version: of its layout.
         fmspc: the kind of platform, six bytes, as its certificate names it.
         ca: which of Intel's CAs certified the platform: `platform` or `processor`.
         mr_td: measurement of the virtual firmware.
@@ -62,7 +61,6 @@ class TdQuote:
     """
 
     raw: bytes
-    version: int
     fmspc: bytes
     ca: str
     mr_td: bytes
@@ -102,7 +100,6 @@ def parse_quote(raw: bytes) -> TdQuote:
         raise MalformedEvidence("the certificate in the quote names no platform") from None
     return TdQuote(
         raw=raw,
-        version=4,
         fmspc=fmspc,
         ca=ca,
         mr_signer_seam=raw[112:160],

@@ -163,7 +163,6 @@ def test_without_collateral_the_reason_is_given_and_nothing_passes() -> None:
 def test_a_quote_is_read_field_by_field() -> None:
     assert parse_quote(SOFT_QUOTE) == TdQuote(
         raw=SOFT_QUOTE,
-        version=4,
         fmspc=SOFT.fmspc,
         ca="platform",
         mr_td=b"\1" * 48,
