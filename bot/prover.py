@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,10 +23,15 @@ from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
+from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 
 FIRST_QUOTE_SECONDS: Final = 15.0
 """How long the start waits for a quote; without one nothing is claimed."""
+
+CONNECTION_POLLS: Final = 300
+CONNECTION_POLL_SECONDS: Final = 0.2
+"""How long a proof waits for Signal; without a connection its answer could not be sent either."""
 
 log = structlog.get_logger()
 
@@ -49,7 +55,7 @@ async def open_prover(
     attestation = settings.attestation
     evidence = OwnEvidence(
         DstackAgent(attestation.dstack_socket),
-        messenger.own_identity,
+        partial(_own_identity, messenger),
         Policy(
             signal=urlsplit(settings.signal.url).hostname or "unix socket",
             llm_host=urlsplit(settings.llm.base_url).hostname or "",
@@ -63,6 +69,15 @@ async def open_prover(
     )
     async with open_http(tls=trust.tls) as http:
         yield OwnProof(evidence, CollateralSource(http, attestation.pccs_url), trust=trust)
+
+
+async def _own_identity(messenger: Messenger) -> OwnIdentity:
+    """Ask Signal whose account this is; right after a start there may be no connection yet."""
+    for _ in range(CONNECTION_POLLS):
+        if messenger.connected:
+            break
+        await asyncio.sleep(CONNECTION_POLL_SECONDS)
+    return await messenger.own_identity()
 
 
 async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:

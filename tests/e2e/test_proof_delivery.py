@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import NoReturn
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
@@ -11,7 +12,7 @@ from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind, Person
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import ProvingWorld, proving_world
-from tests.e2e.running_bot import WAIT_SECONDS, running_bot
+from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 
 PEOPLE = [Person(f"a11ce000-0000-4000-8000-00000000000{number}") for number in range(5)]
@@ -64,6 +65,29 @@ async def test_over_rest_the_proof_comes_with_its_file() -> None:
             await api.say("!verify tea")
             await api.wait_until(lambda: len(api.sent) == 1)
     [file] = api.sent[0].attachments
+    assert failures(proving, file, "tea") == []
+
+
+async def test_a_proof_that_was_not_made_when_the_bot_died_is_made_once_signal_is_there() -> None:
+    async with proving_world() as proving:
+        signal, asked = proving.here.signal, asyncio.Event()
+
+        async def silent() -> NoReturn:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets this event")
+
+        async with running_bot(proving.settings("off"), trust=proving.trust) as bot:
+            proving.agent.fault = silent
+            await signal.say("!verify tea")
+            async with asyncio.timeout(WAIT_SECONDS):
+                await asked.wait()
+            await kill(bot)
+        proving.agent.fault = None
+        await signal.go_away()
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            await signal.come_back()
+            [file] = (await proving.here.answer()).attachments
     assert failures(proving, file, "tea") == []
 
 
