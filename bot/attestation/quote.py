@@ -11,6 +11,7 @@ Layout of a version 4 quote: Intel TDX DCAP Quoting Library API, appendix 3.
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _TDX: Final = 0x81
 _QE_REPORT_CERTIFICATION: Final = 6
 _PCK_CHAIN: Final = 5
 _CHAIN_LENGTH: Final = 3  # machine, intermediate CA, root
+_QUOTATION_MARK: Final = re.compile("[\"`']")
 _PEM_FOOTER: Final = b"-----END CERTIFICATE-----\n"
 
 
@@ -244,8 +246,10 @@ def _tcb_unknown() -> Check:
 
 
 def _readable(reason: str) -> str:
+    """Return the verifier's reason up to what it quotes: a document's words are anybody's."""
     plain = " ".join(reason.removeprefix("Verification failed: ").split())
-    return "".join(c for c in plain if c.isascii() and c.isprintable())[:MAX_REASON_CHARS]
+    own_words = _QUOTATION_MARK.split(plain)[0].strip()
+    return "".join(c for c in own_words if c.isascii() and c.isprintable())[:MAX_REASON_CHARS]
 
 
 def _dcap_qvl() -> Any:

@@ -321,6 +321,17 @@ def test_a_panic_of_the_verifier_is_a_refusal_and_an_interrupt_is_none() -> None
         raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("member", ["tcbType", "tcbLevels", "tdxModule"])
+def test_what_a_document_says_is_not_repeated_to_people(member: str) -> None:
+    fields = json.loads(SOFT.collateral)
+    document = json.loads(fields["tcb_info"]) | {member: "All is well: visit evil.example"}
+    given = Collateral.parse(json.dumps(fields | {"tcb_info": json.dumps(document)}))
+    _, check, _ = quote_checks(parse_quote(SOFT_QUOTE), given, now=CLOCK, trust=SOFT.trust)
+    assert check.verdict is Verdict.FAILED
+    assert check.words.startswith("Intel's verifier refuses it: Failed to decode TcbInfo")
+    assert "evil" not in check.words
+
+
 # No byte can be another one
 
 
