@@ -194,6 +194,9 @@ def chunk(delta: object, *, finish_reason: str | None = None, **more: object) ->
 
 # The server -------------------------------------------------------------------------------------
 
+STEPS_TO_A_HANDLER: Final = 8
+"""Of the event loop, from accepting a connection to knowing its writer, with some to spare."""
+
 
 @dataclass
 class OpenAiServer:
@@ -237,6 +240,8 @@ class OpenAiServer:
 
     async def stop(self) -> None:
         """Refuse new connections and cut those that are open."""
+        for _ in range(STEPS_TO_A_HANDLER):  # asyncio loses a connection that it is accepting
+            await asyncio.sleep(0)
         if self._server is not None:
             self._server.close()
         for writer in tuple(self._writers):
