@@ -378,7 +378,7 @@ async def _prover(
     settings: Settings, messenger: Messenger, endpoint: OpenEndpoint, trust: Trust
 ) -> AsyncIterator[Prover | None]:
     """Provide what makes the bot's proofs; None where there is no guest agent."""
-    if not settings.attestation.dstack_socket.is_socket():
+    if not settings.attestation.has_agent:
         yield None
         return
     from bot.prover import open_prover  # noqa: PLC0415 - as above

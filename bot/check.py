@@ -204,7 +204,7 @@ def _server(server: McpServer, reason: str | None) -> Finding:
 
 
 async def _attestation(settings: Settings, trust: Trust) -> Finding:
-    if not settings.attestation.dstack_socket.is_socket():
+    if not settings.attestation.has_agent:
         words = "Not in a trusted execution environment; !verify says so."
         return Finding("attestation", Verdict.WARNING, words)
     from bot.prover import can_quote  # noqa: PLC0415 - as in bot.app

@@ -285,6 +285,14 @@ class AttestationSettings(_Section):
             raise ValueError("has E2EE, which needs MODEL_POLICY=warn or require to find the key")
         return self
 
+    @property
+    def has_agent(self) -> bool:
+        """Whether there is a guest agent's socket; one that may not be looked at is none."""
+        try:
+            return self.dstack_socket.is_socket()
+        except OSError:
+            return False
+
 
 class HealthSettings(_Section):
     """Where health and metrics are served."""

@@ -27,7 +27,12 @@ _MAY_BE_THE_OPERATORS: Final = re.compile(
 """Secrets, and what changes nothing for people: an account stands in the statement anyway."""
 
 
+_GIVEN_BY_A_VARIABLE: Final = re.compile(r"(\w+__\w+)[\"']?\s*[:=][^\n]*\$")
+"""`ATTESTATION__KEY_ORIGIN=${X}`: the setting is X, by whatever name X gets in."""
+
+
 class _AppCompose(BaseModel):
+    docker_compose_file: str = ""
     allowed_envs: Annotated[tuple[str, ...], Field(max_length=MAX_VARIABLES)] | None = None
     pre_launch_script: str | None = None
     init_script: str | None = None
@@ -48,7 +53,8 @@ def environment_check(app_compose: str, *, is_running: bool) -> Check:
     except MalformedEvidence as error:
         return failed("environment", str(error))
     names = app.allowed_envs or ()
-    if decisive := [name for name in names if _decides(name)]:
+    renamed = _GIVEN_BY_A_VARIABLE.findall(app.docker_compose_file) if names else ()
+    if decisive := [name for name in (*names, *renamed) if _decides(name)]:
         words = "whoever operates the machine decides, unseen, what only the code should"
         return failed("environment", f"{words}: {_listed(decisive)}")
     scripts = [name for name in ("pre_launch_script", "init_script") if getattr(app, name)]

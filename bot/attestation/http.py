@@ -152,4 +152,9 @@ def _peer_key(response: httpx.Response) -> bytes | None:
     stream: Any = response.extensions["network_stream"]
     tls: ssl.SSLObject | None = stream.get_extra_info("ssl_object")
     certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-    return key_sha256(certificate) if certificate is not None else None
+    if certificate is None:
+        return None
+    try:
+        return key_sha256(certificate)
+    except ValueError:
+        raise EvidenceUnavailable("the server's certificate cannot be read") from None

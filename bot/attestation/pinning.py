@@ -107,7 +107,10 @@ def pin(context: ssl.SSLContext, keys: AttestedKeys) -> ssl.SSLContext:
             certificate = self.getpeercert(binary_form=True)
             if certificate is None:
                 raise KeyNotAttested("the server showed no certificate")
-            self._peer = key_sha256(certificate)
+            try:
+                self._peer = key_sha256(certificate)
+            except ValueError:
+                raise KeyNotAttested("the server's certificate cannot be read") from None
             keys.meet(self._peer)
 
         def write(self, data: "ReadableBuffer") -> int:

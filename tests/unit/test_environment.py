@@ -66,6 +66,32 @@ def test_a_setting_that_decides_what_a_proof_is_worth_is_not_the_operators(name:
     assert check.words.endswith(f": {name}")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "      - ATTESTATION__KEY_ORIGIN=${ORIGIN}",
+        "      - 'ATTESTATION__KEY_ORIGIN=$ORIGIN'",
+        '      "ATTESTATION__KEY_ORIGIN": "${ORIGIN:-imported}"',
+        "      attestation__key_origin : im${ORIGIN}ported",
+    ],
+)
+def test_a_setting_under_another_name_is_the_operators_as_well(line: str) -> None:
+    compose = f"services:\n  bot:\n    environment:\n{line}\n"
+    renamed = checked(allowed_envs=["ORIGIN"], docker_compose_file=compose)
+    assert renamed.verdict is Verdict.FAILED
+    assert renamed.words.lower().endswith(": attestation__key_origin")
+    written = compose.replace("$", "")
+    assert checked(allowed_envs=["ORIGIN"], docker_compose_file=written).verdict is not (
+        Verdict.FAILED
+    )
+
+
+def test_a_secret_under_another_name_stays_a_secret() -> None:
+    compose = "services:\n  bot:\n    environment:\n      - LLM__API_KEY=${KEY}\n"
+    check = checked(allowed_envs=["KEY"], docker_compose_file=compose)
+    assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
+
+
 def test_what_may_be_the_operators_are_settings_that_there_are() -> None:
     theirs = {name for name in setting_names() if _MAY_BE_THE_OPERATORS.fullmatch(name)}
     assert theirs == {
