@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from tests.fakes.accepting import close_listener
+
 HELLO: Final = 1
 """What a client sends before the server's side of the handshake."""
 MAX_CHUNK: Final = 64 * 1024
@@ -55,6 +57,6 @@ async def meddler(port: int) -> AsyncIterator[int]:
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
-        listener.close()
+        await close_listener(listener)
         async with asyncio.timeout(CLOSE_SECONDS):
             await asyncio.gather(*pairs)

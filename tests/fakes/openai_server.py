@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.fakes.accepting import close_listener
+
 MODEL: Final = "test-model"
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -194,9 +196,6 @@ def chunk(delta: object, *, finish_reason: str | None = None, **more: object) ->
 
 # The server -------------------------------------------------------------------------------------
 
-STEPS_TO_A_HANDLER: Final = 8
-"""Of the event loop, from accepting a connection to knowing its writer, with some to spare."""
-
 
 @dataclass
 class OpenAiServer:
@@ -240,10 +239,8 @@ class OpenAiServer:
 
     async def stop(self) -> None:
         """Refuse new connections and cut those that are open."""
-        for _ in range(STEPS_TO_A_HANDLER):  # asyncio loses a connection that it is accepting
-            await asyncio.sleep(0)
         if self._server is not None:
-            self._server.close()
+            await close_listener(self._server)
         for writer in tuple(self._writers):
             writer.transport.abort()
 

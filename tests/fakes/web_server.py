@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.fakes.accepting import close_listener
+
 CLOSE_SECONDS: Final = 5.0
 _DRIP_SECONDS: Final = 0.02
 _HTML: Final = "text/html; charset=utf-8"
@@ -105,7 +107,7 @@ async def web_server(
     try:
         yield server
     finally:
-        listener.close()
+        await close_listener(listener)
         for writer in server.open.values():
             writer.transport.abort()
         await server.hung_up()
