@@ -82,9 +82,11 @@ class HttpService:
                 return Answer(response.status_code, response.headers, body, _peer_key(response))
         except (TimeoutError, httpx.TimeoutException):
             raise EvidenceUnavailable("no answer in time") from None
-        except (httpx.HTTPError, OSError) as error:
+        except httpx.ConnectError:
+            raise EvidenceUnavailable("there is no connection to it") from None
+        except (httpx.HTTPError, OSError):
             # OSError: a TLS record that was damaged on its way, which httpx passes on as it is.
-            raise EvidenceUnavailable(f"no answer: {type(error).__name__}") from None
+            raise EvidenceUnavailable("the connection broke") from None
 
 
 @asynccontextmanager

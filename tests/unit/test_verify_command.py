@@ -232,7 +232,7 @@ async def test_with_an_agent_that_fails_nothing_is_proven(tmp_path: Path) -> Non
     assert "answers something that is no answer" in garbage.text
     assert "refused GetQuote (HTTP 500)" in refused.text
     assert "its socket is not there" in absent.text
-    assert "no answer: ConnectError" in dead.text
+    assert "there is no connection to it" in dead.text
 
 
 async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven(
