@@ -173,8 +173,8 @@ async def test_a_failing_service_is_left_alone_for_a_moment() -> None:
 FAILURES: Final[dict[str, tuple[str, Behaviour, str]]] = {
     "an unknown platform": (TCB, answer(b"", status=404), "does not know this platform"),
     "a redirect": (TCB, answer(b"", status=302, headers={"Location": "/x"}), "answered 302"),
-    "a connection reset": (IDENTITY, reset(b"HTTP/1.1 200 OK"), "no answer"),
-    "no HTTP": (ROOT_CRL, raw(b"hello"), "no answer"),
+    "a connection reset": (IDENTITY, reset(b"HTTP/1.1 200 OK"), "the connection broke"),
+    "no HTTP": (ROOT_CRL, raw(b"hello"), "the connection broke"),
     "a page of HTML": (TCB, answer(b"<html>"), "nonsense"),
     "a list": (TCB, answer(b'["tcbInfo": ]'), "nonsense"),
     "a document without a signature": (
