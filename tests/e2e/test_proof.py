@@ -13,13 +13,13 @@ from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
-from bot.dispatch.proofs import WARNING
+from bot.dispatch.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
 from bot.messaging.account import Attachment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
 from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving
-from tests.fakes.openai_server import Request, Step, cut, script, status, text, tool_calls
+from tests.fakes.openai_server import Request, Step, cut, held, script, status, text, tool_calls
 
 SECRET = "the-secret-of-ada"
 HALF = "446657246696264293037458627907"
@@ -248,6 +248,20 @@ async def test_an_endpoint_without_attestation_is_asked_for_no_signatures() -> N
     assert not [request for request in proving.cloud.received if "signature" in request.path]
 
 
+async def test_each_answer_is_asked_about_once_however_many_there_are() -> None:
+    async with proving_world() as proving:
+        released = asyncio.Event()
+        proving.cloud.signature_handler = held(released, proving.cloud.give_signature)
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+            for _ in range(MAX_CHECKS + 1):
+                await ask(proving, "hello")
+            released.set()
+            await until_last(proving, "has signed exactly")
+    asked = [one.path for one in proving.cloud.received if "/signature/" in one.path]
+    assert len(asked) == len(set(asked)) == MAX_CHECKS + 1
+
+
 async def test_a_gateways_signature_is_not_taken_for_the_models() -> None:
     async with proving_world() as proving:
         proving.cloud.signature_kind = "gateway"
@@ -318,6 +332,7 @@ async def test_an_encrypted_conversation_is_read_by_the_model_alone() -> None:
         async with running_bot(settings, trust=proving.trust):
             assert await ask(proving, f"{SECRET}: 127*43?") == f"{SECRET}: 5461."
             await until_last(proving, "has signed exactly")
+    assert WARNING not in proving.here.answers()
     read = proving.cloud.encryption.read
     assert SECRET in read[0]["messages"][-1]["content"]
     on_the_wire = proving.words_at_the_cloud()

@@ -565,6 +565,12 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         ] * 3
 
 
+async def test_another_chat_is_shown_no_exchanges(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        await answered_with(store, 1, *EXCHANGES)
+        assert await store.last_exchanges("direct:bob") == ()
+
+
 async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
     tmp_path: Path,
 ) -> None:
