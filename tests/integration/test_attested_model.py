@@ -314,7 +314,7 @@ HUGE = raw_body(b" " * (5 * 1024 * 1024), content_type="application/json")
 DEEP = raw_body(b"[" * 200_000, content_type="application/json")
 
 TROUBLE: dict[str, tuple[Spoil, ModelState, str]] = {
-    "down": (down, ModelState.UNAVAILABLE, "no connection"),
+    "down": (down, ModelState.UNAVAILABLE, "the connection broke"),
     "overloaded": (tells(status(503)), ModelState.UNAVAILABLE, "in trouble: HTTP 503"),
     "limiting the rate": (tells(status(429)), ModelState.UNAVAILABLE, "too often: HTTP 429"),
     "broken": (tells(status(500)), ModelState.UNAVAILABLE, "HTTP 500"),
