@@ -2,10 +2,12 @@
 
 import asyncio
 import datetime
+import gc
 import gzip
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -472,6 +474,25 @@ async def test_a_certificate_is_checked_against_the_name_not_the_address(
         for host in ("other.test", "127.0.0.1"):
             with pytest.raises(ToolError, match=f"The certificate of {host} is not valid"):
                 await client.request(server.url("/", host=host))
+
+
+async def test_a_request_that_is_cancelled_during_its_handshake_leaves_no_connection_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = certificate(tmp_path, "web.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    left_behind: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", left_behind.append)
+    async with secure_server(file) as server:
+        for rounds_of_the_loop in range(1, 40):
+            async with web_client() as client, asyncio.TaskGroup() as requests:
+                url = server.url("/", host="web.test")
+                request = requests.create_task(client.request(url))
+                for _ in range(rounds_of_the_loop):
+                    await asyncio.sleep(0)
+                request.cancel()
+            gc.collect()
+    assert left_behind == []
 
 
 async def test_an_unknown_authority_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A connection that takes only so much from a server before somebody looks at it."""
 
+import asyncio
 import ssl
 from typing import Any, Final
 
@@ -56,7 +57,13 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Return the connection under TLS, as bounded as this one."""
-        return BoundedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        try:
+            secured = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except asyncio.CancelledError:
+            # httpcore closes the connection behind every failure but this one.
+            await self._stream.aclose()
+            raise
+        return BoundedStream(secured)
 
     def get_extra_info(self, info: str) -> Any:
         """Return what httpcore wants to know about the connection."""
