@@ -37,8 +37,8 @@ from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.web_server import answer
 from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote, recorded_tds
 from tests.near_ai_captures import CLOUD, recorded_capture
+from tests.processes import RUN_SECONDS, run_process
 
-RUN_SECONDS: Final = 15.0
 DAY: Final = 24 * 60 * 60
 NOBODY: Final = "http://127.0.0.1:1"
 PLATFORM: Final = SoftTdx(now=CLOCK)
@@ -85,24 +85,12 @@ def verdicts(table: str) -> dict[str, str]:
 async def run(
     *arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[str, str, int | None]:
-    """Run the program and return what it printed, what it complained about, and its exit code."""
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("signal-tee-bot"),
-        "verify",
-        *arguments,
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder / "cache")}
-        | dict(environment or {}),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    """Run the command with a cache of its own."""
+    program = Path(sys.executable).with_name("signal-tee-bot")
+    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
+    return await run_process(
+        program, "verify", *arguments, folder=folder, environment=cache | dict(environment or {})
     )
-    try:
-        async with asyncio.timeout(RUN_SECONDS):
-            output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return output.decode(), errors.decode(), process.returncode
 
 
 # What a good bundle comes to

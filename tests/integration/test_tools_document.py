@@ -1,15 +1,14 @@
 """docs/TOOLS.md does what it says: its lines are put where it says, and run."""
 
-import asyncio
-import os
 import re
 import shutil
 import sys
 from pathlib import Path
 from typing import Final
 
+from tests.processes import run_process
+
 ROOT: Final = Path(__file__).parents[2]
-RUN_SECONDS: Final = 15.0
 
 PROGRAM: Final = """
 import asyncio
@@ -43,20 +42,9 @@ def blocks() -> list[str]:
 
 
 async def output_of(*command: str, cwd: Path) -> tuple[str, int | None]:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=cwd,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(cwd)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(RUN_SECONDS):
-            output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return (output if process.returncode == 0 else errors).decode(), process.returncode
+    path = {"PYTHONPATH": str(cwd)}
+    output, errors, code = await run_process(*command, folder=cwd, environment=path)
+    return (output if code == 0 else errors), code
 
 
 async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """docs/VERIFY.md does what it says: its commands are run, and its lines are those of the table."""
 
-import asyncio
 import base64
 import hashlib
 import json
-import os
 import re
 import shlex
 import sys
@@ -29,11 +27,11 @@ from tests.fakes.pccs import pccs
 from tests.fakes.soft_bundle import POLICY, STATEMENT, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
+from tests.processes import run_process
 
 DOCUMENT: Final = (Path(__file__).parents[2] / "docs" / "VERIFY.md").read_text()
 PROGRAM: Final = "signal-tee-bot"
 BUNDLE: Final = "signal-tee-bot-proof.json"
-RUN_SECONDS: Final = 15.0
 NOBODY: Final = "http://127.0.0.1:1"
 
 CAPTURE: Final = "nearai/cloud-2026-06-29"
@@ -190,21 +188,9 @@ async def test_what_is_no_proof_and_what_is_not_there_have_their_exit_codes(
 
 
 async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name(PROGRAM),
-        *arguments,
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder / "cache")},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(RUN_SECONDS):
-            output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return output.decode(), errors.decode(), process.returncode
+    program = Path(sys.executable).with_name(PROGRAM)
+    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
+    return await run_process(program, *arguments, folder=folder, environment=cache)
 
 
 # The table
