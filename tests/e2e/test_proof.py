@@ -13,6 +13,7 @@ from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
+from bot.demo.signal_side import ADA, BOT, IDENTITY_KEY
 from bot.dispatch.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
 from bot.messaging.account import Attachment
@@ -414,3 +415,34 @@ async def test_without_an_agent_there_is_no_store_to_fall_back_to() -> None:
 
 def _files(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+# What is written down
+
+
+async def test_the_log_of_a_proof_tells_nothing_about_people_or_keys(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    challenge = "purple elephants"
+    async with proving_world(text(f"{SECRET}, yes")) as proving:
+        proving.cloud.signature_handler = forged(proving)
+        settings = proving.settings(
+            "require",
+            attestation={"e2ee": True},
+            store={"key_source": "dstack"},
+            llm={"api_key": "sk-of-the-operator"},
+        )
+        async with running_bot(settings, trust=proving.trust):
+            await ask(proving, SECRET)
+            assert (await proving.here.answer()).text == WARNING
+            await prove(proving, challenge)
+            proving.agent.fault = says(b"rubbish " + SECRET.encode())
+            await ask(proving, f"!verify {challenge}")
+    written = "".join(capfd.readouterr())
+    assert "attestation.model" in written
+    assert "signature.wrong" in written
+    for private in (
+        SECRET, challenge, "sk-of-the-operator", ADA.aci, str(ADA.number), str(BOT.aci), BOT.number,
+        IDENTITY_KEY.hex(), HALF, proving.cloud.model_signing.public_key("ed25519").hex(),
+    ):  # fmt: skip
+        assert private not in written
