@@ -59,7 +59,7 @@ def refusal(verdict: ModelVerdict) -> str:
             advice = _TELL
         case _:
             why = verdict.reason
-            advice = "please try again in a few minutes"
+            advice = "please try again in a few minutes, and tell whoever runs me if it stays"
     return f"I have not sent your message to the model, because {why}; {advice}."
 
 
