@@ -22,6 +22,7 @@ from yarl import URL
 from bot.attestation.errors import EvidenceUnavailable
 
 MAX_CONNECTIONS: Final = 16
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 MAX_HEADER_BYTES: Final = 64 * 1024
 """Intel's certificate chains come as headers."""
 
@@ -42,6 +43,17 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     peer_key_sha256: bytes | None
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """How long the service asks to be left alone (RFC 9110, 10.2.3), an hour at most.
+
+        None where it says nothing, or says it as a date, which none of them does.
+        """
+        said = self.headers.get("retry-after", "").strip()
+        if not (said.isascii() and said.isdecimal()):
+            return None
+        return min(float(said), MAX_RETRY_AFTER_SECONDS)
 
 
 class HttpService:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.attestation.http import open_http
+from bot.attestation.near_ai.ethereum import ethereum_address
 from bot.attestation.near_ai.signatures import (
     SECP256K1_HALF_ORDER,
     AnswerSignatures,
@@ -24,7 +25,6 @@ from bot.attestation.near_ai.signatures import (
     SignatureState,
     SignatureVerdict,
     check_signature,
-    ethereum_address,
 )
 from tests.fakes.openai_server import (
     JSON,

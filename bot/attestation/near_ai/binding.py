@@ -13,7 +13,6 @@ import hashlib
 import hmac
 from typing import Final
 
-from Crypto.Hash import keccak
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -21,13 +20,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from bot.attestation.canonical import canonical_json
 from bot.attestation.checks import Check, failed, not_checked, proven_if
 from bot.attestation.http import key_sha256
+from bot.attestation.near_ai.ethereum import ADDRESS_BYTES, ethereum_address
 from bot.attestation.near_ai.wire import ComposeManager, Machine, ModelReport
 from bot.attestation.quote import TdQuote
 
 _HASH_BYTES: Final = 32
 _ED25519_KEY_BYTES: Final = 32
 _ECDSA_KEY_BYTES: Final = 64
-_ADDRESS_BYTES: Final = 20
 
 
 def nonce_check(quote: TdQuote | None, stated: bytes, nonce: bytes) -> Check:
@@ -74,11 +73,11 @@ def signing_key_check(machine: Machine, *, address_is_enough: bool) -> Check:
     """
     key, address = public_key_of(machine), machine.signing_address
     if key is None:
-        fits = address_is_enough and len(address) == _ADDRESS_BYTES
+        fits = address_is_enough and len(address) == ADDRESS_BYTES
     elif machine.signing_algo == "ed25519":
         fits = len(key) == _ED25519_KEY_BYTES and hmac.compare_digest(key, address)
     else:
-        fits = len(key) == _ECDSA_KEY_BYTES and hmac.compare_digest(_ethereum(key), address)
+        fits = len(key) == _ECDSA_KEY_BYTES and hmac.compare_digest(ethereum_address(key), address)
     return proven_if(
         fits,
         "signing_key",
@@ -140,11 +139,6 @@ def _hash_of_actions(manager: ComposeManager) -> bytes:
         return hashlib.sha256(canonical_json(manager.actions).encode()).digest()
     except (RecursionError, UnicodeEncodeError):
         return b""  # nothing that a machine can have hashed
-
-
-def _ethereum(key: bytes) -> bytes:
-    """Return the address of an uncompressed secp256k1 key, as Ethereum derives it."""
-    return keccak.new(data=key, digest_bits=256).digest()[-_ADDRESS_BYTES:]
 
 
 def _key_of(pem: str) -> bytes | None:

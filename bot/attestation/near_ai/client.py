@@ -36,7 +36,6 @@ NRAS_SECONDS: Final = 30.0
 COLLATERAL_SECONDS: Final = 60.0
 """For all quotes of a report together."""
 MAX_NRAS_BYTES: Final = 1024 * 1024
-MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 KNOWS_NO_SUCH_ADDRESS: Final = frozenset({404, 405, 501})
 REFUSES_THE_KEY: Final = frozenset({401, 402, 403})
 
@@ -226,7 +225,7 @@ def _require_report(answer: Answer) -> None:
     if answer.status != 200:
         raise EvidenceUnavailable(
             f"{_trouble(answer.status)}: HTTP {answer.status}",
-            retry_after_seconds=_retry_after(answer),
+            retry_after_seconds=answer.retry_after_seconds,
         )
 
 
@@ -234,11 +233,3 @@ def _trouble(status: int) -> str:
     if status == 429:
         return "its endpoint has been asked too often"
     return "its endpoint is in trouble" if status >= 500 else "its endpoint refuses to give it"
-
-
-def _retry_after(answer: Answer) -> float | None:
-    """Return the seconds that `Retry-After` asks for; NEAR AI writes no dates there."""
-    value = answer.headers.get("retry-after", "").strip()
-    if not (value.isascii() and value.isdecimal()):
-        return None
-    return min(float(value), MAX_RETRY_AFTER_SECONDS)

@@ -12,20 +12,20 @@ import asyncio
 import contextlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, Protocol
 from urllib.parse import quote, urlencode
 
 from coincurve import PublicKey
-from Crypto.Hash import keccak
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.http import Answer, HttpService
+from bot.attestation.near_ai.ethereum import ethereum_address, keccak256
 
 ALGORITHM: Final = "ed25519"
 """What is asked for; an ECDSA answer is checked as well."""
@@ -200,9 +200,9 @@ class AnswerSignatures:
         except EvidenceUnavailable:
             return _NotYet(_SILENT)
         if answer.status == 404:
-            return _NotYet(_NOT_STORED, _asked_pause(answer.headers))
+            return _NotYet(_NOT_STORED, _asked_pause(answer))
         if answer.status in (408, 429) or answer.status >= 500:
-            return _NotYet(_IN_TROUBLE, _asked_pause(answer.headers))
+            return _NotYet(_IN_TROUBLE, _asked_pause(answer))
         return _read(answer)
 
 
@@ -284,19 +284,10 @@ def _recovered_address(signature: bytes, text: bytes) -> bytes | None:
     message = b"\x19Ethereum Signed Message:\n%d%s" % (len(text), text)
     recoverable = signature[:64] + bytes([v[0] - 27])
     try:
-        key = PublicKey.from_signature_and_message(recoverable, _keccak(message), hasher=None)
+        key = PublicKey.from_signature_and_message(recoverable, keccak256(message), hasher=None)
     except ValueError:
         return None
     return ethereum_address(key.format(compressed=False)[1:])
-
-
-def ethereum_address(public_key: bytes) -> bytes:
-    """Return the 20 bytes of address that belong to the 64 bytes x and y of a public key."""
-    return _keccak(public_key)[-20:]
-
-
-def _keccak(data: bytes) -> bytes:
-    return keccak.new(digest_bits=256, data=data).digest()
 
 
 def _bytes(hexadecimal: str) -> bytes:
@@ -314,10 +305,8 @@ class _NotYet:
     seconds: float = 0.0
 
 
-def _asked_pause(headers: Mapping[str, str]) -> float:
-    """Return the seconds that the endpoint asks to wait (RFC 9110, 10.2.3; dates are not used)."""
-    said = headers.get("retry-after", "")
-    return min(float(said), TOTAL_SECONDS) if said.isascii() and said.isdigit() else 0.0
+def _asked_pause(answer: Answer) -> float:
+    return min(answer.retry_after_seconds or 0.0, TOTAL_SECONDS)
 
 
 def _read(answer: Answer) -> SignatureAnswer | SignatureVerdict:
