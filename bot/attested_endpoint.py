@@ -32,7 +32,7 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
         trust: whom a verification trusts; only tests give another than the real one.
     """
     endpoint = llm_endpoint(settings)
-    policy = settings.attestation.model_policy
+    required = settings.attestation.model_policy == "require"
     async with AsyncExitStack() as open_parts:
         http = await open_parts.enter_async_context(open_http(tls=trust.tls))
         model = AttestedModel(
@@ -44,7 +44,7 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
                 api_key=endpoint.api_key,
                 trust=trust,
             ),
-            policy=policy,
+            policy="require" if required else "warn",
             trust=trust,
         )
         tls = pin(_new_context(trust), model.keys)

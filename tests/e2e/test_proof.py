@@ -184,6 +184,22 @@ async def test_evidence_that_cannot_be_had_stops_no_conversation(trouble: Step) 
             assert "hello" in await ask(proving, "hello again")
 
 
+@pytest.mark.parametrize(
+    ("policy", "scheme", "words"),
+    [("off", "https", "turned off"), ("warn", "http", "not reached over TLS")],
+)
+async def test_an_endpoint_that_has_nothing_to_prove_is_asked_nothing(
+    policy: str, scheme: str, words: str
+) -> None:
+    async with proving_world() as proving:
+        address = proving.cloud.base_url.replace("https", scheme)
+        settings = proving.settings(policy, llm={"base_url": address})
+        async with running_bot(settings, trust=proving.trust):
+            assert words in await ask(proving, "!status")
+            assert words in await ask(proving, "!verify")
+        assert proving.cloud.connections == 0
+
+
 async def test_required_evidence_that_is_wrong_lets_nothing_reach_the_model() -> None:
     async with proving_world() as proving:
         proving.cloud.lies.nonce = bytes(32)

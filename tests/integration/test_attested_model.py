@@ -351,24 +351,21 @@ async def test_a_model_without_nvidias_word_is_verified_by_its_gpus_own_signatur
         assert "expired" in await here.refusal()
 
 
-@pytest.mark.parametrize("policy", ["off", "warn"])
 @pytest.mark.parametrize("name", [*WRONG, *TROUBLE])
-async def test_without_require_nothing_is_kept_back(policy: ModelPolicy, name: str) -> None:
+async def test_without_require_nothing_is_kept_back(name: str) -> None:
     spoil = WRONG[name][0] if name in WRONG else TROUBLE[name][0]
-    async with world(policy) as here:
+    async with world("warn") as here:
         spoil(here)
         await here.model.verify()
         await here.model.admit()
         assert here.model.summary()
 
 
-@pytest.mark.parametrize("policy", ["off", "warn"])
-async def test_without_require_a_service_that_hangs_delays_no_message(policy: ModelPolicy) -> None:
-    async with world(policy) as here, here.chat() as client:
+async def test_without_require_a_service_that_hangs_delays_no_message() -> None:
+    async with world("warn") as here, here.chat() as client:
         here.cloud.report_handler = held(asyncio.Event())
         async with here.kept_verified():
-            if policy == "warn":
-                await here.until(lambda: here.cloud.reports == 1)
+            await here.until(lambda: here.cloud.reports == 1)
             before = time.perf_counter()
             await here.model.admit()
             assert time.perf_counter() - before < PROMPT_ADMISSION_SECONDS
@@ -390,31 +387,6 @@ async def test_a_report_that_is_damaged_on_its_way_is_trouble_and_no_more() -> N
             model = AttestedModel(client, policy="require")
             assert (await model.verify()).state is ModelState.UNAVAILABLE
         assert here.cloud.connections >= 1  # a question may be asked once more
-
-
-async def test_nothing_is_fetched_where_the_policy_is_off() -> None:
-    async with world("off") as here:
-        await here.model.keep_verified()
-        assert here.model.verdict.state is ModelState.OFF
-        assert not here.cloud.received
-
-
-async def test_nothing_is_fetched_and_nothing_proven_without_tls() -> None:
-    async with world() as here, open_http() as http:
-        client = NearAiClient(
-            http,
-            CollateralSource(http, here.pccs.url("")),
-            base_url=here.cloud.base_url.replace("https", "http"),
-            model=here.cloud.model,
-            api_key=API_KEY,
-        )
-        model = AttestedModel(client, policy="require")
-        await model.keep_verified()
-        assert (await model.verify()).state is ModelState.NOT_OFFERED
-        with pytest.raises(ModelNotVerified, match="cannot prove"):
-            await model.admit()
-        assert "not reached over TLS" in model.summary()
-        assert here.cloud.connections == 0
 
 
 # In the course of time

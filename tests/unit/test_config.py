@@ -284,3 +284,22 @@ def test_a_socket_that_may_not_be_looked_at_is_no_enclave(
     monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
     monkeypatch.setenv("ATTESTATION__DSTACK_SOCKET", str(tmp_path / ("x" * 300)))
     assert not load_settings().attestation.has_agent
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ATTESTATION__MODEL_POLICY", "require"), ("ATTESTATION__E2EE", "true")]
+)
+def test_proof_that_is_required_needs_an_endpoint_over_tls(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    plain = problems_of(monkeypatch, LLM__BASE_URL="http://model.test/v1", **{name: value})
+    assert plain == (f"{name}: needs an LLM__BASE_URL that begins with https://",)
+    monkeypatch.setenv("LLM__BASE_URL", "https://model.test/v1")
+    assert load_settings().llm.base_url == "https://model.test/v1"
+
+
+def test_encryption_needs_a_policy_that_finds_the_models_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [problem] = problems_of(monkeypatch, ATTESTATION__E2EE="true", ATTESTATION__MODEL_POLICY="off")
+    assert problem.startswith("ATTESTATION: has E2EE, which needs MODEL_POLICY=warn or require")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import (
@@ -90,11 +90,6 @@ class NearAiClient:
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._nras_url = trust.nras_url
         self._clock = clock
-
-    @property
-    def over_tls(self) -> bool:
-        """Whether the endpoint is reached over TLS; else no key can prove whom one talks to."""
-        return urlsplit(self._base_url).scheme == "https"
 
     async def gather(self) -> Gathered:
         """Fetch a report with a fresh nonce and what is needed to verify it.

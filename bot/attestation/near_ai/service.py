@@ -2,8 +2,8 @@
 
 What a verification finds holds until the first piece of its evidence expires, an hour at most.
 Trouble of the services meanwhile changes nothing; evidence that is there and wrong ends it at
-once. A policy of `require` lets nothing be sent to a model that is not verified; `warn` and `off`
-never hold anything up.
+once. A policy of `require` lets nothing be sent to a model that is not verified; `warn` never holds
+anything up. A model that is not asked for proof, or is not reached over TLS, never comes here.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ MAX_EVIDENCE_SECONDS: Final = 3600
 RETRY: Final = Backoff(first_seconds=30.0, longest_seconds=600.0)
 AFTER_STRANGERS: Final = Backoff(first_seconds=5.0, longest_seconds=600.0)
 
-ModelPolicy = Literal["off", "warn", "require"]
+ModelPolicy = Literal["warn", "require"]
 
 log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ class AttestedModel:
 
     Args:
         client: fetches the evidence.
-        policy: `off`, `warn` or `require`.
+        policy: `warn` or `require`.
         trust: whom the verification trusts; only tests give another than the real one.
         pace: when to verify again.
         clock: unix seconds.
@@ -97,7 +97,7 @@ class AttestedModel:
         self._trust = trust
         self._pace = pace
         self._clock = clock
-        self._known = ModelVerdict(*_before_anything(policy, client), since=int(clock()))
+        self._known = ModelVerdict(ModelState.PENDING, "", since=int(clock()))
         self._findings: ModelFindings | None = None
         self._signers = AttestedSigners(clock=clock)
         self._attempted = asyncio.Event()
@@ -133,7 +133,7 @@ class AttestedModel:
     async def admit(self) -> None:
         """Return when a message may be sent to the model.
 
-        Under `off` and `warn` that is at once. Under `require` the end of the first verification
+        Under `warn` that is at once. Under `require` the end of the first verification
         is waited for, `admit_seconds` at most.
 
         Raises:
@@ -170,15 +170,13 @@ class AttestedModel:
         return self.verdict.evidence
 
     async def keep_verified(self) -> None:
-        """Verify now and again in good time, for ever; returns where nothing is to be verified."""
-        while self._known.state is not ModelState.OFF and self._client.over_tls:
+        """Verify now and again in good time, for ever."""
+        while True:
             await self.verify()
             await self._until_the_next()
 
     async def verify(self) -> ModelVerdict:
         """Verify once, now, and return what is known then. Each request in it has its bound."""
-        if self._known.state is ModelState.OFF or not self._client.over_tls:
-            return self._known
         began = time.monotonic()
         self.keys.stranger_met.clear()
         outcome = await self._attempt()
@@ -288,11 +286,3 @@ class AttestedModel:
 _STRANGERS: Final = (
     "But within the last hour a connection to it met a TLS key that nothing has vouched for."
 )
-
-
-def _before_anything(policy: ModelPolicy, client: NearAiClient) -> tuple[ModelState, str]:
-    if policy == "off":
-        return ModelState.OFF, ""
-    if not client.over_tls:
-        return ModelState.NOT_OFFERED, "it is not reached over TLS, so nothing can be proven"
-    return ModelState.PENDING, ""

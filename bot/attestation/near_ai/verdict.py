@@ -15,7 +15,6 @@ NAMED_CHECKS: Final = 3
 class ModelState(StrEnum):
     """What is known about the model, in a word."""
 
-    OFF = "off"
     PENDING = "pending"
     VERIFIED = "verified"
     FAILED = "failed"
@@ -66,8 +65,6 @@ def refusal(verdict: ModelVerdict) -> str:
 def summary(verdict: ModelVerdict) -> str:
     """Return one or two sentences about the model for `!verify` and `!status`."""
     match verdict.state:
-        case ModelState.OFF:
-            return "Whether the model proves who can read along is not checked: it is turned off."
         case ModelState.PENDING:
             return "The model's proof of who can read along is being checked."
         case ModelState.VERIFIED:
