@@ -144,8 +144,8 @@ class ApprovalDesk:
     def answer_in(self, message: ReceivedMessage) -> Answer | None:
         """Return what a message says to an open question; None where it is about none."""
         meaning = _meaning(message.text)
-        if message.quote_timestamp is not None:
-            question = self._open.get((message.chat, message.quote_timestamp))
+        if message.question_timestamp is not None:
+            question = self._open.get((message.chat, message.question_timestamp))
             return Answer(question, meaning) if question is not None else None
         here = [
             question

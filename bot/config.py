@@ -38,6 +38,13 @@ from bot.errors import SettingsError
 from tools.catalog import CATALOG
 from tools.settings import FORECAST_URL, GEOCODING_URL
 
+EYES: Final = "\U0001f440"
+LONGEST_EMOJI_CHARACTERS: Final = 10
+
+PROFILE_NAME_CHARACTERS: Final = 26
+PROFILE_ABOUT_CHARACTERS: Final = 140
+"""What Signal's apps take for a name and for the line below it."""
+
 DELIMITER: Final = "__"
 ANY_NAME: Final = "name"
 """Stands in a setting's name for a name that the operator chooses."""
@@ -56,10 +63,11 @@ def _expecting(words: str) -> Iterator[None]:
 
 
 def _signal_url(value: str) -> str:
-    expected = "must be unix:/path/to/socket, tcp://host:port or http://host:port"
+    expected = "must be spawn:, unix:/path/to/socket, tcp://host:port or http://host:port"
     with _expecting(expected):
         url = urlsplit(value)
         fits = {
+            "spawn": value == "spawn:",
             "unix": url.path.startswith("/") and not url.netloc,
             "tcp": bool(url.hostname and url.port) and not url.path,
             "http": bool(url.hostname) and url.port != 0,
@@ -114,6 +122,17 @@ def _listen_address(value: str) -> str:
     return value
 
 
+def _reaction(value: str | None) -> str | None:
+    """Read an emoji, or a plain yes, which is a pair of eyes."""
+    if value is None or value.casefold() in {"false", "no", "off", "0"}:
+        return None
+    if value.casefold() in {"true", "yes", "on", "1"}:
+        return EYES
+    if value.isascii() or len(value) > LONGEST_EMOJI_CHARACTERS:
+        raise ValueError("must be one emoji, such as 👀, or true or false")
+    return value
+
+
 def _split_list(value: object) -> object:
     if isinstance(value, str):
         return [item.strip() for item in value.split(",") if item.strip()]
@@ -157,6 +176,8 @@ class SignalSettings(_Section):
 
     url: Annotated[str, AfterValidator(_signal_url)] = "http://127.0.0.1:8080"
     phone_number: Annotated[str, AfterValidator(_phone_number)]
+    trust: Literal["tofu", "always", "verified"] = "tofu"
+    data_dir: Path | None = Field(None, description="signal-cli's own folder")
 
 
 class LlmSettings(_Section):
@@ -170,12 +191,20 @@ class LlmSettings(_Section):
     )
     max_concurrency: int = Field(32, ge=1, le=10_000)
     context_tokens: int = Field(32_000, ge=1_000)
+    vision: Literal["auto", "on", "off"] = "auto"
+    transcription_model: str | None = None
 
 
 class BotSettings(_Section):
     """How the bot presents itself."""
 
     system_prompt: str | None = None
+    profile_name: Annotated[str, Field(max_length=PROFILE_NAME_CHARACTERS)] | None = None
+    profile_about: Annotated[str, Field(max_length=PROFILE_ABOUT_CHARACTERS)] | None = None
+    profile_picture: Path | None = None
+    ack_reaction: Annotated[str | None, AfterValidator(_reaction)] = None
+    read_receipts: bool = False
+    settle_seconds: float = Field(1.5, ge=0, le=30, allow_inf_nan=False)
 
 
 class StoreSettings(_Section):
@@ -263,11 +292,12 @@ class McpSettings(_Section):
 class AccessSettings(_Section):
     """Who may talk to the bot."""
 
-    policy: Literal["open", "allowlist"] = "allowlist"
+    policy: Literal["open", "allowlist", "pairing"] = "pairing"
     allowed: People = frozenset()
     admins: People = frozenset()
     groups: Literal["mention", "always", "off"] = "mention"
     messages_per_minute: int = Field(20, ge=1)
+    note_to_self: bool = False
 
 
 class AttestationSettings(_Section):
@@ -372,6 +402,7 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
             f".env or a secret file cannot be read as text: {type(error).__name__}"
         ) from None
     _require_tls_for_proof(settings)
+    _refuse_unproven_listening(settings)
     return settings
 
 
@@ -384,6 +415,16 @@ def _require_tls_for_proof(settings: Settings) -> None:
     if urlsplit(settings.llm.base_url).scheme != "https" and any(wanted.values()):
         name = next(name for name, on in wanted.items() if on)
         raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
+
+
+def _refuse_unproven_listening(settings: Settings) -> None:
+    """Refuse to send voices to a model that nothing vouches for, where proof is required."""
+    proof_is_required = settings.attestation.model_policy == "require" or settings.attestation.e2ee
+    if settings.llm.transcription_model and proof_is_required:
+        raise SettingsError(
+            "LLM__TRANSCRIPTION_MODEL: only the model that answers is verified, so with"
+            " ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE it must be unset"
+        )
 
 
 def setting_names() -> frozenset[str]:

@@ -6,6 +6,7 @@ BotError
 │   ├── SignalUnavailable   no connection, or it broke before the request went out: try again
 │   ├── SignalTimeout       no answer within the bound: perhaps done, perhaps not
 │   ├── SignalRateLimited   Signal asks to wait; carries the seconds where it says them
+│   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for somebody's word
 │   └── SignalRejected      the request was understood and refused: trying again changes nothing
 └── LlmError              the model's endpoint, see bot.llm.errors
 """
@@ -50,6 +51,10 @@ class SignalRateLimited(SignalError):
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class SignalUntrusted(SignalError):
+    """The recipient's new key is not trusted: nothing is sent until somebody says that it is."""
 
 
 class SignalRejected(SignalError):

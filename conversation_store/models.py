@@ -14,8 +14,65 @@ class TurnState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ReceivedFile:
+    """A file that came with a message and whose bytes are still where the message came from."""
+
+    id: str
+    content_type: str
+    name: str | None = None
+    size: int | None = None
+    voice_note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedQuote:
+    """The message that a received one replies to.
+
+    Attributes:
+        timestamp: of the quoted message, in ms, where it is known.
+        author: ACI of its author, where it is known.
+        by_bot: it is one of the bot's own.
+        text: its beginning.
+        has_files: it has attachments.
+    """
+
+    timestamp: int | None
+    author: str | None
+    by_bot: bool
+    text: str = ""
+    has_files: bool = False
+
+
+class ReceivedKind(StrEnum):
+    """What was received; part of what makes it unique."""
+
+    MESSAGE = "message"
+    EDIT = "edit"
+    DELETION = "deletion"
+
+
+@dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message to be accepted; account, author, timestamp and kind together are unique."""
+    """A message to be accepted; account, author, timestamp and kind together are unique.
+
+    Attributes:
+        account: number of the account that received it.
+        author: ACI.
+        timestamp: by the author's clock, which may be wrong.
+        chat: where it was written.
+        text: what was written.
+        received_at: when it reached the bot.
+        sent_at: when it was sent, as far as that can be believed; never after `received_at`.
+        kind: see ReceivedKind.
+        author_number: where it is known.
+        author_name: where it is known.
+        files: what came along.
+        quote: what it replies to.
+        expires_at: when no copy of it may be left; None: it stays as long as the retention.
+        view_once: its files are never stored.
+        target_author: of an edit or a deletion, the ACI of the author of what it is about.
+        target_timestamp: of an edit or a deletion, the timestamp of what it is about.
+    """
 
     account: str
     author: str
@@ -23,11 +80,21 @@ class ReceivedMessage:
     chat: str
     text: str
     received_at: int
-    kind: str = "message"
+    sent_at: int = 0
+    kind: ReceivedKind = ReceivedKind.MESSAGE
     author_number: str | None = None
     author_name: str | None = None
-    attachments: int = 0
-    quote_timestamp: int | None = None
+    files: tuple[ReceivedFile, ...] = ()
+    quote: ReceivedQuote | None = None
+    expires_at: int | None = None
+    view_once: bool = False
+    target_author: str | None = None
+    target_timestamp: int | None = None
+
+    @property
+    def question_timestamp(self) -> int | None:
+        """Timestamp of the bot's own message that it replies to."""
+        return self.quote.timestamp if self.quote is not None and self.quote.by_bot else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +105,34 @@ class AcceptedMessage:
         id: row of the inbox.
         message: what was received.
         begun: a turn was begun for it, before the process was started again.
+        joined: messages that its turn, begun before the start, answers as well.
+        replaces: the inbox row whose answer its own answer takes the place of, for an edit of
+            what was answered.
     """
 
     id: int
     message: ReceivedMessage
     begun: bool = False
+    joined: "tuple[AcceptedMessage, ...]" = ()
+    replaces: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OverheardMessage:
+    """What somebody said in a group to others, for the bot to know what is talked about."""
+
+    id: int
+    author_name: str | None
+    text: str
+    sent_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image as the model is shown it."""
+
+    content_type: str
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +148,34 @@ class StoredToolCall:
 class StoredMessage:
     """A message exactly as the model saw or said it.
 
-    A row of role `tool` whose content is None is a call that is started and not finished.
+    A row of role `tool` whose content is None is a call that is started and not finished. Images
+    go with a person's message.
     """
 
     role: str
     content: str | None
     tool_calls: tuple[StoredToolCall, ...] = ()
     tool_call_id: str | None = None
+    images: tuple[StoredImage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One accepted message on its way to an answer.
+    """One accepted message, or several that were written as one, on the way to an answer.
 
     Attributes:
-        id: row of the accepted message that it answers.
+        id: row of the (first) accepted message that it answers.
         attempts: how often it was begun; more than 1 after a crash or a restart.
         messages: what is stored of it so far, the person's message first.
         progress_timestamp: Signal's timestamp of its progress message, if one was sent.
+        notices: lines for the person above the answer, such as what was heard in a voice note.
     """
 
     id: int
     attempts: int
     messages: tuple[StoredMessage, ...]
     progress_timestamp: int | None = None
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +197,106 @@ class StoredAttachment:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredStyle:
+    """A range of a text, in UTF-16 units, and how it looks, by signal-cli's name."""
+
+    start: int
+    length: int
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuote:
+    """The message that an answer is shown as a reply to."""
+
+    timestamp: int
+    author: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """A message of an answer that is to be stored."""
+
+    text: str
+    styles: tuple[StoredStyle, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A part of an answer that is on disk and not yet marked as sent."""
+    """A message that is on disk and not yet marked as sent.
+
+    Attributes:
+        id: its row.
+        chat: where to.
+        text: what it says; empty where it only takes an earlier message away.
+        attempts: how often it was tried.
+        attachments: files that go with it.
+        styles: how ranges of it look.
+        quote: what it replies to.
+        replaces: Signal's timestamp of the message that it takes the place of. With an empty text
+            and no files that message is deleted.
+    """
 
     id: int
     chat: str
     text: str
     attempts: int
     attachments: tuple[StoredAttachment, ...] = ()
+    styles: tuple[StoredStyle, ...] = ()
+    quote: StoredQuote | None = None
+    replaces: int | None = None
+
+
+class EditOutcome(StrEnum):
+    """What an edit of a message is about."""
+
+    UNKNOWN = "unknown"
+    """Nothing that is known: it counts as a new message."""
+    OVERHEARD = "overheard"
+    """What was said in a group to others; it reads otherwise now."""
+    ANSWERED = "answered"
+    """A message that was answered a short time ago: it is answered anew."""
+    TOO_LATE = "too_late"
+    """A message that was answered long ago, or was refused: nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairingRequest:
+    """A stranger who may be let in by a code.
+
+    Attributes:
+        person: ACI.
+        code: upper case letters and digits.
+        number: where it is known.
+        name: where it is known.
+        expires_at: until when the code counts.
+    """
+
+    person: str
+    code: str = field(repr=False)
+    expires_at: int
+    number: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedPerson:
+    """Somebody who was let in by a code.
+
+    Attributes:
+        person: ACI.
+        since: when.
+        greeted: was told so.
+        number: where it was known.
+        name: where it was known.
+    """
+
+    person: str
+    since: int
+    greeted: bool
+    number: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

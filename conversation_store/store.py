@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +26,10 @@ from conversation_store.models import (
     ExchangeState,
     NewExchange,
     OutgoingMessage,
+    ReceivedFile,
+    ReceivedKind,
     ReceivedMessage,
+    ReceivedQuote,
     StoredApproval,
     StoredAttachment,
     StoredExchange,
@@ -504,8 +508,9 @@ def _insert_message(execute: Execute, message: ReceivedMessage) -> AcceptedMessa
         "text": message.text,
         "author_number": message.author_number,
         "author_name": message.author_name,
-        "attachments": message.attachments,
-        "quote_timestamp": message.quote_timestamp,
+        "sent_at": message.sent_at,
+        "files": [asdict(file) for file in message.files],
+        "quote": None if message.quote is None else asdict(message.quote),
     }
     rows = execute(
         "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state)"
@@ -527,14 +532,20 @@ def _insert_message(execute: Execute, message: ReceivedMessage) -> AcceptedMessa
 
 def _accepted(row: Row) -> AcceptedMessage:
     inbox_id, account, author, timestamp, kind, chat, body, received_at, begun = row
+    known = json.loads(body)
     message = ReceivedMessage(
         account=account,
         author=author,
         timestamp=timestamp,
-        kind=kind,
+        kind=ReceivedKind(kind),
         chat=chat,
         received_at=received_at,
-        **json.loads(body),
+        text=known["text"],
+        author_number=known["author_number"],
+        author_name=known["author_name"],
+        sent_at=known.get("sent_at", received_at),
+        files=tuple(ReceivedFile(**file) for file in known.get("files", ())),
+        quote=ReceivedQuote(**known["quote"]) if known.get("quote") else None,
     )
     return AcceptedMessage(inbox_id, message, bool(begun))
 

@@ -16,6 +16,34 @@ _INVISIBLE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class ToolFile:
+    """A file that a tool gives to the person, beside the words that the model reads.
+
+    Attributes:
+        name: ASCII letters, digits, dots and hyphens.
+        content_type: a MIME type without parameters.
+        data: its bytes.
+    """
+
+    name: str
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool returns that has more to give than words.
+
+    Attributes:
+        text: what the model reads.
+        files: what the person gets with the answer.
+    """
+
+    text: str
+    files: tuple[ToolFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that a model may call. Made of a function by `tools.schema.tool_from`.
 
@@ -40,7 +68,7 @@ class Tool:
     description: str
     parameters: Mapping[str, object]
     parse: Callable[[str], Any]
-    run: Callable[[Any], Awaitable[str]]
+    run: Callable[[Any], Awaitable[str | ToolOutput]]
     side_effects: bool = False
     question: Callable[[Any], str] | None = None
     untrusted: bool = False
@@ -137,9 +165,13 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a call ended and what the model reads of it; the duration is that of the tool's run."""
+    """How a call ended, what the model reads of it, and what the person gets.
+
+    The duration is that of the tool's run.
+    """
 
     request: ToolRequest
     outcome: Outcome
     content: str
     duration_seconds: float
+    files: tuple[ToolFile, ...] = ()

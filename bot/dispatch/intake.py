@@ -15,9 +15,14 @@ from bot.approvals import ApprovalDesk
 from bot.dispatch.access import Access, Allowance
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.router import Router
-from bot.messaging.events import Incoming, IncomingMessage, Reaction
+from bot.messaging.events import Incoming, IncomingMessage, Quoted, Reaction
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage, ReceivedMessage
+from conversation_store.models import (
+    AcceptedMessage,
+    ReceivedFile,
+    ReceivedMessage,
+    ReceivedQuote,
+)
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -117,6 +122,7 @@ class Intake:
 
 
 def _received(message: IncomingMessage) -> ReceivedMessage:
+    received_at = time.time_ns() // 1_000_000
     return ReceivedMessage(
         account=message.account,
         author=message.author.aci,
@@ -125,7 +131,15 @@ def _received(message: IncomingMessage) -> ReceivedMessage:
         timestamp=message.timestamp,
         chat=str(message.chat),
         text=message.text,
-        attachments=message.attachments,
-        quote_timestamp=message.quote_timestamp,
-        received_at=time.time_ns() // 1_000_000,
+        files=tuple(
+            ReceivedFile(file.id, file.content_type, file.name, file.size, file.voice_note)
+            for file in message.files
+        ),
+        quote=None if message.quote is None else _received_quote(message.quote),
+        received_at=received_at,
+        sent_at=min(message.server_timestamp or received_at, received_at),
     )
+
+
+def _received_quote(quote: Quoted) -> ReceivedQuote:
+    return ReceivedQuote(quote.timestamp, quote.author, quote.by_bot, quote.text, quote.has_files)

@@ -123,7 +123,7 @@ class Router:
                 ],
             )
         if not message.text.strip():
-            words = ONLY_TEXT if message.attachments else NO_WORDS
+            words = ONLY_TEXT if message.files else NO_WORDS
             return await self._store.answer(accepted, (words,), outcome="no_words")
         thought = await self._turns.run(
             message.chat, accepted.id, self._conversation.think(accepted)

@@ -1,7 +1,7 @@
 """What is said to a model and what it answers: frozen values, free of the wire's spelling."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bot.llm.attested import Exchange
@@ -26,6 +26,14 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that a user message shows; the wire takes it as a data URL."""
+
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation.
 
@@ -34,12 +42,14 @@ class Message:
         content: the words; None where an assistant only calls tools.
         tool_calls: what an assistant asks to be called.
         tool_call_id: for role `tool`, the call that this is the result of.
+        images: for role `user`, what is shown after the words.
     """
 
     role: Role
     content: str | None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

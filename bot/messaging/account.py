@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -68,6 +69,63 @@ class Attachment:
         """The form in which signal-cli and signal-cli-rest-api take files (RFC 2397)."""
         encoded = base64.b64encode(self.data).decode()
         return f"data:{self.content_type};filename={self.name};base64,{encoded}"
+
+
+class TrustLevel(StrEnum):
+    """What the Signal side thinks of a person's key, by signal-cli's names."""
+
+    UNTRUSTED = "UNTRUSTED"
+    UNVERIFIED = "TRUSTED_UNVERIFIED"
+    VERIFIED = "TRUSTED_VERIFIED"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """The newest key of a person.
+
+    Attributes:
+        aci: whose.
+        trust: what the Signal side thinks of it.
+        safety_number: 60 digits without spaces, as both phones show them in groups of five.
+    """
+
+    aci: str
+    trust: TrustLevel
+    safety_number: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group, as the Signal side knows it.
+
+    Attributes:
+        members: ACIs and numbers of its members; one person may be in it under both.
+        admins: ACIs and numbers of those who administer it.
+        is_member: whether the bot is one of them.
+        is_invited: the bot was invited and has not accepted.
+        only_admins_write: only admins may write there (an announcement group).
+    """
+
+    members: frozenset[str]
+    admins: frozenset[str]
+    is_member: bool
+    is_invited: bool
+    only_admins_write: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What people see of the bot's account; None leaves what is there.
+
+    Attributes:
+        name: given name.
+        about: the line below it.
+        picture: an image file.
+    """
+
+    name: str | None = None
+    about: str | None = None
+    picture: bytes | None = field(default=None, repr=False)
 
 
 class Identity(BaseModel):

@@ -31,8 +31,10 @@ from bot.messaging.events import (
     Frame,
     FrameKind,
     Ignored,
+    IncomingFile,
     IncomingMessage,
     Person,
+    Quoted,
     Reaction,
     Receipt,
 )
@@ -269,8 +271,11 @@ def _parse_data_message(envelope: _Envelope, data: _DataMessage, account: Accoun
         timestamp=timestamp,
         text=text,
         addresses_bot=addresses_bot,
-        attachments=attachments,
-        quote_timestamp=_quoted_timestamp(data, account),
+        files=tuple(
+            IncomingFile(f"unread-{number}", "application/octet-stream")
+            for number in range(attachments)
+        ),
+        quote=_quoted(data, account),
     )
 
 
@@ -346,10 +351,10 @@ def _addresses(data: _DataMessage, account: Account) -> bool:
     return data.quote is not None and _quotes_bot(data.quote, account)
 
 
-def _quoted_timestamp(data: _DataMessage, account: Account) -> int | None:
-    if data.quote is None or not _quotes_bot(data.quote, account):
+def _quoted(data: _DataMessage, account: Account) -> Quoted | None:
+    if data.quote is None:
         return None
-    return data.quote.id
+    return Quoted(data.quote.id, data.quote.author_uuid, _quotes_bot(data.quote, account))
 
 
 def _quotes_bot(quote: _Quote, account: Account) -> bool:

@@ -45,10 +45,18 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The bot's own account; the ACI is unknown until the Signal side has told it."""
+    """The bot's own account; the ACI is unknown until the Signal side has told it.
+
+    Attributes:
+        number: as it is registered, E.164.
+        aci: lower case.
+        note_to_self: the account is a person's own, and the bot lives in its note to self alone:
+            what others write there is none of its business.
+    """
 
     number: str
     aci: str | None = None
+    note_to_self: bool = False
 
     def is_me(self, *, aci: str | None, number: str | None) -> bool:
         """Whether an ACI, or failing that a number, names this account."""
@@ -77,10 +85,49 @@ class FrameKind(StrEnum):
     OWN = "own"
     EMPTY = "empty"
     OTHER_ACCOUNT = "other_account"
+    OTHER_CHAT = "other_chat"
     UNTRUSTED_IDENTITY = "untrusted_identity"
     UNDECRYPTABLE = "undecryptable"
     ERROR = "error"
     BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingFile:
+    """A file that came with a message; its bytes are still on the Signal side.
+
+    Attributes:
+        id: the Signal side's name of it: a plain file name of letters, digits, dots, `-` and `_`.
+        content_type: as the sender says, lower case; `application/octet-stream` where he does not.
+        name: as the sender calls it, on one line.
+        size: bytes, as the sender says.
+        voice_note: recorded in Signal itself.
+    """
+
+    id: str
+    content_type: str
+    name: str | None = None
+    size: int | None = None
+    voice_note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """The message that another one replies to.
+
+    Attributes:
+        timestamp: of the quoted message, in ms, where it is readable.
+        author: ACI of its author, where it is known.
+        by_bot: it is one of the bot's own.
+        text: its beginning, as the sender's phone shows it; perhaps empty.
+        has_files: it has attachments.
+    """
+
+    timestamp: int | None
+    author: str | None
+    by_bot: bool
+    text: str = ""
+    has_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +142,11 @@ class IncomingMessage:
         text: what was written; placeholders of mentions are replaced by names, the bot's own
             mention is removed. Empty when only attachments came.
         addresses_bot: the bot is mentioned, or one of its messages is quoted.
-        attachments: how many files came along (a long text's own file does not count).
-        quote_timestamp: timestamp in ms of the message that it replies to, when that is one of
-            the bot's own.
+        files: what came along (a long text's own file does not count).
+        quote: what it replies to.
+        expires_seconds: it disappears so long after it was read; 0: it stays.
+        view_once: its files may be looked at once, and never be kept.
+        server_timestamp: when Signal's server got it, in ms, where it is known.
     """
 
     kind: ClassVar[FrameKind] = FrameKind.MESSAGE
@@ -108,8 +157,74 @@ class IncomingMessage:
     timestamp: int
     text: str
     addresses_bot: bool
-    attachments: int = 0
-    quote_timestamp: int | None = None
+    files: tuple[IncomingFile, ...] = ()
+    quote: Quoted | None = None
+    expires_seconds: int = 0
+    view_once: bool = False
+    server_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Somebody changed a message.
+
+    Attributes:
+        message: as it reads now; its timestamp is that of the edit.
+        target_timestamp: of the message, or of its edit before this one, in ms.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.EDIT
+
+    message: IncomingMessage
+    target_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Somebody deleted a message for everyone.
+
+    Attributes:
+        account: number of the account that received it.
+        chat: where the message stands.
+        author: who deleted it: the author of the message, or somebody who says to administer the
+            group, which is to be checked.
+        timestamp: of the deletion itself, by its author's clock in ms.
+        target_author: ACI of whoever wrote the message.
+        target_timestamp: of the message, in ms.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.DELETE
+
+    account: str
+    chat: ChatId
+    author: Person
+    timestamp: int
+    target_author: str
+    target_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """Somebody changed a group: its members, name, rights. What is new, the Signal side knows."""
+
+    kind: ClassVar[FrameKind] = FrameKind.GROUP_UPDATE
+
+    account: str
+    chat: ChatId
+    author: Person
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityChanged:
+    """A person has a new key, as after installing Signal anew; it is not trusted.
+
+    What that person writes waits on the Signal side until it is.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.UNTRUSTED_IDENTITY
+
+    account: str
+    person: Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +254,7 @@ class Reaction:
     removed: bool
 
 
-Incoming = IncomingMessage | Reaction
+Incoming = IncomingMessage | Edit | Deletion | Reaction | GroupChanged | IdentityChanged
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,23 @@ what is written here.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from bot.messaging.account import Attachment, OwnIdentity
-from bot.messaging.events import ChatId, Incoming
+from bot.errors import SignalRejected
+from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
+from bot.messaging.events import ChatId, Incoming, IncomingFile
+from bot.messaging.styled import StyleRange
+
+
+class FileTooBig(SignalRejected):
+    """A file has more bytes than whoever asked for it takes."""
+
 
 Deliver = Callable[[Sequence[Incoming]], Awaitable[None]]
-"""Takes messages and reactions, oldest first. While it waits, the transport queues, and then reads
-nothing more: back-pressure. It must not wait for a send, whose answer may be behind what is not
-read."""
+"""Takes what people write and do, oldest first. While it waits, the transport queues, and then
+reads nothing more: back-pressure. It must not wait for a send, whose answer may be behind what is
+not read."""
 
 MAX_DELIVERY: Final = 256
 """What is handed over together at the most: what one commit of the store takes."""
@@ -30,8 +37,28 @@ class AccountStatus:
     registered: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The message that another one is shown as a reply to.
+
+    Attributes:
+        timestamp: of the quoted message, in ms.
+        author: ACI of its author.
+        text: its beginning, as it is shown above the reply.
+    """
+
+    timestamp: int
+    author: str
+    text: str = field(repr=False)
+
+
 class Messenger(Protocol):
-    """A connection to Signal that mends itself."""
+    """A connection to Signal that mends itself.
+
+    Every method that asks the Signal side for something raises a SignalError where it is not
+    done: SignalUnavailable (not done: try again), SignalTimeout (perhaps done), SignalRateLimited,
+    SignalUntrusted, SignalRejected (not done, and never will be).
+    """
 
     @property
     def connected(self) -> bool:
@@ -39,7 +66,7 @@ class Messenger(Protocol):
         ...
 
     async def run(self, deliver: Deliver) -> None:
-        """Keep the connection and hand over every message and reaction, until cancelled.
+        """Keep the connection and hand over everything that came in, until cancelled.
 
         Reconnects by itself with jittered backoff. A frame that cannot be read is counted and
         skipped. Errors that `deliver` raises are not caught.
@@ -58,10 +85,12 @@ class Messenger(Protocol):
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
-        """Send plain text, perhaps with files, and return Signal's timestamp of it, in ms.
+        """Send a text, perhaps with files, and return Signal's timestamp of it, in ms.
 
         When the answer is lost in a private chat, a receipt from the person's phone takes its
         place: it is waited for within a bound, while messages keep coming in. Sends to one chat
@@ -70,6 +99,8 @@ class Messenger(Protocol):
         Args:
             chat: where to.
             text: shown as it is; nothing in it is markup.
+            styles: ranges of it that look different.
+            quote: the message that it replies to.
             replaces: timestamp of an own message, or of its last edit, that this text replaces.
             attachments: files that go with it; never with a text that replaces another.
 
@@ -78,15 +109,78 @@ class Messenger(Protocol):
             SignalUnavailable: not sent; try again.
             SignalTimeout: perhaps sent; the answer was lost and no receipt came in its place.
             SignalRateLimited: not sent; wait, then try again.
+            SignalUntrusted: not sent; the recipient's new key is not trusted.
             SignalRejected: not sent, and never will be.
         """
         ...
 
-    async def group_admins(self, chat: ChatId) -> frozenset[str]:
-        """Return ACIs and numbers of a group's admins; empty for an unknown group.
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        """Delete an own message for everyone, named by its first timestamp or its last edit's."""
+        ...
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        """Put an emoji on somebody's message; a new one replaces the one before."""
+        ...
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        """Let a chat see that an answer is being written; phones show it for 15 seconds."""
+        ...
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        """Tell a person, by ACI, that messages were read; also for messages in groups."""
+        ...
+
+    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+        """Return the bytes of a file that came with a message of a chat.
 
         Raises:
-            SignalError: the Signal side did not answer.
+            FileTooBig: it has more than `max_bytes`.
+            SignalRejected: it is not there.
+        """
+        ...
+
+    async def discard_file(self, file: IncomingFile) -> None:
+        """Delete the Signal side's copy of a file; that one is gone or out of reach is no error."""
+        ...
+
+    async def group(self, chat: ChatId) -> Group | None:
+        """Return what a group is now; None for one that the Signal side does not know."""
+        ...
+
+    async def join_group(self, chat: ChatId) -> None:
+        """Accept the invitation to a group."""
+        ...
+
+    async def leave_group(self, chat: ChatId) -> None:
+        """Leave a group, or refuse the invitation to it."""
+        ...
+
+    async def peer_identity(self, person: str) -> PeerIdentity | None:
+        """Return the newest key of a person, by ACI; None where none is known."""
+        ...
+
+    async def trust(self, person: str, *, safety_number: str | None) -> None:
+        """Trust the new key of a person, by ACI; what waits from there is delivered then.
+
+        Args:
+            person: ACI.
+            safety_number: 60 digits that somebody has compared, which makes the key a verified
+                one; None trusts what is there, unseen.
+
+        Raises:
+            SignalRejected: it is another safety number.
+        """
+        ...
+
+    async def accept_request(self, person: str) -> None:
+        """Accept the message request of a person, by ACI, where the Signal side can."""
+        ...
+
+    async def set_profile(self, profile: Profile) -> None:
+        """Change what people see of the account, and leave the rest as it is.
+
+        Raises:
+            SignalRejected: the Signal side cannot change this much and leave the rest.
         """
         ...
 
