@@ -33,17 +33,19 @@ Garbage = Callable[[], None]
 class JsonRpcError(Exception):
     """The other side answered with an error.
 
-    Its text is left out on purpose: it may name a person.
+    Its words are left out of the text on purpose: they may name a person.
 
     Args:
         code: of the JSON-RPC error.
         data: what came with it.
+        words: what the other side said; for reading a meaning from, never for showing.
     """
 
-    def __init__(self, code: int, data: object) -> None:
+    def __init__(self, code: int, data: object, words: str = "") -> None:
         super().__init__(f"The request was answered with error {code}.")
         self.code = code
         self.data = data
+        self.words = words
 
 
 class JsonRpcConnection(asyncio.Protocol):
@@ -255,4 +257,4 @@ def _result(answer: dict[str, Any]) -> Any:
     error = answer["error"]
     if not isinstance(error, dict) or not isinstance(error.get("code"), int):
         raise JsonRpcError(INTERNAL_ERROR, None)
-    raise JsonRpcError(error["code"], error.get("data"))
+    raise JsonRpcError(error["code"], error.get("data"), str(error.get("message", "")))
