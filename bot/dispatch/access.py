@@ -38,25 +38,32 @@ class Access:
     """Decides who is answered.
 
     Args:
-        policy: `open`, or `allowlist`: only those in `allowed` and `admins`.
-        allowed: numbers or ACIs.
+        policy: `open`: everybody; `allowlist`: those in `allowed` and `admins`; `pairing`: those,
+            and whoever was let in by a code.
+        allowed: numbers or ACIs. A number counts only where Signal tells it, and people can hide
+            theirs; an ACI always does.
         admins: numbers or ACIs.
         groups: `mention`: only messages that address the bot; `always`; `off`.
         messages_per_minute: for each person.
         clock: monotonic seconds.
+
+    Attributes:
+        paired: ACIs of those who were let in by a code; counts under the policy `pairing` alone.
     """
 
     def __init__(
         self,
         *,
-        policy: Literal["open", "allowlist"],
+        policy: Literal["open", "allowlist", "pairing"],
         allowed: frozenset[str],
         admins: frozenset[str],
         groups: Literal["mention", "always", "off"],
         messages_per_minute: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy = policy
+        self.paired: frozenset[str] = frozenset()
+        self._everybody = policy == "open"
+        self._pairing = policy == "pairing"
         self._allowed = allowed | admins
         self._admins = admins
         self._groups = groups
@@ -66,17 +73,23 @@ class Access:
 
     def may_talk(self, person: Person) -> bool:
         """Whether anything that this person sends is looked at."""
-        return self._policy == "open" or _is_one_of(person, self._allowed)
+        return (
+            self._everybody
+            or _is_one_of(person, self._allowed)
+            or (self._pairing and person.aci in self.paired)
+        )
 
-    def admits(self, message: IncomingMessage) -> bool:
-        """Whether this message is to be accepted at all."""
-        if not self.may_talk(message.author):
-            return False
+    def addressed(self, message: IncomingMessage) -> bool:
+        """Whether a message is meant for the bot; what else is said in a group is overheard."""
         if not message.chat.is_group:
             return True
         if self._groups == "mention":
             return message.addresses_bot
         return self._groups == "always"
+
+    def admits(self, message: IncomingMessage) -> bool:
+        """Whether this message is to be accepted at all."""
+        return self.may_talk(message.author) and self.addressed(message)
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""
