@@ -198,6 +198,54 @@ def _copy(path: Path, key: str | None, target: Path) -> None:
             source.close()
 
 
+class SharedDatabase:
+    """A database beside the process that runs on it. Made by `open_shared`; every call blocks."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def transact(self, operation: Operation[T]) -> T:
+        """Run an operation in a transaction of its own and return its result.
+
+        Raises:
+            StoreFailed: nothing of it was written.
+        """
+        result: T = _transact(self._connection, [operation])[0]
+        return result
+
+
+@contextmanager
+def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Iterator[SharedDatabase]:
+    """Open a database that another process may be using, and may go on using. Blocks.
+
+    Args:
+        path: the file; it must be there.
+        key: see `open_database`.
+        check: looks at the schema before anything is changed; what it raises leaves here as it is.
+
+    Raises:
+        StoreUnreadable: the key does not fit, or the file is no database.
+        StoreFailed: there is no file, or the disk does not let it.
+    """
+    try:
+        is_there = path.is_file()
+    except OSError as error:
+        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
+    if not is_there:
+        raise StoreFailed("there is no store yet: start the bot once")
+    with _translated():
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with _translated():
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+            _unlock(connection, key)
+            check(_execute(connection))
+            _configure(connection)
+        yield SharedDatabase(connection)
+    finally:
+        connection.close()
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the file that says: this store has its writer."""
@@ -219,25 +267,29 @@ def _locked(path: Path) -> Iterator[None]:
 async def _connect(path: Path, key: str | None) -> Any:
     connection = await apsw.Connection.as_async(str(path))
     try:
-        await connection.async_run(_configure, connection, key)
+        await connection.async_run(_prepare, connection, key)
     except BaseException:
         await connection.aclose()
         raise
     return connection
 
 
-def _configure(connection: Any, key: str | None) -> None:
+def _prepare(connection: Any, key: str | None) -> None:
     with _translated():
-        _unlock(connection, key)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        for pragma in (
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "foreign_keys = ON",
-            "secure_delete = ON",
-            "temp_store = MEMORY",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+        _unlock(connection, key)
+        _configure(connection)
+
+
+def _configure(connection: Any) -> None:
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "secure_delete = ON",
+        "temp_store = MEMORY",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
 
 
 def _unlock(connection: Any, key: str | None) -> None:

@@ -8,12 +8,18 @@ from typing import Final
 
 from conversation_store.database import Execute
 from conversation_store.errors import StoreUnreadable
-from conversation_store.migrations import m0001_initial, m0002_approvals, m0003_proofs
+from conversation_store.migrations import (
+    m0001_initial,
+    m0002_approvals,
+    m0003_proofs,
+    m0005_pairings,
+)
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0001_initial.apply,
     m0002_approvals.apply,
     m0003_proofs.apply,
+    m0005_pairings.apply,
 )
 
 
@@ -25,10 +31,25 @@ def migrate(execute: Execute) -> int:
     """
     ((found,),) = execute("PRAGMA user_version")
     if found > len(MIGRATIONS):
-        raise StoreUnreadable(
-            f"the store has schema {found}, this version knows {len(MIGRATIONS)}: update the bot"
-        )
+        raise StoreUnreadable(_too_new(found))
     for apply in MIGRATIONS[found:]:
         apply(execute)
     execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
     return len(MIGRATIONS) - int(found)
+
+
+def require_current(execute: Execute) -> None:
+    """Leave the schema alone and refuse another one than this version's.
+
+    Raises:
+        StoreUnreadable: the file was made by another version of the program.
+    """
+    ((found,),) = execute("PRAGMA user_version")
+    if found < len(MIGRATIONS):
+        raise StoreUnreadable("the store is from an earlier version: start the bot once")
+    if found > len(MIGRATIONS):
+        raise StoreUnreadable(_too_new(found))
+
+
+def _too_new(found: int) -> str:
+    return f"the store has schema {found}, this version knows {len(MIGRATIONS)}: update the bot"
