@@ -36,25 +36,26 @@ class TurnAudit:
         self._turn_id = turn_id
         self._progress = progress
         self._keep_arguments = keep_arguments
+        self._shown: set[str] = set()
 
     @property
     def caller(self) -> str:
         """Whom the calls are made for."""
         return self._accepted.message.author
 
-    async def show(self, names: Iterable[str]) -> None:
-        """Show in the chat that tools run; a restart goes on with the same message."""
-        timestamp = await self._progress.show(names)
-        if timestamp is not None:
-            await self._store.record_progress(self._turn_id, timestamp)
+    def show(self, requests: Iterable[ToolRequest]) -> None:
+        """Show in the chat that calls run."""
+        for request in requests:
+            self._shown.add(request.call_id)
+            self._progress.show([request.tool])
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call that somebody has allowed runs now, and show it."""
         await self._store.begin_allowed(self._turn_id, request.call_id)
-        await self.show([request.tool])
+        self.show([request])
 
     async def finished(self, result: ToolResult) -> None:
-        """Store the result and its audit entry in one transaction, and count it."""
+        """Store the result and its audit entry in one transaction, count it and show it."""
         # The name comes from the model: only names of real tools may become labels.
         tool = "unknown" if result.outcome is Outcome.UNKNOWN else result.request.tool
         metrics.TOOL_CALLS.labels(tool, result.outcome).inc()
@@ -75,3 +76,6 @@ class TurnAudit:
         await self._store.record_result(
             self._turn_id, result.request.call_id, result.content, entry
         )
+        if result.request.call_id in self._shown:
+            self._shown.remove(result.request.call_id)
+            self._progress.finished(result.request.tool, ok=result.outcome is Outcome.OK)

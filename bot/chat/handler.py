@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Final, Protocol
 
@@ -293,6 +294,10 @@ class ChatHandler:
         """Go round until the model answers in words; empty when it does not."""
         await self._tools_started()
         calls = self._calls_of(loop, accepted)
+        async with calls.progress.running():
+            return await self._rounds(loop, calls, now)
+
+    async def _rounds(self, loop: _Loop, calls: "_Calls", now: datetime) -> str:
         await self._resume(loop, calls)
         while self._max_tool_calls > loop.calls and self._prompt.tools:
             completion = await self._ask(loop, now, self._prompt.tools)
@@ -312,11 +317,16 @@ class ChatHandler:
     def _calls_of(self, loop: _Loop, accepted: AcceptedMessage) -> "_Calls":
         turn = loop.turn
         chat = ChatId.parse(accepted.message.chat)
-        progress = Progress(self._progress, chat, turn.progress_timestamp)
+        progress = Progress(
+            self._progress,
+            chat,
+            turn.progress_timestamp,
+            remember=partial(self._store.record_progress, turn.id),
+        )
         audit = TurnAudit(
             self._store, accepted, turn.id, progress, keep_arguments=self._keep_arguments
         )
-        return _Calls(str(chat), audit, self._approvals.for_turn(accepted, turn.id))
+        return _Calls(str(chat), audit, progress, self._approvals.for_turn(accepted, turn.id))
 
     async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
         completion = await self._model.complete(
@@ -352,8 +362,8 @@ class ChatHandler:
             ToolRequest(call.id, call.name, call.arguments, calls.audit.caller, heard)
             for call in waiting
         ]
+        calls.audit.show(self._shown_at_once(requests[:allowed]))
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(calls.audit.show(self._shown_at_once(requests[:allowed])))
             running = [
                 tasks.create_task(self._run_call(request, calls, within=number < allowed))
                 for number, request in enumerate(requests)
@@ -377,10 +387,10 @@ class ChatHandler:
         await calls.audit.finished(result)
         return result
 
-    def _shown_at_once(self, requests: Sequence[ToolRequest]) -> list[str]:
-        """Return the tools that run now; the others are shown when somebody has allowed them."""
+    def _shown_at_once(self, requests: Sequence[ToolRequest]) -> list[ToolRequest]:
+        """Return the calls that run now; the others are shown when somebody has allowed them."""
         return [
-            request.tool
+            request
             for request in requests
             if self._registry.get(request.tool) is not None
             and not self._executor.asks_first(request)
@@ -393,6 +403,7 @@ class _Calls:
 
     chat: str
     audit: TurnAudit
+    progress: Progress
     approval: TurnApproval
 
 

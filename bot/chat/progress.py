@@ -1,7 +1,13 @@
-"""The sign that something is being done: one message a turn, edited as more tools run."""
+"""The sign that something is being done: one message a turn, edited as tools start and end.
+
+What is to be seen is only noted; a task of the turn's own shows the latest of it, so nothing waits
+for Signal but the end of a turn, and that within a bound.
+"""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
@@ -14,8 +20,14 @@ log = structlog.get_logger()
 PROGRESS_SECONDS: Final = 5.0
 """A progress message that takes longer is not worth waiting for."""
 
-MAX_EDITS: Final = 9
-"""Signal lets a message be edited ten times; one is left for whoever needs it."""
+MAX_EDITS: Final = 10
+"""Signal lets a message be edited so often; the last time is kept for how everything ended."""
+
+MAX_EDITS_FOR_MARKS: Final = 5
+"""After so many edits, that a tool has ended is shown together with the next one that starts."""
+
+Remember = Callable[[int], Awaitable[None]]
+"""Keeps the timestamp that the next edit has to name, in ms."""
 
 
 class ProgressChannel(Protocol):
@@ -26,6 +38,20 @@ class ProgressChannel(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Tool:
+    """What is to be seen of a tool: how many of its calls run, or how they ended."""
+
+    running: int = 0
+    failed: bool = False
+
+    @property
+    def mark(self) -> str:
+        if self.running:
+            return ""
+        return " ✗" if self.failed else " ✓"
+
+
 class Progress:
     """The progress message of one turn. A failure to show it never harms the turn.
 
@@ -33,35 +59,98 @@ class Progress:
         channel: where it is shown.
         chat: the turn's chat.
         timestamp: of the message, when a run before a restart has already sent it.
+        remember: told the timestamp of what was sent last; what it raises ends the turn.
     """
 
-    def __init__(self, channel: ProgressChannel, chat: ChatId, timestamp: int | None) -> None:
+    def __init__(
+        self,
+        channel: ProgressChannel,
+        chat: ChatId,
+        timestamp: int | None,
+        *,
+        remember: Remember,
+    ) -> None:
         self._channel = channel
         self._chat = chat
         self._timestamp = timestamp
-        self._names: dict[str, None] = {}
+        self._remember = remember
+        self._tools: dict[str, _Tool] = {}
         self._edits = 0
-        self._showing = asyncio.Lock()
+        self._shown = ""
+        self._tools_shown = 0
+        self._changed = asyncio.Event()
+        self._over = False
 
-    async def show(self, names: Iterable[str]) -> int | None:
-        """Add tools to the message; return the timestamp of what was sent, if anything."""
-        async with self._showing:
-            return await self._show(names)
+    def show(self, names: Iterable[str]) -> None:
+        """Note that tools start; a name counts once for each of its calls."""
+        for name in names:
+            tool = self._tools.setdefault(name, _Tool())
+            # A call that starts when no other of the tool runs is a new try.
+            tool.failed = tool.failed and tool.running > 0
+            tool.running += 1
+            self._changed.set()
 
-    async def _show(self, names: Iterable[str]) -> int | None:
-        added = [name for name in names if name not in self._names]
-        self._names.update(dict.fromkeys(added))
-        if not added or self._edits >= MAX_EDITS:
-            return None
-        first = self._timestamp is None
-        text = f"🔧 Using {', '.join(self._names)}…"
+    def finished(self, name: str, *, ok: bool) -> None:
+        """Note that a call that was shown has ended."""
+        tool = self._tools[name]
+        tool.running -= 1
+        tool.failed = tool.failed or not ok
+        self._changed.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the message up to date inside, and show how everything ended when it is left.
+
+        Raises:
+            ExceptionGroup: what `remember` raised; what the inside raises comes out as it is.
+        """
+        failure: Exception | None = None
+        async with asyncio.TaskGroup() as tasks:
+            showing = tasks.create_task(self._keep_shown())
+            try:
+                yield
+            except Exception as error:  # Raised below: the group would wrap it.
+                failure = error
+            self._over = True
+            self._changed.set()
+            await asyncio.wait([showing], timeout=PROGRESS_SECONDS)
+            showing.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _keep_shown(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._over:
+                break
+            if self._is_worth_an_edit():
+                await self._show()
+        if self._shown and self._text() != self._shown:
+            await self._show()
+
+    def _is_worth_an_edit(self) -> bool:
+        if not self._tools or self._text() == self._shown:
+            return False
+        if self._timestamp is None:
+            return True
+        limit = MAX_EDITS if len(self._tools) > self._tools_shown else MAX_EDITS_FOR_MARKS
+        return self._edits < min(limit, MAX_EDITS - 1)
+
+    def _text(self) -> str:
+        tools = ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
+        busy = any(tool.running for tool in self._tools.values())
+        return f"🔧 Using {tools}{'…' if busy else ''}"
+
+    async def _show(self) -> None:
+        """Send or edit the message; on trouble the next change tries again."""
+        text, tools = self._text(), len(self._tools)
+        self._edits += self._timestamp is not None
         try:
             async with asyncio.timeout(PROGRESS_SECONDS):
-                self._timestamp = await self._channel.send(
-                    self._chat, text, replaces=self._timestamp
-                )
+                timestamp = await self._channel.send(self._chat, text, replaces=self._timestamp)
         except (SignalError, TimeoutError) as error:
             log.info("progress.not_shown", reason=type(error).__name__)
-            return None
-        self._edits += not first
-        return self._timestamp
+            return
+        self._timestamp, self._shown, self._tools_shown = timestamp, text, tools
+        await self._remember(timestamp)
