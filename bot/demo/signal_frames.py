@@ -1,11 +1,60 @@
-"""Frames as signal-cli delivers them, for what the people of the demo write and do."""
+"""Frames as signal-cli delivers them, for what people write and do."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from bot.demo.json_rpc_server import Json
 from bot.messaging.events import Account, Person
 
 MENTION: Final = "\ufffc"
+
+
+def data_message(
+    account: Account,
+    timestamp: int,
+    text: str | None,
+    *,
+    group: Json | None = None,
+    mention: bool = False,
+    quote: Json | None = None,
+    files: Sequence[Json] = (),
+    expires_seconds: int = 0,
+    view_once: bool = False,
+) -> Json:
+    """Return a message's own part of a frame.
+
+    Args:
+        account: the bot that receives it.
+        timestamp: of the message, in ms.
+        text: what was written; None without words.
+        group: the `groupInfo` where it was written; None for a private chat.
+        mention: the text begins with a mention of the bot.
+        quote: the message that it replies to.
+        files: what comes with it, each from `file_of`.
+        expires_seconds: the chat's timer for disappearing messages.
+        view_once: its file may be looked at once.
+    """
+    data: Json = {
+        "timestamp": timestamp,
+        "message": f"{MENTION} {text}" if mention else text,
+        "expiresInSeconds": expires_seconds,
+        "isExpirationUpdate": False,
+        "viewOnce": view_once,
+    }
+    if mention:
+        data["mentions"] = [{**_named(account), "start": 0, "length": 1}]
+    if quote is not None:
+        data["quote"] = quote
+    if files:
+        data["attachments"] = list(files)
+    if group is not None:
+        data["groupInfo"] = group
+    return data
+
+
+def message_frame(account: Account, author: Person, data: Json) -> Json:
+    """Return the frame of a message, or of whatever else its own part tells."""
+    return _frame(account, author, data["timestamp"], {"dataMessage": data})
 
 
 def text_frame(
@@ -18,23 +67,49 @@ def text_frame(
     mention: bool = False,
     quote: Json | None = None,
 ) -> Json:
-    """Return the frame of a text message.
+    """Return the frame of a text message; the arguments are those of `data_message`."""
+    data = data_message(account, timestamp, text, group=group, mention=mention, quote=quote)
+    return message_frame(account, author, data)
+
+
+def edit_frame(account: Account, author: Person, target: int, data: Json) -> Json:
+    """Return the frame of an edit.
 
     Args:
         account: the bot that receives it.
-        author: who wrote it.
-        timestamp: of the message, in ms.
-        text: what was written.
-        group: the `groupInfo` where it was written; None for a private chat.
-        mention: the text begins with a mention of the bot.
-        quote: the message that it replies to.
+        author: who edits.
+        target: timestamp of the message, or of its edit before.
+        data: the message as it reads now.
     """
-    data: Json = {"message": f"{MENTION} {text}" if mention else text}
-    if mention:
-        data["mentions"] = [_mention_of(account)]
-    if quote is not None:
-        data["quote"] = quote
-    return _data_frame(account, author, timestamp, data, group)
+    edit: Json = {"targetSentTimestamp": target, "dataMessage": data}
+    return _frame(account, author, data["timestamp"], {"editMessage": edit})
+
+
+def deletion_frame(
+    account: Account,
+    author: Person,
+    timestamp: int,
+    target: int,
+    *,
+    target_author: Person | None = None,
+    group: Json | None = None,
+) -> Json:
+    """Return the frame of a message's deletion for everyone.
+
+    Args:
+        account: the bot that receives it.
+        author: who deletes.
+        timestamp: of the deletion, in ms.
+        target: timestamp of the message.
+        target_author: whose message it was, where an admin of the group deletes it.
+        group: the `groupInfo` where it stands; None for a private chat.
+    """
+    data = data_message(account, timestamp, None, group=group)
+    if target_author is None:
+        data["remoteDelete"] = {"timestamp": target}
+    else:
+        data["adminDelete"] = _target(target_author.number, target_author.aci, target)
+    return message_frame(account, author, data)
 
 
 def reaction_frame(
@@ -58,16 +133,49 @@ def reaction_frame(
         group: the `groupInfo` where that message stands; None for a private chat.
         removed: the reaction is taken back.
     """
-    reaction: Json = {
-        "emoji": emoji,
-        "targetAuthor": account.number,
-        "targetAuthorNumber": account.number,
-        "targetAuthorUuid": account.aci,
-        "targetSentTimestamp": target,
-        "isRemove": removed,
+    data = data_message(account, timestamp, None, group=group)
+    target_of_it = _target(account.number, account.aci, target)
+    data["reaction"] = {"emoji": emoji, **target_of_it, "isRemove": removed}
+    return message_frame(account, author, data)
+
+
+def timer_frame(account: Account, author: Person, timestamp: int, seconds: int) -> Json:
+    """Return the frame that sets a private chat's timer for disappearing messages."""
+    data = data_message(account, timestamp, None, expires_seconds=seconds)
+    return message_frame(account, author, data | {"isExpirationUpdate": True})
+
+
+def group_update_frame(account: Account, author: Person, timestamp: int, group: Json) -> Json:
+    """Return the frame that tells that something about a group has changed."""
+    data = data_message(account, timestamp, None, group=group | {"type": "UPDATE"})
+    return message_frame(account, author, data)
+
+
+def note_frame(account: Account, data: Json, *, replaces: int | None = None) -> Json:
+    """Return the frame of a note to self, from another device of the bot's account.
+
+    Args:
+        account: the bot, and the person who writes.
+        data: the note; without words it may be a deletion.
+        replaces: timestamp of the note that it edits.
+    """
+    own = account.number
+    note: Json = {"destination": own, "destinationNumber": own, "destinationUuid": account.aci}
+    if replaces is None:
+        note |= data
+    else:
+        note["editMessage"] = {"targetSentTimestamp": replaces, "dataMessage": data}
+    owner = Person(account.aci or "", own, "Owner")
+    return _frame(account, owner, data["timestamp"], {"syncMessage": {"sentMessage": note}})
+
+
+def identity_frame(account: Account, person: Person, timestamp: int) -> Json:
+    """Return the frame that tells that a person's new key is not trusted."""
+    exception = {
+        "message": f"Untrusted identity: {person.aci}",
+        "type": "UntrustedIdentityException",
     }
-    data: Json = {"message": None, "reaction": reaction}
-    return _data_frame(account, author, timestamp, data, group)
+    return _frame(account, person, timestamp, {}) | {"exception": exception}
 
 
 def receipt_frame(account: Account, person: Person, timestamp: int, confirmed: int) -> Json:
@@ -86,19 +194,35 @@ def receipt_frame(account: Account, person: Person, timestamp: int, confirmed: i
         "isViewed": False,
         "timestamps": [confirmed],
     }
-    envelope = _envelope(person, timestamp) | {"receiptMessage": receipt}
-    return {"envelope": envelope, "account": account.number}
+    return _frame(account, person, timestamp, {"receiptMessage": receipt})
 
 
-def quote_of(account: Account, timestamp: int, text: str) -> Json:
-    """Return the quote of a message that the bot sent."""
+def quote_of(author: Account | Person, timestamp: int, text: str) -> Json:
+    """Return the quote of somebody's message, or of one of the bot's own."""
     return {
         "id": timestamp,
-        "author": account.number,
-        "authorNumber": account.number,
-        "authorUuid": account.aci,
+        "author": author.number or author.aci,
+        "authorNumber": author.number,
+        "authorUuid": author.aci,
         "text": text,
         "attachments": [],
+    }
+
+
+def file_of(
+    file_id: str, content_type: str, size: int, *, name: str | None, voice_note: bool
+) -> Json:
+    """Return what a frame tells about a file that comes with its message."""
+    return {
+        "contentType": content_type,
+        "filename": name,
+        "id": file_id,
+        "size": size,
+        "width": None,
+        "height": None,
+        "caption": None,
+        "uploadTimestamp": None,
+        "isVoiceNote": voice_note,
     }
 
 
@@ -107,38 +231,28 @@ def group_info(group_id: str, name: str) -> Json:
     return {"groupId": group_id, "groupName": name, "revision": 1, "type": "DELIVER"}
 
 
-def _data_frame(
-    account: Account, author: Person, timestamp: int, data: Json, group: Json | None
-) -> Json:
-    common: Json = {
-        "timestamp": timestamp,
-        "expiresInSeconds": 0,
-        "isExpirationUpdate": False,
-        "viewOnce": False,
-    }
-    where: Json = {} if group is None else {"groupInfo": group}
-    envelope = _envelope(author, timestamp) | {"dataMessage": common | data | where}
-    return {"envelope": envelope, "account": account.number}
-
-
-def _envelope(author: Person, timestamp: int) -> Json:
-    return {
-        "source": author.number or author.aci,
-        "sourceNumber": author.number,
-        "sourceUuid": author.aci,
-        "sourceName": author.name,
+def _frame(account: Account, source: Person, timestamp: int, payload: Json) -> Json:
+    envelope: Json = {
+        "source": source.number or source.aci,
+        "sourceNumber": source.number,
+        "sourceUuid": source.aci,
+        "sourceName": source.name,
         "sourceDevice": 1,
         "timestamp": timestamp,
         "serverReceivedTimestamp": timestamp,
         "serverDeliveredTimestamp": timestamp,
     }
+    return {"envelope": envelope | payload, "account": account.number}
 
 
-def _mention_of(account: Account) -> Json:
+def _target(number: str | None, aci: str | None, timestamp: int) -> Json:
     return {
-        "name": account.number,
-        "number": account.number,
-        "uuid": account.aci,
-        "start": 0,
-        "length": 1,
+        "targetAuthor": number or aci,
+        "targetAuthorNumber": number,
+        "targetAuthorUuid": aci,
+        "targetSentTimestamp": timestamp,
     }
+
+
+def _named(account: Account) -> Json:
+    return {"name": account.number, "number": account.number, "uuid": account.aci}

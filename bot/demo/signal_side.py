@@ -1,21 +1,18 @@
 """The Signal side of the demo: a look-alike of `signal-cli daemon` in manual receive mode.
 
-It speaks signal-cli's JSON-RPC over a Unix socket: `version`, `listAccounts`, `listIdentities`,
-`listDevices`, `listGroups`, `subscribeReceive`, `unsubscribeReceive`, `send`, `sendTyping`,
-`sendReaction`, `sendReceipt`, with signal-cli's error codes. Like the original it takes several
-clients and keeps messages until somebody subscribes. Its owner plays the people on the other side:
-`say` writes to the bot, `react` answers it with an emoji, `sent` is what the bot wrote.
+It speaks signal-cli's JSON-RPC over a Unix socket, with signal-cli's error codes: whatever the bot
+needs, see `_methods`. Like the original it takes several clients and keeps messages until somebody
+subscribes. Its owner plays the people on the other side: `say` writes to the bot, `react` answers
+it with an emoji, `sent` is what the bot wrote; the rest is in `bot.demo.signal_people`.
 """
 
 import asyncio
 import base64
 import itertools
-import re
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -28,11 +25,26 @@ from bot.demo.json_rpc_server import (
     LostReply,
     Refusal,
 )
-from bot.demo.signal_frames import group_info, quote_of, reaction_frame, receipt_frame, text_frame
+from bot.demo.signal_people import ADA, WAIT_SECONDS, Group, Reacted, SharedFile, SignalPeople
+from bot.demo.signal_requests import (
+    attachments_of,
+    profile_of,
+    quote_in,
+    recipients_of,
+    required,
+    several,
+    styles_of,
+    timestamp_in,
+)
 from bot.messaging.account import PRIMARY_DEVICE, Attachment
-from bot.messaging.events import Account, ChatId, ChatKind, Person
+from bot.messaging.events import Account, ChatId, ChatKind
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange
 
-WAIT_SECONDS: Final = 15.0
+__all__ = [
+    "ADA", "BOT", "IDENTITY_KEY", "WAIT_SECONDS", "Group", "OnSend", "Reacted", "Sent",
+    "SharedFile", "SignalSide",
+]  # fmt: skip
 
 BOT: Final = Account(number="+15550100000", aci="9d0652a3-dcc3-4d11-975f-74d61598733f")
 IDENTITY_KEY: Final = bytes.fromhex(
@@ -41,8 +53,8 @@ IDENTITY_KEY: Final = bytes.fromhex(
 """A public key of libsignal's test vectors. Its half of the safety number for the account above
 begins with 44665 72466."""
 
-DATA_URI: Final = re.compile(r"data:([^;,]+);filename=([^;,]+);base64,(.*)", re.DOTALL)
-ADA: Final = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
+ATTACHMENTS: Final = "attachments"
+"""Where in its own folder signal-cli keeps the files that came with messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +66,8 @@ class Sent:
     timestamp: int
     replaces: int | None = None
     attachments: tuple[Attachment, ...] = ()
-
-
-@dataclass(slots=True)
-class Group:
-    """A group that the bot is in: members by ACI, and the ACIs of its admins."""
-
-    name: str
-    members: dict[str, Person] = field(default_factory=dict)
-    admins: set[str] = field(default_factory=set)
+    styles: tuple[StyleRange, ...] = ()
+    quote: Quote | None = None
 
 
 OnSend = Callable[[Sent], Awaitable[None]]
@@ -72,36 +77,41 @@ or HangUp (the message goes out, the answer does not)."""
 Method = Callable[[Client, Json], Awaitable[object]]
 
 
-class SignalSide:
+class SignalSide(SignalPeople):
     """A scripted Signal with one registered account: the bot's.
 
     Attributes:
         identity_key: the account's public identity key.
         device_ids: the account's devices.
+        sent: what the bot wrote.
 
     Args:
         path: of the Unix socket.
         account: the bot's number and ACI.
         on_send: may delay, refuse or lose sends; may be set later, too.
+        data_dir: where files that people send are also put, as in signal-cli's own folder.
     """
 
     def __init__(
-        self, path: Path, *, account: Account = BOT, on_send: OnSend | None = None
+        self,
+        path: Path,
+        *,
+        account: Account = BOT,
+        on_send: OnSend | None = None,
+        data_dir: Path | None = None,
     ) -> None:
+        super().__init__(account)
         self.path = path
-        self.account = account
         self.on_send = on_send
+        self.data_dir = data_dir
         self.identity_key = IDENTITY_KEY
         self.device_ids = [PRIMARY_DEVICE]
         self.sent: list[Sent] = []
-        self.groups: dict[str, Group] = {}
         self._rpc = JsonRpcServer(self._call)
         self._server: asyncio.Server | None = None
         self._undelivered: deque[Json] = deque()
         self._subscription_ids = itertools.count()
-        self._changed = asyncio.Condition()
         self._taken = 0
-        self._last_timestamp = 0
         self._methods: dict[str, Method] = {
             "version": self._version,
             "listAccounts": self._list_accounts,
@@ -111,18 +121,30 @@ class SignalSide:
             "subscribeReceive": self._subscribe,
             "unsubscribeReceive": self._unsubscribe,
             "send": self._send,
-            "sendTyping": self._acknowledge,
-            "sendReaction": self._acknowledge,
-            "sendReceipt": self._acknowledge,
+            "remoteDelete": self._remote_delete,
+            "sendTyping": self._send_typing,
+            "sendReaction": self._send_reaction,
+            "sendReceipt": self._send_receipt,
+            "getAttachment": self._get_attachment,
+            "updateGroup": self._update_group,
+            "quitGroup": self._quit_group,
+            "trust": self._trust,
+            "sendMessageRequestResponse": self._answer_request,
+            "updateProfile": self._update_profile,
         }
 
     @classmethod
     @asynccontextmanager
     async def listen(
-        cls, path: Path, *, account: Account = BOT, on_send: OnSend | None = None
+        cls,
+        path: Path,
+        *,
+        account: Account = BOT,
+        on_send: OnSend | None = None,
+        data_dir: Path | None = None,
     ) -> AsyncIterator[Self]:
         """Serve on a Unix socket inside the `async with` block."""
-        side = cls(path, account=account, on_send=on_send)
+        side = cls(path, account=account, on_send=on_send, data_dir=data_dir)
         await side.come_back()
         try:
             yield side
@@ -162,75 +184,7 @@ class SignalSide:
             for client in list(self._rpc.clients):
                 await client.gone.wait()
 
-    # What people do
-
-    async def say(
-        self,
-        text: str,
-        *,
-        author: Person = ADA,
-        group: str | None = None,
-        timestamp: int | None = None,
-        mention: bool = False,
-        quote: int | None = None,
-    ) -> int:
-        """Write to the bot, privately or in a group, and return the message's timestamp.
-
-        Args:
-            text: what to write.
-            author: who writes.
-            group: id of the group to write in; a new one comes into being.
-            timestamp: of the message, in ms; a repeated one makes a duplicate.
-            mention: mention the bot before the text.
-            quote: reply to this message of the bot, by its timestamp.
-        """
-        timestamp = timestamp or self._new_timestamp()
-        frame = text_frame(
-            self.account,
-            author,
-            timestamp,
-            text,
-            group=self._enter(group, author),
-            mention=mention,
-            quote=None if quote is None else self._quote_of(quote),
-        )
-        await self.push(frame)
-        return timestamp
-
-    async def react(
-        self,
-        emoji: str,
-        timestamp: int,
-        *,
-        author: Person = ADA,
-        group: str | None = None,
-        removed: bool = False,
-    ) -> int:
-        """React to a message of the bot and return the reaction's own timestamp.
-
-        Args:
-            emoji: what with.
-            timestamp: of the bot's message, in ms.
-            author: who reacts.
-            group: id of the group where the message stands; a new one comes into being.
-            removed: take the reaction back.
-        """
-        own = self._new_timestamp()
-        frame = reaction_frame(
-            self.account,
-            author,
-            own,
-            emoji,
-            timestamp,
-            group=self._enter(group, author),
-            removed=removed,
-        )
-        await self.push(frame)
-        return own
-
-    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
-        """Confirm that a message of the bot arrived at a person's phone."""
-        await self.push(receipt_frame(self.account, person, self._new_timestamp(), timestamp))
+    # What reaches the bot
 
     async def push(self, frame: Json) -> None:
         """Deliver a raw frame (`{"envelope": ..., "account": ...}`), or keep it for later."""
@@ -260,10 +214,9 @@ class SignalSide:
         await self.until(lambda: any(map(predicate, self.sent)), seconds=seconds)
         return next(filter(predicate, self.sent))
 
-    async def until(self, happened: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for something that a send, a subscription or a dropped connection brings about."""
-        async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(happened)
+    def text_sent(self, timestamp: int) -> str:
+        """What the bot wrote in the message with a timestamp; empty where there is none."""
+        return next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
 
     # Methods
 
@@ -282,24 +235,38 @@ class SignalSide:
         return [{"number": self.account.number}]
 
     async def _list_identities(self, _client: Client, params: Json) -> object:
-        if params.get("number", self.account.number) != self.account.number:
-            return []
-        return [
+        rows = [
             {
                 "number": self.account.number,
                 "uuid": self.account.aci,
                 "fingerprint": self.identity_key.hex(" "),
                 "trustLevel": "TRUSTED_VERIFIED",
+            },
+            *self._peer_rows(),
+        ]
+        wanted = params.get("number")
+        return [row for row in rows if wanted in {None, row["number"], row["uuid"]}]
+
+    def _peer_rows(self) -> list[Json]:
+        return [
+            {
+                "number": peer.person.number,
+                "uuid": aci,
+                "fingerprint": "05" * 33,
+                "safetyNumber": peer.safety_number,
+                "trustLevel": peer.trust.value,
+                "addedTimestamp": 1,
             }
+            for aci, peer in self.peers.items()
         ]
 
     async def _list_devices(self, _client: Client, _params: Json) -> object:
         return [{"id": device_id, "name": None} for device_id in self.device_ids]
 
     async def _list_groups(self, _client: Client, params: Json) -> object:
-        wanted = _several(params, "groupId") or list(self.groups)
+        wanted = several(params, "groupId") or list(self.groups)
         return [
-            _group_row(group_id, self.groups[group_id])
+            _group_row(group_id, self.groups[group_id], self.account)
             for group_id in wanted
             if group_id in self.groups
         ]
@@ -321,12 +288,19 @@ class SignalSide:
         return {}
 
     async def _send(self, _client: Client, params: Json) -> object:
-        attachments = tuple(map(_attachment_of, _several(params, "attachment")))
+        attachments = attachments_of(params)
         text = params.get("message") or ""
         if not text and not attachments:
             raise Refusal(-1, "Sending empty message is not allowed")
-        chat, replaces = self._chat_of(params), params.get("editTimestamp")
-        sent = Sent(chat, text, self._new_timestamp(), replaces, attachments)
+        sent = Sent(
+            chat=self._reachable_chat(params),
+            text=text,
+            timestamp=self._new_timestamp(),
+            replaces=params.get("editTimestamp"),
+            attachments=attachments,
+            styles=styles_of(params),
+            quote=quote_in(params),
+        )
         try:
             if self.on_send is not None:
                 await self.on_send(sent)
@@ -336,8 +310,68 @@ class SignalSide:
         await self._record(sent)
         return self._sent_result(sent.timestamp)
 
-    async def _acknowledge(self, _client: Client, _params: Json) -> object:
-        return self._sent_result(self._new_timestamp())
+    async def _remote_delete(self, _client: Client, params: Json) -> object:
+        self.deleted.append((self._reachable_chat(params), timestamp_in(params)))
+        return await self._done()
+
+    async def _send_typing(self, _client: Client, params: Json) -> object:
+        self.typing.append((self._reachable_chat(params), not params.get("stop", False)))
+        return await self._done()
+
+    async def _send_reaction(self, _client: Client, params: Json) -> object:
+        self.reactions.append(
+            Reacted(
+                self._reachable_chat(params),
+                required(params, "emoji"),
+                required(params, "targetAuthor"),
+                timestamp_in(params),
+            )
+        )
+        return await self._done()
+
+    async def _send_receipt(self, _client: Client, params: Json) -> object:
+        person = self._reachable_chat(params)
+        timestamps = params.get("targetTimestamp")
+        if not isinstance(timestamps, list) or not timestamps:
+            raise Refusal(-1, "Nothing to confirm")
+        self.receipts.append((person.value, tuple(timestamps)))
+        return await self._done()
+
+    async def _get_attachment(self, _client: Client, params: Json) -> object:
+        recipients_of(params)
+        data = self._stored_file(required(params, "id"))
+        if data is None:
+            raise Refusal(-1, "Could not find attachment with ID")
+        return {"data": base64.b64encode(data).decode()}
+
+    async def _update_group(self, _client: Client, params: Json) -> object:
+        if not self.join(required(params, "groupId")):
+            raise Refusal(-1, "Not invited")
+        return await self._done()
+
+    async def _quit_group(self, _client: Client, params: Json) -> object:
+        if not self.leave(required(params, "groupId")):
+            raise Refusal(-1, "User is not a group member")
+        return await self._done()
+
+    async def _trust(self, _client: Client, params: Json) -> object:
+        number = params.get("verifiedSafetyNumber")
+        if number is None and not params.get("trustAllKnownKeys"):
+            raise Refusal(-1, "You need to specify the fingerprint/safety number")
+        if not await self.trust_key(required(params, "recipient"), number):
+            raise Refusal(-1, "Failed to set the trust for this number")
+        await self._announce()
+        return {}
+
+    async def _answer_request(self, _client: Client, params: Json) -> object:
+        if params.get("type") == "accept":
+            self.accepted_requests += recipients_of(params).people
+        return await self._done()
+
+    async def _update_profile(self, _client: Client, params: Json) -> object:
+        self.change_profile(profile_of(params))
+        await self._announce()
+        return {}
 
     # Helpers
 
@@ -356,9 +390,9 @@ class SignalSide:
         params = {"subscription": subscription, "result": frame}
         return {"jsonrpc": "2.0", "method": "receive", "params": params}
 
-    async def _announce(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    async def _done(self) -> Json:
+        await self._announce()
+        return self._sent_result(self._new_timestamp())
 
     async def _record(self, sent: Sent) -> None:
         self.sent.append(sent)
@@ -371,65 +405,60 @@ class SignalSide:
     def _fates(self) -> Sequence[str]:
         return ["SUCCESS"]
 
-    def _chat_of(self, params: Json) -> ChatId:
-        groups, people = _several(params, "groupId"), _several(params, "recipient")
-        if groups:
-            if groups[0] not in self.groups:
-                raise Refusal(-1, "Group not found")
-            return ChatId(ChatKind.GROUP, groups[0])
-        if not people:
+    def _reachable_chat(self, params: Json) -> ChatId:
+        """Where something goes to, or signal-cli's objection to sending anything there."""
+        to = recipients_of(params)
+        if to.group is not None:
+            return self._writable_group(to.group)
+        person = self.account.aci if to.note_to_self else next(iter(to.people), None)
+        if person is None:
             raise Refusal(-1, "No recipients given")
-        return ChatId(ChatKind.DIRECT, people[0])
+        if not self.trusts(person):
+            raise _untrusted(self._new_timestamp())
+        return ChatId(ChatKind.DIRECT, person)
 
-    def _enter(self, group_id: str | None, author: Person) -> Json | None:
-        if group_id is None:
+    def _writable_group(self, group_id: str) -> ChatId:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise Refusal(-1, "Group not found")
+        if not group.is_member:
+            raise Refusal(-1, "User is not a group member")
+        if group.only_admins_write and self.account.aci not in group.admins:
+            raise Refusal(-1, "User does not have permission to send to the group")
+        return ChatId(ChatKind.GROUP, group_id)
+
+    def _keep_file(self, file_id: str, data: bytes) -> None:
+        super()._keep_file(file_id, data)
+        if self.data_dir is not None:
+            folder = self.data_dir / ATTACHMENTS
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / file_id).write_bytes(data)
+
+    def _stored_file(self, file_id: str) -> bytes | None:
+        """A file that is still there; whoever has access to the folder may have deleted it."""
+        if self.data_dir is not None and not (self.data_dir / ATTACHMENTS / file_id).exists():
             return None
-        group = self.groups.setdefault(group_id, Group(name="Team"))
-        group.members[author.aci] = author
-        return group_info(group_id, group.name)
-
-    def _quote_of(self, timestamp: int) -> Json:
-        text = next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
-        return quote_of(self.account, timestamp, text)
-
-    def _new_timestamp(self) -> int:
-        """The time in ms, unique as signal-cli makes it."""
-        self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
-        return self._last_timestamp
+        return self.files.get(file_id)
 
 
-def attachment_in(data_uri: str) -> Attachment:
-    """Return the file of `data:<type>;filename=<name>;base64,<data>`; ValueError if it is none."""
-    match = DATA_URI.fullmatch(data_uri)
-    if match is None:
-        raise ValueError("no data URI with a file name")
-    content_type, name, data = match.groups()
-    return Attachment(name, content_type, base64.b64decode(data, validate=True))
+def _untrusted(timestamp: int) -> Refusal:
+    results = [{"recipientAddress": {}, "type": "IDENTITY_FAILURE"}]
+    response = {"timestamp": timestamp, "results": results}
+    return Refusal(-4, "Failed to send message due to untrusted identities", {"response": response})
 
 
-def _attachment_of(data_uri: str) -> Attachment:
-    """A file of a message; paths on the daemon's machine are none here."""
-    try:
-        return attachment_in(data_uri)
-    except ValueError:
-        raise Refusal(-1, "Failed to add attachment") from None
-
-
-def _group_row(group_id: str, group: Group) -> Json:
+def _group_row(group_id: str, group: Group, bot: Account) -> Json:
+    own = {"number": bot.number, "uuid": bot.aci}
     people = [{"number": one.number, "uuid": one.aci} for one in group.members.values()]
+    members = [*people, own] if group.is_member else people
+    permission = "ONLY_ADMINS" if group.only_admins_write else "EVERY_MEMBER"
     return {
         "id": group_id,
         "name": group.name,
-        "isMember": True,
+        "isMember": group.is_member,
         "isBlocked": False,
-        "members": [{**one, "isAdmin": one["uuid"] in group.admins} for one in people],
-        "admins": [one for one in people if one["uuid"] in group.admins],
+        "members": [{**one, "isAdmin": one["uuid"] in group.admins} for one in members],
+        "pendingMembers": [own] if group.is_invited else [],
+        "admins": [one for one in members if one["uuid"] in group.admins],
+        "permissionSendMessage": permission,
     }
-
-
-def _several(params: Json, name: str) -> list[str]:
-    """A parameter that may be written as one value or as an array, in the singular or plural."""
-    value = params.get(name, params.get(f"{name}s"))
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]

@@ -20,7 +20,8 @@ from bot.demo.signal_frames import (
     receipt_frame,
     text_frame,
 )
-from bot.demo.signal_side import ADA, IDENTITY_KEY, attachment_in
+from bot.demo.signal_requests import attachment_in
+from bot.demo.signal_side import ADA, IDENTITY_KEY
 from bot.messaging.account import Attachment
 from bot.messaging.events import Account, Person
 

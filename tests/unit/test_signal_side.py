@@ -1,6 +1,7 @@
 """The look-alike of signal-cli against what the real one was seen to do."""
 
 import asyncio
+import base64
 import copy
 import json
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any, Final
 import pytest
 
 from bot.demo.json_rpc_server import Json
-from bot.demo.signal_side import BOT, SignalSide
-from bot.messaging.account import Attachment
-from bot.messaging.events import Person
+from bot.demo.signal_side import BOT, Reacted, SharedFile, SignalSide
+from bot.messaging.account import Attachment, Profile
+from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange, TextStyle
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 
@@ -57,14 +60,109 @@ async def test_every_subscriber_gets_what_was_kept(tmp_path: Path) -> None:
             assert frames.empty()
 
 
-@pytest.mark.parametrize("method", ["sendTyping", "sendReaction", "sendReceipt"])
-async def test_what_a_bot_may_do_besides_writing_is_accepted(tmp_path: Path, method: str) -> None:
+async def test_what_a_bot_does_besides_writing_is_noted(tmp_path: Path) -> None:
+    chat = ChatId(ChatKind.DIRECT, ADA.aci)
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        message = await side.say("hello", author=ADA)
+        target = {"targetTimestamp": message, "targetAuthor": ADA.aci}
+        await ask(side.path, "sendTyping", recipient=[ADA.aci])
+        await ask(side.path, "sendTyping", recipient=[ADA.aci], stop=True)
+        await ask(side.path, "sendReaction", recipient=[ADA.aci], emoji="👀", **target)
+        await ask(side.path, "sendReceipt", recipient=ADA.aci, targetTimestamp=[message])
+        await ask(side.path, "remoteDelete", recipient=[ADA.aci], targetTimestamp=7)
+        await ask(side.path, "sendMessageRequestResponse", recipient=[ADA.aci], type="accept")
+        await ask(side.path, "updateProfile", givenName="Tee")
+        await ask(side.path, "updateProfile", about="a bot")
+        assert side.typing == [(chat, True), (chat, False)]
+        assert side.reactions == [Reacted(chat, "👀", ADA.aci, message)]
+        assert side.receipts == [(ADA.aci, (message,))]
+        assert side.deleted == [(chat, 7)]
+        assert side.accepted_requests == [ADA.aci]
+        assert side.profile == Profile("Tee", "a bot")
+
+
+async def test_styles_and_a_quote_of_a_message_are_read(tmp_path: Path) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await ask(
+            side.path,
+            "send",
+            recipient=[ADA.aci],
+            message="so it is",
+            textStyle=["0:2:BOLD", "3:2:ITALIC"],
+            quoteTimestamp=7,
+            quoteAuthor=ADA.aci,
+            quoteMessage="is it?",
+        )
+        sent = await side.next_sent()
+        with pytest.raises(JsonRpcError):
+            await ask(side.path, "send", recipient=["x"], message="x", textStyle="0:2:LARGE")
+    assert sent.styles == (StyleRange(0, 2, TextStyle.BOLD), StyleRange(3, 2, TextStyle.ITALIC))
+    assert sent.quote == Quote(7, ADA.aci, "is it?")
+
+
+async def test_a_file_that_somebody_sends_is_there_until_it_is_deleted(tmp_path: Path) -> None:
+    picture = SharedFile("image/png", bytes(range(256)))
+    async with SignalSide.listen(tmp_path / "socket", data_dir=tmp_path) as side:
+        await side.say(None, files=[picture], view_once=True)
+        [file_id] = side.files
+        answer = await ask(side.path, "getAttachment", id=file_id, recipient=ADA.aci)
+        assert base64.b64decode(answer["data"]) == picture.data
+        (tmp_path / "attachments" / file_id).unlink()
+        for gone in (file_id, "another"):
+            with pytest.raises(JsonRpcError):
+                await ask(side.path, "getAttachment", id=gone, recipient=ADA.aci)
+
+
+async def test_who_has_a_new_key_is_out_of_reach_until_it_is_trusted(tmp_path: Path) -> None:
+    frames: asyncio.Queue[Json] = asyncio.Queue()
+
+    def receive(_method: object, params: object) -> None:
+        assert isinstance(params, dict)
+        frames.put_nowait(params["result"])
+
     async with (
         SignalSide.listen(tmp_path / "socket") as side,
-        JsonRpcConnection.connect(str(side.path), lambda *_: None, lambda: None) as connection,
+        JsonRpcConnection.connect(str(side.path), receive, lambda: None) as connection,
     ):
-        answer = await connection.call(method, {"recipient": ["x"]}, seconds=5.0)
-        assert answer["results"][0]["type"] == "SUCCESS"
+        await connection.call("subscribeReceive", {}, seconds=5.0)
+        number = await side.change_identity(ADA)
+        said = await side.say("it is me", author=ADA)
+        for frame in (await frames.get(), await frames.get()):
+            assert frame["exception"]["type"] == "UntrustedIdentityException"
+        with pytest.raises(JsonRpcError) as failure:
+            await ask(side.path, "send", recipient=[ADA.aci], message="hello")
+        assert failure.value.code == -4
+        with pytest.raises(JsonRpcError):
+            await ask(side.path, "trust", recipient=ADA.aci, verifiedSafetyNumber="0" * 60)
+        await ask(side.path, "trust", recipient=ADA.aci, verifiedSafetyNumber=number)
+        assert (await frames.get())["envelope"]["timestamp"] == said
+        await ask(side.path, "send", recipient=[ADA.aci], message="hello")
+        [row] = await ask(side.path, "listIdentities", number=ADA.aci)
+        assert (row["safetyNumber"], row["trustLevel"]) == (number, "TRUSTED_VERIFIED")
+        assert side.trusted == [(ADA.aci, number)]
+
+
+async def test_an_invitation_can_be_accepted_and_refused(tmp_path: Path) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await side.change_group(GROUP, admins=[ADA.aci], invited=True)
+        [row] = await ask(side.path, "listGroups", groupId=GROUP)
+        assert (row["isMember"], len(row["pendingMembers"])) == (False, 1)
+        with pytest.raises(JsonRpcError):
+            await ask(side.path, "send", groupId=GROUP, message="hello")
+        await ask(side.path, "updateGroup", groupId=GROUP)
+        await ask(side.path, "send", groupId=GROUP, message="hello")
+        await ask(side.path, "quitGroup", groupId=GROUP)
+        with pytest.raises(JsonRpcError):
+            await ask(side.path, "quitGroup", groupId=GROUP)
+
+
+async def test_in_an_announcement_group_only_its_admins_write(tmp_path: Path) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await side.change_group(GROUP, only_admins_write=True)
+        with pytest.raises(JsonRpcError):
+            await ask(side.path, "send", groupId=GROUP, message="hello")
+        await side.change_group(GROUP, admins=[str(BOT.aci)])
+        await ask(side.path, "send", groupId=GROUP, message="hello")
 
 
 async def test_what_people_answer_looks_as_signal_cli_shows_it(tmp_path: Path) -> None:
@@ -85,8 +183,12 @@ async def test_what_people_answer_looks_as_signal_cli_shows_it(tmp_path: Path) -
         added = await side.react("👍", question, author=ADA)
         removed = await side.react("👍", question, author=ADA, removed=True)
         in_group = await side.react("👍", question, author=ADA, group=GROUP)
-        received = [await frames.get() for _ in range(4)]
-    assert received == [
+        edited = await side.edit("hello (fixed)", 1795291719387, author=ADA)
+        deleted = await side.delete(1795291719387, author=ADA)
+        timed = await side.set_timer(3600, author=ADA)
+        noted = await side.note_to_self("note")
+        received = [await frames.get() for _ in range(8)]
+    assert received[:4] == [
         recorded("quote_reply", replied, quote={"id": question}),
         recorded("reaction_add", added, reaction={"targetSentTimestamp": question}),
         recorded("reaction_remove", removed, reaction={"targetSentTimestamp": question}),
@@ -97,6 +199,26 @@ async def test_what_people_answer_looks_as_signal_cli_shows_it(tmp_path: Path) -
             groupInfo={"groupId": GROUP, "groupName": "Team", "revision": 1, "type": "DELIVER"},
         ),
     ]
+    assert [shown(frame) for frame in received[4:]] == [
+        shown(at(FRAMES["edit"], edited)),
+        shown(at(FRAMES["remote_delete"], deleted)),
+        shown(at(FRAMES["timer_update"], timed)),
+        shown(at(FRAMES["sync_note_to_self"], noted)),
+    ]
+
+
+def at(frame: Json, timestamp: int) -> Json:
+    """A recorded frame as if it came from another time."""
+    text = json.dumps(frame).replace("1795291728387", str(timestamp))
+    moved: Json = json.loads(text)
+    return moved
+
+
+def shown(frame: Json) -> Json:
+    """What a frame tells of an event itself, and to whom."""
+    envelope = frame["envelope"]
+    parts = ("dataMessage", "editMessage", "syncMessage", "sourceUuid", "timestamp")
+    return {"account": frame["account"], **{part: envelope.get(part) for part in parts}}
 
 
 def recorded(name: str, timestamp: int, **changes: Json) -> Json:

@@ -1,0 +1,474 @@
+"""The people on the other side of a look-alike of the Signal side: theirs is all but the wire.
+
+They write to the bot (`say`, `edit`, `delete`, `react`, ...), and what the bot does besides sending
+is noted here (`typing`, `reactions`, ...), whatever protocol it came over.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import mimetypes
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from bot.demo.json_rpc_server import Json
+from bot.demo.signal_frames import (
+    data_message,
+    deletion_frame,
+    edit_frame,
+    file_of,
+    group_info,
+    group_update_frame,
+    identity_frame,
+    message_frame,
+    note_frame,
+    quote_of,
+    reaction_frame,
+    receipt_frame,
+    timer_frame,
+)
+from bot.messaging.account import Profile, TrustLevel
+from bot.messaging.events import Account, ChatId, Person
+from bot.messaging.messenger import Quote
+
+WAIT_SECONDS: Final = 15.0
+SAFETY_NUMBER_DIGITS: Final = 60
+
+ADA: Final = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A file that somebody sends to the bot.
+
+    Attributes:
+        content_type: as the sender says.
+        data: the file.
+        name: as the sender calls it.
+        voice_note: recorded in Signal itself.
+    """
+
+    content_type: str
+    data: bytes = field(repr=False)
+    name: str | None = None
+    voice_note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reacted:
+    """An emoji that the bot put on somebody's message; author by ACI, timestamp in ms."""
+
+    chat: ChatId
+    emoji: str
+    author: str
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Group:
+    """A group that the bot knows.
+
+    Attributes:
+        name: of the group.
+        members: other people in it, by ACI.
+        admins: ACIs of its admins; the bot's own may be among them.
+        is_member: whether the bot is in it.
+        is_invited: the bot was invited and has not answered.
+        only_admins_write: an announcement group.
+    """
+
+    name: str = "Team"
+    members: dict[str, Person] = field(default_factory=dict)
+    admins: set[str] = field(default_factory=set)
+    is_member: bool = True
+    is_invited: bool = False
+    only_admins_write: bool = False
+
+
+@dataclass(slots=True)
+class Peer:
+    """A person whose key the Signal side knows, and what it thinks of it."""
+
+    person: Person
+    safety_number: str
+    trust: TrustLevel = TrustLevel.UNVERIFIED
+    waiting: list[Json] = field(default_factory=list)
+
+
+class SignalPeople(ABC):
+    """Everybody who talks to the bot, and what they saw it do.
+
+    Attributes:
+        account: the bot's.
+        groups: by id.
+        files: what people sent and the bot has not deleted, by id.
+        peers: those whose key is known, by ACI.
+        typing: the chats where it began (True) or stopped (False) to type.
+        reactions: its emoji.
+        receipts: ACIs and the messages of theirs that it marked read.
+        deleted: chats and its own messages that it deleted for everyone there.
+        profile: what people see of its account.
+        accepted_requests: ACIs of those whose message request it accepted.
+        trusted: ACIs whose key it trusted, with the safety number that was compared, or None.
+    """
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.groups: dict[str, Group] = {}
+        self.files: dict[str, bytes] = {}
+        self.peers: dict[str, Peer] = {}
+        self.typing: list[tuple[ChatId, bool]] = []
+        self.reactions: list[Reacted] = []
+        self.receipts: list[tuple[str, tuple[int, ...]]] = []
+        self.deleted: list[tuple[ChatId, int]] = []
+        self.profile = Profile()
+        self.accepted_requests: list[str] = []
+        self.trusted: list[tuple[str, str | None]] = []
+        self._file_numbers = itertools.count(1)
+        self._key_numbers = itertools.count(1)
+        self._changed = asyncio.Condition()
+        self._last_timestamp = 0
+
+    @abstractmethod
+    async def push(self, frame: Json) -> None:
+        """Deliver a raw frame (`{"envelope": ..., "account": ...}`)."""
+
+    @abstractmethod
+    def text_sent(self, timestamp: int) -> str:
+        """What the bot wrote in the message with a timestamp; empty where there is none."""
+
+    async def until(self, happened: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:
+        """Wait for something that the bot brings about by what it does."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(happened)
+
+    # What people do
+
+    async def say(
+        self,
+        text: str | None,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        timestamp: int | None = None,
+        mention: bool = False,
+        quote: int | Quote | None = None,
+        files: Sequence[SharedFile] = (),
+        expires_seconds: int = 0,
+        view_once: bool = False,
+    ) -> int:
+        """Write to the bot, privately or in a group, and return the message's timestamp.
+
+        Args:
+            text: what to write; None without words.
+            author: who writes.
+            group: id of the group to write in; a new one comes into being.
+            timestamp: of the message, in ms; a repeated one makes a duplicate.
+            mention: mention the bot before the text.
+            quote: what it replies to: a message of the bot by its timestamp, or anybody's.
+            files: what goes with it.
+            expires_seconds: the chat's timer for disappearing messages.
+            view_once: its file may be looked at once.
+        """
+        data = data_message(
+            self.account,
+            timestamp or self._new_timestamp(),
+            text,
+            group=self._enter(group, author),
+            mention=mention,
+            quote=self._quote_of(quote),
+            files=[self._share(file) for file in files],
+            expires_seconds=expires_seconds,
+            view_once=view_once,
+        )
+        return await self._tell(author, message_frame(self.account, author, data))
+
+    async def edit(
+        self,
+        text: str,
+        target: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        mention: bool = False,
+        quote: int | Quote | None = None,
+        expires_seconds: int = 0,
+    ) -> int:
+        """Edit a message, named by its timestamp or its last edit's; return the edit's own.
+
+        The other arguments are those of `say`.
+        """
+        data = data_message(
+            self.account,
+            self._new_timestamp(),
+            text,
+            group=self._enter(group, author),
+            mention=mention,
+            quote=self._quote_of(quote),
+            expires_seconds=expires_seconds,
+        )
+        return await self._tell(author, edit_frame(self.account, author, target, data))
+
+    async def delete(
+        self,
+        target: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        target_author: Person | None = None,
+    ) -> int:
+        """Delete a message for everyone and return the deletion's own timestamp.
+
+        Args:
+            target: the message's timestamp.
+            author: who deletes.
+            group: id of the group where it stands.
+            target_author: whose message it is, when somebody deletes it as the group's admin.
+        """
+        frame = deletion_frame(
+            self.account,
+            author,
+            self._new_timestamp(),
+            target,
+            target_author=target_author,
+            group=self._enter(group, author),
+        )
+        return await self._tell(author, frame)
+
+    async def react(
+        self,
+        emoji: str,
+        timestamp: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+        removed: bool = False,
+    ) -> int:
+        """React to a message of the bot and return the reaction's own timestamp.
+
+        Args:
+            emoji: what with.
+            timestamp: of the bot's message, in ms.
+            author: who reacts.
+            group: id of the group where the message stands; a new one comes into being.
+            removed: take the reaction back.
+        """
+        frame = reaction_frame(
+            self.account,
+            author,
+            self._new_timestamp(),
+            emoji,
+            timestamp,
+            group=self._enter(group, author),
+            removed=removed,
+        )
+        return await self._tell(author, frame)
+
+    async def set_timer(self, seconds: int, *, author: Person = ADA) -> int:
+        """Let the messages of a private chat disappear after so long; 0: let them stay."""
+        frame = timer_frame(self.account, author, self._new_timestamp(), seconds)
+        return await self._tell(author, frame)
+
+    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
+        """Confirm that a message of the bot arrived at a person's phone."""
+        frame = receipt_frame(self.account, person, self._new_timestamp(), timestamp)
+        await self._tell(person, frame)
+
+    async def change_group(
+        self,
+        group_id: str,
+        *,
+        author: Person = ADA,
+        members: Iterable[Person] = (),
+        admins: Iterable[str] | None = None,
+        invited: bool | None = None,
+        only_admins_write: bool | None = None,
+    ) -> int:
+        """Make or change a group, and tell the bot that something has changed there.
+
+        Args:
+            group_id: of the group; a new one comes into being.
+            author: who does it, and is in the group.
+            members: who else is in it from now on.
+            admins: ACIs of its admins.
+            invited: True: the bot is invited and not in it; False: it has been added.
+            only_admins_write: whether it is an announcement group.
+        """
+        where = self._enter(group_id, author)
+        group = self.groups[group_id]
+        group.members |= {person.aci: person for person in members}
+        if admins is not None:
+            group.admins = set(admins)
+        if invited is not None:
+            group.is_invited, group.is_member = invited, not invited
+        if only_admins_write is not None:
+            group.only_admins_write = only_admins_write
+        frame = group_update_frame(self.account, author, self._new_timestamp(), where or {})
+        return await self._tell(author, frame)
+
+    async def change_identity(self, person: Person = ADA) -> str:
+        """Let a person install Signal anew; return the new safety number.
+
+        From now on, until the bot trusts it, what the person does waits, each time with an
+        exception frame in its place, and sends to the person fail.
+        """
+        peer = self.meet(person)
+        peer.safety_number = self._new_safety_number(person)
+        peer.trust = TrustLevel.UNTRUSTED
+        await self.push(identity_frame(self.account, person, self._new_timestamp()))
+        return peer.safety_number
+
+    async def note_to_self(
+        self,
+        text: str,
+        *,
+        replaces: int | None = None,
+        quote: int | Quote | None = None,
+        files: Sequence[SharedFile] = (),
+        expires_seconds: int = 0,
+    ) -> int:
+        """Write, as the owner of the bot's account, a note to self; return its timestamp.
+
+        Args:
+            text: of the note.
+            replaces: timestamp of the note that this one edits.
+            quote: what it replies to, as for `say`.
+            files: what goes with it.
+            expires_seconds: the timer of the note to self.
+        """
+        data = data_message(
+            self.account,
+            self._new_timestamp(),
+            text,
+            quote=self._quote_of(quote),
+            files=[self._share(file) for file in files],
+            expires_seconds=expires_seconds,
+        )
+        return await self._push_timed(note_frame(self.account, data, replaces=replaces))
+
+    async def delete_note(self, target: int) -> int:
+        """Delete, as the owner of the bot's account, a note to self by its timestamp."""
+        data = data_message(self.account, self._new_timestamp(), None)
+        return await self._push_timed(
+            note_frame(self.account, data | {"remoteDelete": {"timestamp": target}})
+        )
+
+    # What the Signal side does for them
+
+    def meet(self, person: Person) -> Peer:
+        """Know a person's key from now on."""
+        known = self.peers.get(person.aci)
+        if known is None:
+            known = self.peers[person.aci] = Peer(person, self._new_safety_number(person))
+        return known
+
+    def trusts(self, aci: str) -> bool:
+        """Whether sends to somebody work; an unknown key is trusted on first use."""
+        peer = self.peers.get(aci)
+        return peer is None or peer.trust is not TrustLevel.UNTRUSTED
+
+    async def trust_key(self, aci: str, safety_number: str | None) -> bool:
+        """Trust a key, if that is its safety number; deliver what waited for it."""
+        peer = self.peers.get(aci)
+        if peer is None or safety_number not in {None, peer.safety_number}:
+            return False
+        peer.trust = TrustLevel.UNVERIFIED if safety_number is None else TrustLevel.VERIFIED
+        self.trusted.append((aci, safety_number))
+        waiting, peer.waiting = peer.waiting, []
+        for frame in waiting:
+            await self.push(frame)
+        return True
+
+    def join(self, group_id: str) -> bool:
+        """Let the bot accept an invitation; False where there is none."""
+        group = self.groups.get(group_id)
+        if group is None or not group.is_invited:
+            return False
+        group.is_invited, group.is_member = False, True
+        return True
+
+    def leave(self, group_id: str) -> bool:
+        """Let the bot leave a group or refuse an invitation; False where it is neither."""
+        group = self.groups.get(group_id)
+        if group is None or not (group.is_member or group.is_invited):
+            return False
+        group.is_invited = group.is_member = False
+        return True
+
+    def change_profile(self, change: Profile) -> None:
+        """Change what people see of the bot's account; what is None stays."""
+        self.profile = Profile(
+            name=self.profile.name if change.name is None else change.name,
+            about=self.profile.about if change.about is None else change.about,
+            picture=self.profile.picture if change.picture is None else change.picture,
+        )
+
+    # Helpers
+
+    async def _announce(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _tell(self, author: Person, frame: Json) -> int:
+        """Deliver what a person does, now or once the person's key is trusted."""
+        peer = self.meet(author)
+        if peer.trust is not TrustLevel.UNTRUSTED:
+            return await self._push_timed(frame)
+        peer.waiting.append(frame)
+        timestamp: int = frame["envelope"]["timestamp"]
+        await self.push(identity_frame(self.account, author, timestamp))
+        return timestamp
+
+    async def _push_timed(self, frame: Json) -> int:
+        await self.push(frame)
+        timestamp: int = frame["envelope"]["timestamp"]
+        return timestamp
+
+    def _enter(self, group_id: str | None, author: Person) -> Json | None:
+        if group_id is None:
+            return None
+        group = self.groups.setdefault(group_id, Group())
+        group.members[author.aci] = author
+        return group_info(group_id, group.name)
+
+    def _share(self, file: SharedFile) -> Json:
+        extension = mimetypes.guess_extension(file.content_type) or ""
+        file_id = f"file-{next(self._file_numbers)}{extension}"
+        self._keep_file(file_id, file.data)
+        return file_of(
+            file_id,
+            file.content_type,
+            len(file.data),
+            name=file.name,
+            voice_note=file.voice_note,
+        )
+
+    def _keep_file(self, file_id: str, data: bytes) -> None:
+        self.files[file_id] = data
+
+    def _quote_of(self, quote: int | Quote | None) -> Json | None:
+        if quote is None:
+            return None
+        if isinstance(quote, int):
+            return quote_of(self.account, quote, self.text_sent(quote))
+        return quote_of(self._named(quote.author), quote.timestamp, quote.text)
+
+    def _named(self, aci: str) -> Account | Person:
+        if aci == self.account.aci:
+            return self.account
+        peer = self.peers.get(aci)
+        return Person(aci) if peer is None else peer.person
+
+    def _new_timestamp(self) -> int:
+        """The time in ms, unique as signal-cli makes it."""
+        self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
+        return self._last_timestamp
+
+    def _new_safety_number(self, person: Person) -> str:
+        """Sixty digits that no key before had."""
+        seed = f"{person.aci} {next(self._key_numbers)}".encode()
+        number = int.from_bytes(hashlib.sha512(seed).digest())
+        return f"{number % 10**SAFETY_NUMBER_DIGITS:0{SAFETY_NUMBER_DIGITS}}"
