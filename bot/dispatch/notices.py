@@ -5,6 +5,7 @@ from functools import partial
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outbox import Outbox
 from bot.messaging.events import ChatId, ChatKind
+from conversation_store.models import OutgoingMessage
 from conversation_store.store import ConversationStore
 
 
@@ -33,7 +34,10 @@ class Notices:
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
-        note = await self._store.add_note(str(chat), text)
+        self.queue(await self._store.add_note(str(chat), text))
+
+    def queue(self, note: OutgoingMessage) -> None:
+        """Send a message that is stored already, behind what its chat has waiting."""
         self._mailboxes.add(note.chat, Job(partial(self._outbox.deliver, (note,))))
 
     async def to_admins(self, text: str) -> bool:
