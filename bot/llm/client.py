@@ -11,8 +11,8 @@ import hashlib
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,14 +21,15 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
-from bot import __version__
 from bot.llm.attested import Admission, Encryption, Exchange, Sealing
+from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
 from bot.llm.failures import Refusal, refusal_from_http
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.retry import RetryPolicy, retry_after_seconds
 from bot.llm.stream import AnswerReader, EventStream, WholeBody
-from bot.llm.transport import AiohttpTransport
+from bot.llm.transcription import Transcriber
+from bot.llm.transport import AiohttpTransport, bounded_body, sent
 from bot.llm.wire import ModelList, Streaming, request_body
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
 
@@ -43,26 +44,9 @@ MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
 DEFAULT_RETRY: Final = RetryPolicy()
 
+__all__ = ["Endpoint", "LlmClient", "open_transport"]
+
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Which model, where, and how hard it may be pushed.
-
-    Attributes:
-        base_url: up to and including `/v1`.
-        model: the model's name there.
-        api_key: bearer token; None sends none.
-        timeout_seconds: without a byte from the endpoint.
-        max_concurrency: requests in flight; more wait their turn.
-    """
-
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
-    timeout_seconds: float = 120.0
-    max_concurrency: int = 32
 
 
 def open_transport(
@@ -131,6 +115,7 @@ class LlmClient:
         encryption: Encryption | None = None,
     ) -> None:
         self._transport = transport
+        self._endpoint = endpoint
         self._model = endpoint.model
         self._retry = retry
         self._total_seconds = total_seconds
@@ -138,10 +123,15 @@ class LlmClient:
         self._encryption = encryption
         self._slots = asyncio.Semaphore(endpoint.max_concurrency)
         self._streaming = Streaming.WITH_USAGE
-        base = endpoint.base_url.rstrip("/")
-        self._completions_url = httpx.URL(f"{base}/chat/completions")
-        self._models_url = httpx.URL(f"{base}/models")
-        self._headers = httpx.Headers(_headers(endpoint))
+        self._completions_url = httpx.URL(endpoint.url("chat/completions"))
+        self._models_url = httpx.URL(endpoint.url("models"))
+        self._headers = httpx.Headers(
+            {
+                **endpoint.headers,
+                "accept": "text/event-stream, application/json",
+                "content-type": "application/json",
+            }
+        )
 
     async def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
@@ -171,10 +161,35 @@ class LlmClient:
         Raises:
             LlmError: no usable answer.
         """
+        return tuple(entry.id for entry in (await self._listing()).data)
+
+    async def sees_images(self) -> bool | None:
+        """Return whether the endpoint's list says that the model takes images; tried once.
+
+        None: it says nothing about that.
+
+        Raises:
+            LlmError: no usable answer.
+        """
+        entries = (await self._listing()).data
+        return next((entry.sees_images for entry in entries if entry.id == self._model), None)
+
+    def transcriber(self, model: str) -> Transcriber:
+        """Return what writes down speech, by another model at the same endpoint.
+
+        It uses the connections of this client. Nothing vouches for that model: it is not for an
+        endpoint that has to prove who listens.
+        """
+        return Transcriber(self._transport, self._endpoint, model)
+
+    async def _listing(self) -> ModelList:
         request = httpx.Request("GET", self._models_url, headers=self._headers)
         try:
-            async with asyncio.timeout(MODELS_SECONDS), self._sent(request) as response:
-                body = await _bounded_body(response, MAX_MODEL_LIST_BYTES)
+            async with (
+                asyncio.timeout(MODELS_SECONDS),
+                sent(self._transport, request) as response,
+            ):
+                body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
         except (TimeoutError, httpx.ReadTimeout):
             raise LlmTimeout("The endpoint sent no list of models in time.") from None
         except httpx.TransportError as error:
@@ -182,7 +197,7 @@ class LlmClient:
         if not response.is_success:
             raise refusal_from_http(response.status_code, body).as_error()
         try:
-            return tuple(entry.id for entry in ModelList.model_validate_json(body).data)
+            return ModelList.model_validate_json(body)
         except ValidationError as error:
             raise LlmBroken("The endpoint's list of models could not be understood.") from error
 
@@ -235,7 +250,7 @@ class LlmClient:
         try:
             async with (
                 asyncio.timeout(self._total_seconds) as bound,
-                self._sent(request) as response,
+                sent(self._transport, request) as response,
             ):
                 if not response.is_success:
                     raise await _refusal(response)
@@ -260,26 +275,6 @@ class LlmClient:
         if sealing is not None:
             headers |= sealing.headers
         return httpx.Request("POST", self._completions_url, headers=headers, content=body)
-
-    @contextlib.asynccontextmanager
-    async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
-        response = await self._transport.handle_async_request(request)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-
-def _headers(endpoint: Endpoint) -> Mapping[str, str]:
-    headers = {
-        "accept": "text/event-stream, application/json",
-        "accept-encoding": "identity",
-        "content-type": "application/json",
-        "user-agent": f"signal-tee-bot/{__version__}",
-    }
-    if endpoint.api_key:
-        headers["authorization"] = f"Bearer {endpoint.api_key}"
-    return headers
 
 
 def _reader_for(response: httpx.Response, sealing: Sealing | None) -> AnswerReader:
@@ -312,23 +307,11 @@ def _exchange(completion_id: str, body: bytes, response_sha256: str | None) -> E
 
 
 async def _refusal(response: httpx.Response) -> Exception:
-    refusal = refusal_from_http(
-        response.status_code, await _bounded_body(response, MAX_ERROR_BYTES)
-    )
+    refusal = refusal_from_http(response.status_code, await bounded_body(response, MAX_ERROR_BYTES))
     if not refusal.is_temporary:
         return _Refused(refusal)
     after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC))
     return _TryAgain(refusal.as_error(), after)
-
-
-async def _bounded_body(response: httpx.Response, max_bytes: int) -> bytes:
-    """Return the body, cut after so many bytes."""
-    body = bytearray()
-    async for piece in response.aiter_raw():
-        body += piece
-        if len(body) >= max_bytes:
-            break
-    return bytes(body[:max_bytes])
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Which parts of a chat completion are encrypted where the conversation is sealed.
 
-All that a person, a tool or the model said is: contents, reasoning, and the names, arguments and
-definitions of tools. Model, roles, ids and counts stay readable, because the gateway routes and
-counts by them. NEAR AI's servers expect exactly these fields with `X-Encrypt-All-Fields: true`
-(https://github.com/nearai/inference-sdk, the same in its three languages).
+All that a person, a tool or the model said or showed is: contents, reasoning, and the names,
+arguments and definitions of tools. Model, roles, ids and counts stay readable, because the gateway
+routes and counts by them. NEAR AI's servers expect exactly these fields with
+`X-Encrypt-All-Fields: true` (https://github.com/nearai/inference-sdk, the same in its three languages).
 """
 
 import json
@@ -43,10 +43,17 @@ def open_answer(answer: object, open_: Transform) -> None:
 
 def _sealed_message(message: Json, seal: Transform) -> Json:
     content = message["content"]
-    sealed = {**message, "content": content and seal(_unmistakable(content))}
+    sealed = {**message, "content": content and seal(_as_text(content))}
     if "tool_calls" in message:
         sealed["tool_calls"] = [_sealed_call(call, seal) for call in message["tool_calls"]]
     return sealed
+
+
+def _as_text(content: str | list[Json]) -> str:
+    """Return a content as the model's side reads it: a list of parts, images too, as its JSON."""
+    if isinstance(content, list):
+        return json.dumps(content, ensure_ascii=False)
+    return _unmistakable(content)
 
 
 def _unmistakable(content: str) -> str:

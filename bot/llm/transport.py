@@ -6,6 +6,7 @@ connections and 4.1 ms with 1,000, where aiohttp's pool and parser take 0.1 to 0
 """
 
 import contextlib
+import io
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
@@ -15,6 +16,7 @@ import httpx
 
 IDLE_CONNECTION_SECONDS: Final = 15.0
 CONNECT_SECONDS: Final = 10.0
+LARGE_BODY_BYTES: Final = 2**20
 
 
 class AiohttpTransport(httpx.AsyncBaseTransport):
@@ -49,7 +51,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             response = await self._session.request(
                 request.method,
                 str(request.url),
-                data=await request.aread(),
+                data=_sendable(await request.aread()),
                 headers=request.headers.multi_items(),
                 allow_redirects=False,
             )
@@ -74,6 +76,33 @@ class _Body(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         # A connection whose answer was read to its end is back in the pool already.
         self._response.close()
+
+
+def _sendable(body: bytes) -> bytes | io.BytesIO:
+    """Return what aiohttp sends piece by piece, where it would write, and warn of, much at once."""
+    return body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
+
+
+@contextlib.asynccontextmanager
+async def sent(
+    transport: httpx.AsyncBaseTransport, request: httpx.Request
+) -> AsyncIterator[httpx.Response]:
+    """Send a request and provide its response, whose body is not read yet; closed at the end."""
+    response = await transport.handle_async_request(request)
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+async def bounded_body(response: httpx.Response, max_bytes: int) -> bytes:
+    """Return the body, cut after so many bytes."""
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) >= max_bytes:
+            break
+    return bytes(body[:max_bytes])
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ missing or null, and a whole answer and one event of a stream are the same shape
 or `delta` inside. Reference: https://platform.openai.com/docs/api-reference/chat
 """
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -21,7 +22,8 @@ from pydantic import (
 )
 
 from bot.llm.attested import Sealing
-from bot.llm.messages import Message, Role, ToolCall, ToolSpec
+from bot.llm.images import latest_images
+from bot.llm.messages import Image, Message, Role, ToolCall, ToolSpec
 from bot.llm.sealed_fields import seal_request
 
 MAX_TOKEN_COUNT: Final = 1_000_000_000
@@ -48,7 +50,7 @@ def request_body(
 
     Args:
         model: its name at the endpoint.
-        messages: the conversation.
+        messages: the conversation; of its images the latest are sent, see `latest_images`.
         tools: what may be called.
         streaming: how the answer is asked for.
         attested: usage is asked for with every piece, because NEAR AI's gateway then passes the
@@ -70,7 +72,8 @@ def _request(
     *,
     attested: bool,
 ) -> Mapping[str, object]:
-    body: dict[str, object] = {"model": model, "messages": [_message(m) for m in messages]}
+    said = [_message(message) for message in latest_images(messages)]
+    body: dict[str, object] = {"model": model, "messages": said}
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
     body["stream"] = streaming is not Streaming.OFF
@@ -89,7 +92,20 @@ def _message(message: Message) -> Mapping[str, object]:
     content = message.content or ""
     if message.role is Role.TOOL:
         return {"role": message.role, "content": content, "tool_call_id": message.tool_call_id}
+    if message.images:
+        return {"role": message.role, "content": _parts(content, message.images)}
     return {"role": message.role, "content": content}
+
+
+def _parts(text: str, images: Sequence[Image]) -> Sequence[Mapping[str, object]]:
+    """Return words and images as the parts of one message; empty words are left out."""
+    words = [{"type": "text", "text": text}] if text else []
+    return [*words, *({"type": "image_url", "image_url": {"url": _data_url(i)}} for i in images)]
+
+
+def _data_url(image: Image) -> str:
+    """Return an image as the address that contains it (RFC 2397)."""
+    return f"data:{image.content_type};base64,{base64.b64encode(image.data).decode()}"
 
 
 def _tool_call(call: ToolCall) -> Mapping[str, object]:
@@ -209,10 +225,37 @@ class Answer(_Wire):
         return None
 
 
+Names = Annotated[tuple[str, ...] | None, WrapValidator(_none_if_wrong)]
+
+
+class Architecture(_Wire):
+    """What a model is, as OpenRouter says it."""
+
+    input_modalities: Names = None
+
+
+class Capabilities(_Wire):
+    """What a model can do, as Mistral says it."""
+
+    vision: Annotated[bool | None, WrapValidator(_none_if_wrong)] = None
+
+
 class ModelEntry(_Wire):
-    """One model that the endpoint offers."""
+    """One model that the endpoint offers; what it takes is said by some, and each its own way."""
 
     id: str
+    input_modalities: Names = None
+    architecture: Annotated[Architecture | None, WrapValidator(_none_if_wrong)] = None
+    capabilities: Annotated[Capabilities | None, WrapValidator(_none_if_wrong)] = None
+
+    @property
+    def sees_images(self) -> bool | None:
+        """Whether it takes images; None where that is not said."""
+        nested = self.architecture.input_modalities if self.architecture is not None else None
+        modalities = self.input_modalities or nested
+        if modalities is not None:
+            return "image" in modalities
+        return self.capabilities.vision if self.capabilities is not None else None
 
 
 class ModelList(_Wire):

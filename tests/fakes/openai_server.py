@@ -13,6 +13,8 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.parser import BytesParser
+from email.policy import HTTP
 from typing import Any, Final
 
 from tests.fakes.accepting import close_listener
@@ -20,6 +22,7 @@ from tests.fakes.accepting import close_listener
 MODEL: Final = "test-model"
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
+COMPLETIONS: Final = "/v1/chat/completions"
 
 Body = dict[str, Any]
 
@@ -57,7 +60,8 @@ class Cut(Exception):
 
 async def echo(request: Request, writer: asyncio.StreamWriter) -> None:
     """Answer with the last user's text."""
-    said = [m["content"] for m in request.body.get("messages", ()) if m["role"] == "user"]
+    messages = request.body.get("messages", ())
+    said = [words_of(m["content"]) for m in messages if m["role"] == "user"]
     await text(f"answer to: {said[-1] if said else ''}")(request, writer)
 
 
@@ -182,9 +186,58 @@ def held_midway(event: asyncio.Event, *events: object) -> Step:
     return wait
 
 
-def models(*ids: str) -> Step:
-    """Answer GET /models."""
-    return whole({"object": "list", "data": [{"id": i, "object": "model"} for i in ids]})
+def models(*ids: str, **more: object) -> Step:
+    """Answer GET /models; `more` is said of each."""
+    data = [{"id": i, "object": "model", **more} for i in ids]
+    return whole({"object": "list", "data": data})
+
+
+def transcript(words: str) -> Step:
+    """Answer POST /audio/transcriptions."""
+    return whole({"text": words})
+
+
+def refusing_images(step: Step = echo, *, code: int = 400) -> Step:
+    """Refuse a request that shows an image, as endpoints of models without eyes do."""
+
+    async def look(request: Request, writer: asyncio.StreamWriter) -> None:
+        said = {"error": {"message": "image_url is only supported by certain models"}}
+        refuse = status(code, said) if images_in(request.body) else step
+        await refuse(request, writer)
+
+    return look
+
+
+def images_in(body: Body) -> list[str]:
+    """Return the addresses of the images that a request shows."""
+    contents = (message["content"] for message in body.get("messages", ()))
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+
+
+def words_of(content: object) -> str:
+    """Return what a message's content says in words."""
+    if not isinstance(content, list):
+        return str(content)
+    return "\n".join(part["text"] for part in content if part["type"] == "text")
+
+
+def form_fields(request: Request) -> dict[str, bytes]:
+    """Return the fields of a multipart form by their names, and a file's name as `file name`."""
+    kind = request.headers["content-type"]
+    form = BytesParser(policy=HTTP).parsebytes(
+        f"content-type: {kind}\r\n\r\n".encode() + request.raw
+    )
+    fields: dict[str, bytes] = {}
+    for part in form.iter_parts():
+        name = part.get_param("name", header="content-disposition")
+        payload = part.get_payload(decode=True)
+        assert isinstance(name, str)
+        assert isinstance(payload, bytes)
+        fields[name] = payload
+        if file_name := part.get_filename():
+            fields[f"{name} name"] = file_name.encode()
+    return fields
 
 
 def chunk(delta: object, *, finish_reason: str | None = None, **more: object) -> Body:
@@ -211,6 +264,7 @@ class OpenAiServer:
     handler: Step = echo
     models_handler: Step = field(default_factory=lambda: models(MODEL))
     signature_handler: Step = field(default_factory=lambda: status(404))
+    transcription_handler: Step = field(default_factory=lambda: status(404))
     received: list[Request] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
     port: int = 0
@@ -260,14 +314,16 @@ class OpenAiServer:
 
     async def _remember(self, request: Request) -> None:
         self.received.append(request)
-        if request.method == "POST":
+        if request.path == COMPLETIONS:
             self.requests.append(request.body)
         async with self._arrived:
             self._arrived.notify_all()
 
     def _step_for(self, request: Request) -> Step:
         match request.method, request.path:
-            case "POST", "/v1/chat/completions":
+            case "POST", "/v1/audio/transcriptions":
+                return self.transcription_handler
+            case "POST", path if path == COMPLETIONS:
                 return self.handler
             case "GET", "/v1/models":
                 return self.models_handler
@@ -301,7 +357,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     length = int(headers.get("content-length", "0"))
     raw = await reader.readexactly(length)
-    return Request(method, path, headers, json.loads(raw) if raw else {}, raw)
+    holds_json = raw and headers.get("content-type") == JSON
+    return Request(method, path, headers, json.loads(raw) if holds_json else {}, raw)
 
 
 def _answer(message: Body, deltas: Sequence[Body], finish_reason: str) -> Step:

@@ -1,12 +1,15 @@
 """What is sent of a conversation that is not in the best order."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from bot.llm.messages import Message, Role, ToolCall
+from bot.attestation.near_ai.encryption import RequestKeys
+from bot.llm.images import LEFT_OUT, MOST_IMAGE_BYTES, MOST_IMAGES, without_images
+from bot.llm.messages import Image, Message, Role, ToolCall
 from bot.llm.wire import Streaming, request_body
+from tests.fakes.near_ai_encryption import EncryptedModel
 
 
 def sent(message: Message) -> dict[str, Any]:
@@ -39,3 +42,76 @@ def test_only_a_message_with_calls_may_have_no_content(role: Role) -> None:
 def test_text_goes_out_as_it_is_except_half_a_surrogate_pair() -> None:
     assert sent(Message(Role.USER, "Grüße 🔧\n\0"))["content"] == "Grüße 🔧\n\0"
     assert sent(Message(Role.USER, "a\ud83db"))["content"] == "a?b"
+
+
+# Images -----------------------------------------------------------------------------------------
+
+
+PICTURE: Final = Image("image/png", b"\x89PNG...")
+
+
+def messages_of(*messages: Message) -> list[dict[str, Any]]:
+    body = json.loads(request_body("m", messages, (), Streaming.WITH_USAGE))
+    found: list[dict[str, Any]] = body["messages"]
+    return found
+
+
+def test_an_image_goes_out_after_the_words_as_an_address_that_contains_it() -> None:
+    content = sent(Message(Role.USER, "What is this?", images=(PICTURE,)))["content"]
+
+    assert content == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORy4uLg=="}},
+    ]
+
+
+def test_an_image_without_words_goes_out_alone() -> None:
+    content = sent(Message(Role.USER, "", images=(PICTURE,)))["content"]
+
+    assert [part["type"] for part in content] == ["image_url"]
+
+
+def test_of_many_images_the_latest_are_sent_and_the_others_named() -> None:
+    old, new = (
+        Message(Role.USER, words, images=(PICTURE,) * count)
+        for words, count in (("old", 3), ("new", MOST_IMAGES - 1))
+    )
+
+    first, last = messages_of(old, new)
+
+    assert first["content"][0] == {"type": "text", "text": f"old\n{LEFT_OUT}\n{LEFT_OUT}"}
+    assert [part["type"] for part in first["content"]] == ["text", "image_url"]
+    assert len(last["content"]) == MOST_IMAGES
+
+
+def test_images_never_make_a_request_larger_than_its_bound() -> None:
+    large = Image("image/jpeg", b"x" * (MOST_IMAGE_BYTES // 2))
+
+    first, last = messages_of(
+        Message(Role.USER, "old", images=(large,)), Message(Role.USER, "new", images=(large,) * 2)
+    )
+
+    assert first["content"] == f"old\n{LEFT_OUT}"
+    assert [part["type"] for part in last["content"]] == ["text", "image_url", "image_url"]
+
+
+def test_for_a_model_that_cannot_see_each_image_is_a_note() -> None:
+    shown = [Message(Role.USER, "Look:", images=(PICTURE,) * 2), Message(Role.USER, "hello")]
+
+    assert without_images(shown) == [
+        Message(Role.USER, f"Look:\n{LEFT_OUT}\n{LEFT_OUT}"),
+        Message(Role.USER, "hello"),
+    ]
+
+
+def test_a_sealed_request_shows_no_image_to_anybody_else() -> None:
+    model = EncryptedModel()
+    keys = RequestKeys(model.public_key)
+    shown = Message(Role.USER, "What is this?", images=(PICTURE,))
+
+    body = request_body("m", [shown], (), Streaming.WITH_USAGE, sealing=keys)
+
+    assert b"image" not in body
+    assert b"iVBOR" not in body
+    opened = model.open_request(keys.headers, json.loads(body))
+    assert opened["messages"] == messages_of(shown)

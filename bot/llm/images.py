@@ -1,0 +1,41 @@
+"""Which images of a conversation are sent, and what stands in place of those that are not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from bot.llm.messages import Image, Message
+
+MOST_IMAGES: Final = 10
+"""In one request; every one takes up to some 1,600 tokens."""
+MOST_IMAGE_BYTES: Final = 5 * 2**20
+"""In one request: 6.7 MiB as Base64, and twice that where they are encrypted and sent as hex."""
+
+LEFT_OUT: Final = "[An image that was shown here is left out.]"
+
+
+def latest_images(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation whose older images, beyond what one request takes, are notes."""
+    number, size = MOST_IMAGES, MOST_IMAGE_BYTES
+    shown: list[Message] = []
+    for message in reversed(messages):
+        kept: list[Image] = []
+        for image in reversed(message.images):
+            number, size = number - 1, size - len(image.data)
+            if number >= 0 and size >= 0:
+                kept.append(image)
+        shown.append(_showing(message, kept[::-1]))
+    return shown[::-1]
+
+
+def without_images(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation for a model that cannot see: each image is a note in brackets."""
+    return [_showing(message, ()) for message in messages]
+
+
+def _showing(message: Message, images: Sequence[Image]) -> Message:
+    left_out = len(message.images) - len(images)
+    if not left_out:
+        return message
+    words = "\n".join(filter(None, (message.content, *[LEFT_OUT] * left_out)))
+    return replace(message, content=words, images=tuple(images))

@@ -1,0 +1,136 @@
+"""Speech to text, against an endpoint on loopback."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
+from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
+from tests.fakes.openai_server import (
+    JSON,
+    OpenAiServer,
+    Step,
+    cut,
+    form_fields,
+    held,
+    openai_server,
+    raw_body,
+    script,
+    status,
+    transcript,
+    whole,
+)
+
+SPEECH = b"OggS" + b"\0" * 100
+
+
+@contextlib.asynccontextmanager
+async def transcriber_of(
+    server: OpenAiServer, *, timeout_seconds: float = 10.0
+) -> AsyncIterator[Transcriber]:
+    endpoint = Endpoint(
+        base_url=server.base_url, model="chat", api_key="token", timeout_seconds=timeout_seconds
+    )
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint).transcriber("whisper-1")
+
+
+async def test_a_recording_is_sent_as_a_form_and_its_words_come_back() -> None:
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = transcript(" Is it raining? \n")
+
+        assert await transcriber.transcribe(SPEECH) == "Is it raining?"
+
+    (request,) = server.received
+    assert form_fields(request) == {
+        "model": b"whisper-1",
+        "response_format": b"json",
+        "file": SPEECH,
+        "file name": b"recording.ogg",
+    }
+    assert request.headers["authorization"] == "Bearer token"
+    assert request.headers["accept"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "suffix"),
+    [
+        (b"\xff\xf1P\x80", b"aac"),
+        (b"\0\0\0\x1cftypM4A ", b"m4a"),
+        (b"ID3\x04", b"mp3"),
+        (b"RIFF....WAVE", b"wav"),
+        (b"what is this", b"m4a"),
+    ],
+)
+async def test_a_recording_is_named_after_what_it_is(beginning: bytes, suffix: bytes) -> None:
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = transcript("words")
+        await transcriber.transcribe(beginning)
+
+    assert form_fields(server.received[0])["file name"] == b"recording." + suffix
+
+
+async def test_the_longest_recording_arrives_whole() -> None:
+    speech = b"ID3" + bytes(MAX_AUDIO_BYTES - 3)
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = transcript("long")
+
+        assert await transcriber.transcribe(speech) == "long"
+
+    assert form_fields(server.received[0])["file"] == speech
+
+
+@pytest.mark.parametrize("failure", [status(503), cut])
+async def test_a_server_in_trouble_is_asked_once_more(failure: Step) -> None:
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = script(failure, transcript("words"))
+
+        assert await transcriber.transcribe(SPEECH) == "words"
+
+
+async def test_a_server_that_stays_in_trouble_is_unavailable() -> None:
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = status(500)
+        with pytest.raises(LlmUnavailable):
+            await transcriber.transcribe(SPEECH)
+
+    assert len(server.received) == 2
+
+
+async def test_a_refusal_is_final() -> None:
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = status(401)
+        with pytest.raises(LlmUnauthorized):
+            await transcriber.transcribe(SPEECH)
+
+    assert len(server.received) == 1
+
+
+async def test_a_silent_server_costs_the_time_out_and_no_more() -> None:
+    async with (
+        openai_server() as server,
+        transcriber_of(server, timeout_seconds=0.05) as transcriber,
+    ):
+        server.transcription_handler = held(asyncio.Event())
+        with pytest.raises(LlmTimeout):
+            await transcriber.transcribe(SPEECH)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        whole({"words": "what is text?"}),
+        raw_body(b"plain words", content_type="text/plain"),
+        raw_body(b'{"text": "' + b"a" * 2 * MAX_ANSWER_BYTES + b'"}', content_type=JSON),
+    ],
+)
+async def test_what_is_no_transcript_is_not_taken_for_one(answer: Step) -> None:
+    async with openai_server() as server, transcriber_of(server) as transcriber:
+        server.transcription_handler = answer
+        with pytest.raises(LlmBroken) as caught:
+            await transcriber.transcribe(SPEECH)
+
+    assert "words" not in str(caught.value)
