@@ -1,10 +1,13 @@
 """What a chat command is."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, Person
+
+UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
+"""Also what commands for admins answer to everybody else."""
 
 
 @dataclass(frozen=True, slots=True)
