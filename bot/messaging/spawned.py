@@ -1,0 +1,226 @@
+"""signal-cli as a child of this program (`SIGNAL__URL=spawn:`).
+
+It is started on a Unix socket of its own, with manual receive mode, and again when it ends. It
+ends with this program: asked with SIGTERM and then killed when `run` ends, and told by the kernel
+when this program is killed (see `leash`). One that is still there at a start was left behind by a
+killed program, or by a start script that does not become signal-cli; it is ended first, because
+two signal-cli must not have one account.
+
+What it prints is read by nobody: it prints messages.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import struct
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+import structlog
+
+from bot.errors import BotError, SettingsError
+from bot.messaging.backoff import Backoff
+
+PROGRAM: Final = "signal-cli"
+SOCKET_NAME: Final = "signal-cli.sock"
+SOCKET_PATH_BYTES: Final = 107
+"""What a Unix socket's address has room for, its final zero left out (unix(7))."""
+
+STOP_SECONDS: Final = 5.0
+"""signal-cli takes 1.5 s to stop."""
+STEADY_SECONDS: Final = 60.0
+"""Who ran that long did not fail at the start."""
+RESTART: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+
+_INHERITED: Final = (
+    "HOME", "JAVA_HOME", "JAVA_OPTS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH",
+    "SIGNAL_CLI_OPTS", "TMPDIR", "TZ", "USER", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Not this program's whole environment, which holds secrets."""
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of socket(7): pid, uid, gid
+
+log = structlog.get_logger()
+
+
+def socket_path(store: Path) -> Path:
+    """Return where signal-cli's socket is: in systemd's state directory, or beside the store.
+
+    Args:
+        store: `STORE__PATH`.
+
+    Raises:
+        SettingsError: the path is longer than that of a socket may be.
+    """
+    state, _, _ = os.environ.get("STATE_DIRECTORY", "").partition(":")
+    path = (Path(state) if state else store.parent).absolute() / SOCKET_NAME
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
+        raise SettingsError(
+            f"{'$STATE_DIRECTORY' if state else 'STORE__PATH'}: the folder's path is too long for"
+            f" signal-cli's socket, whose path has at most {SOCKET_PATH_BYTES} bytes"
+        )
+    return path
+
+
+class SpawnedSignalCli:
+    """A signal-cli that is started, started again, and ended.
+
+    `run` and `process` must be used in the main thread: the kernel takes the end of the thread
+    that started signal-cli for the end of the program.
+
+    Args:
+        path: of the socket, see `socket_path`.
+        program: name on the PATH, or a path.
+        data_dir: signal-cli's own folder; None is where signal-cli itself puts it.
+        stop_seconds: for each step of ending it: it is asked, it is killed.
+        backoff: between its end and its next start.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        program: str = PROGRAM,
+        data_dir: Path | None = None,
+        stop_seconds: float = STOP_SECONDS,
+        backoff: Backoff = RESTART,
+    ) -> None:
+        self._path = path
+        self._program = program
+        self._data_dir = data_dir
+        self._stop_seconds = stop_seconds
+        self._backoff = backoff
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as `SignalDaemon` takes it."""
+        return f"unix:{self._path}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder where it keeps accounts, and the files that come with messages."""
+        if self._data_dir is not None:
+            return self._data_dir
+        data_home = os.environ.get("XDG_DATA_HOME")
+        return (Path(data_home) if data_home else Path.home() / ".local/share") / "signal-cli"
+
+    async def run(self) -> NoReturn:
+        """Keep it running until cancelled; then it has ended, too.
+
+        Raises:
+            SettingsError: there is no signal-cli.
+            BotError: it cannot be started.
+        """
+        clock = asyncio.get_running_loop().time
+        failures = 0
+        while True:
+            started_at = clock()
+            async with self.process() as process:
+                code = await process.wait()
+            failures = 1 if clock() - started_at >= STEADY_SECONDS else failures + 1
+            delay = self._backoff.seconds(failures)
+            log.warning(
+                "signal_cli.ended", code=code, attempt=failures, delay_seconds=round(delay, 1)
+            )
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def process(self) -> AsyncIterator[Process]:
+        """Run it once, inside the block; it listens some seconds later.
+
+        Raises:
+            SettingsError: there is no signal-cli.
+            BotError: it cannot be started.
+        """
+        command = self._command()
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await _end_left_over(self._path, self._stop_seconds)
+            self._path.unlink(missing_ok=True)  # signal-cli does not start where there is one
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-m", "bot.messaging.leash", str(os.getpid()), *command,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=DEVNULL,
+                env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise BotError(f"signal-cli cannot be started: {reason}.") from error
+        try:
+            yield process
+        finally:
+            await _end(process, self._stop_seconds)
+
+    def _command(self) -> list[str]:
+        program = shutil.which(self._program)
+        if program is None:
+            raise SettingsError(
+                "SIGNAL__URL: spawn: needs the program signal-cli on the PATH;"
+                " install it, or give the address of one that runs elsewhere"
+            )
+        config = ["--config", str(self._data_dir)] if self._data_dir is not None else []
+        daemon = ["daemon", "--socket", str(self._path)]
+        return [program, *config, *daemon, "--receive-mode", "manual", "--no-receive-stdout"]
+
+
+async def _end(process: Process, seconds: float) -> None:
+    """Ask its process group to end, then kill it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), seconds)
+
+
+async def _end_left_over(path: Path, seconds: float) -> None:
+    """End who listens on a socket that only a signal-cli of this program ever had."""
+    if sys.platform == "linux":
+        listener = _listener(path)
+        if listener is not None:
+            await _end_stranger(listener, seconds)
+
+
+def _listener(path: Path) -> int | None:
+    """Return a handle of the process that listens on a socket; None when there is none."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fsencode(path))
+        except OSError:
+            return None
+        found = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, _, _ = _CREDENTIALS.unpack(found)
+        with suppress(ProcessLookupError):
+            return os.pidfd_open(pid)
+    return None
+
+
+async def _end_stranger(process: int, seconds: float) -> None:
+    """End a process that is no child, by its handle, which is closed.
+
+    Raises:
+        BotError: it does not end.
+    """
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(process, ended.set)
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), seconds)
+                log.warning("signal_cli.left_over_ended")
+                return
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
+    raise BotError("Another signal-cli has this bot's socket, and does not end.")

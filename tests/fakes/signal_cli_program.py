@@ -1,0 +1,88 @@
+"""A program that behaves as `signal-cli daemon` does, to be started as a child process.
+
+`install` writes a start script named `signal-cli` into a folder for the PATH, as the real one has
+such a script. Each start is noted as a line of JSON in `starts` beside it. Like the real one it
+refuses a socket file that exists, with exit code 3, and removes its own at SIGTERM.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tests.fakes.registering import RegisteringSignalCli
+
+ROOT: Final = Path(__file__).parents[2]
+SOCKET_IN_USE: Final = 3
+BROKEN: Final = 7
+MODULE: Final = "tests.fakes.signal_cli_program"
+SAID: Final = "a message for nobody else"
+
+
+def install(folder: Path, *options: str, become: bool = True) -> Path:
+    """Write the start script and return the folder.
+
+    Args:
+        folder: for the script and its notes.
+        options: `--stubborn` (SIGTERM does nothing) or `--broken` (ends at once).
+        become: whether the script becomes the program, or waits for it as a bad one does.
+    """
+    folder.mkdir(exist_ok=True)
+    script = folder / "signal-cli"
+    program = f'{sys.executable} -m {MODULE} {" ".join(options)} "{folder}/starts" "$@"'
+    script.write_text(
+        f"#!/bin/sh\nexport PYTHONPATH={ROOT}\n{'exec ' if become else ''}{program}\n"
+    )
+    script.chmod(0o700)
+    return folder
+
+
+def starts(folder: Path) -> list[dict[str, Any]]:
+    """Return the notes on each start so far: `pid`, `arguments`, `environment`."""
+    notes = folder / "starts"
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+async def serve(path: Path, *, stubborn: bool) -> None:
+    """Listen until SIGTERM."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, (lambda: None) if stubborn else told.set)
+    async with RegisteringSignalCli.open(path) as side:
+        side.registrar.linked.set()
+        await side.say(SAID)
+        await told.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stubborn", action="store_true")
+    parser.add_argument("--broken", action="store_true")
+    parser.add_argument("notes", type=Path)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("daemon", choices=["daemon"])
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--receive-mode", choices=["manual"], required=True)
+    parser.add_argument("--no-receive-stdout", action="store_true", required=True)
+    chosen = parser.parse_args()
+    note = {"pid": os.getpid(), "arguments": sys.argv[1:], "environment": dict(os.environ)}
+    with chosen.notes.open("a") as notes:
+        notes.write(json.dumps(note) + "\n")
+    for stream in (sys.stdout, sys.stderr):
+        stream.write(f"{SAID}\n")
+        stream.flush()
+    if chosen.broken:
+        return BROKEN
+    if chosen.socket.exists():
+        return SOCKET_IN_USE
+    asyncio.run(serve(chosen.socket, stubborn=chosen.stubborn))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

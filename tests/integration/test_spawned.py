@@ -1,0 +1,234 @@
+"""signal-cli as a child of the bot: a program that behaves as signal-cli does, really started."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import structlog
+
+from bot.demo.signal_side import BOT
+from bot.errors import SettingsError, SignalUnavailable
+from bot.messaging.backoff import Backoff
+from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from bot.messaging.spawned import SpawnedSignalCli, socket_path
+from tests.contract.harnesses import Receiver, in_background
+from tests.fakes.signal_cli_program import BROKEN, SAID, install, starts
+
+ROOT: Final = Path(__file__).parents[2]
+SOON: Final = Backoff(0.02, 0.05)
+BOUNDS: Final = Bounds(backoff=SOON)
+
+BOT_PROGRAM: Final = """
+import asyncio, sys
+from pathlib import Path
+from bot.messaging.spawned import SpawnedSignalCli
+asyncio.run(SpawnedSignalCli(Path(sys.argv[1])).run())
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path, because sockets need one; its `bin` is the PATH's first entry."""
+    with tempfile.TemporaryDirectory(prefix="stb-") as name:
+        monkeypatch.setenv("PATH", f"{name}/bin:{os.environ['PATH']}")
+        yield Path(name)
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Wait for something that another process does."""
+    while not happened():  # noqa: ASYNC110 - it tells nobody here
+        await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def notes(folder: Path) -> list[dict[str, Any]]:
+    return starts(folder / "bin")
+
+
+@asynccontextmanager
+async def spawned(folder: Path, **options: Any) -> AsyncIterator[SpawnedSignalCli]:
+    """Run it in the background until the end of the block."""
+    signal_cli = SpawnedSignalCli(folder / "socket", backoff=SOON, stop_seconds=1.0, **options)
+    async with in_background(signal_cli.run()):
+        yield signal_cli
+
+
+async def answering(signal_cli: SpawnedSignalCli) -> None:
+    messenger = SignalDaemon(signal_cli.url, BOT.number, bounds=BOUNDS)
+    while True:
+        try:
+            await messenger.account_status()
+        except SignalUnavailable:
+            await asyncio.sleep(0.02)
+        else:
+            return
+
+
+async def test_signal_cli_is_started_with_manual_receive_mode_on_a_socket_of_its_own(
+    folder: Path,
+) -> None:
+    install(folder / "bin")
+    async with spawned(folder, data_dir=folder / "data") as signal_cli:
+        receiver = Receiver()
+        messenger = SignalDaemon(signal_cli.url, BOT.number, bounds=BOUNDS)
+        async with in_background(messenger.run(receiver.deliver)):
+            await until(lambda: receiver.texts == [SAID])
+        assert (folder / "socket").stat().st_mode & 0o077 == 0
+    [start] = notes(folder)
+    assert start["arguments"][1:] == [
+        *("--config", str(folder / "data")),
+        *("daemon", "--socket", str(folder / "socket")),
+        *("--receive-mode", "manual", "--no-receive-stdout"),
+    ]
+
+
+async def test_without_a_folder_of_the_operator_s_signal_cli_takes_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "home"))
+    install(folder / "bin")
+    async with spawned(folder) as signal_cli:
+        await answering(signal_cli)
+        assert signal_cli.data_dir == folder / "home" / "signal-cli"
+    [start] = notes(folder)
+    assert "--config" not in start["arguments"]
+    assert start["environment"]["XDG_DATA_HOME"] == str(folder / "home")
+
+
+async def test_signal_cli_never_sees_the_bot_s_secrets(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM__API_KEY", "secret-key")
+    install(folder / "bin")
+    async with spawned(folder) as signal_cli:
+        await answering(signal_cli)
+    assert "secret-key" not in json.dumps(notes(folder))
+
+
+async def test_nothing_that_signal_cli_prints_is_logged_but_that_it_ended(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install(folder / "bin", "--broken")
+    with structlog.testing.capture_logs() as logs:
+        async with spawned(folder):
+            await until(lambda: len(notes(folder)) >= 3)
+    assert {entry["event"] for entry in logs} == {"signal_cli.ended"}
+    assert {entry["code"] for entry in logs} == {BROKEN}
+    assert [entry["attempt"] for entry in logs[:2]] == [1, 2]
+    printed, complained = capfd.readouterr()
+    assert SAID not in f"{logs}{printed}{complained}"
+
+
+async def test_signal_cli_is_started_again_when_it_was_killed(folder: Path) -> None:
+    install(folder / "bin")
+    async with spawned(folder) as signal_cli:
+        await answering(signal_cli)
+        os.kill(notes(folder)[0]["pid"], signal.SIGKILL)
+        await until(lambda: len(notes(folder)) == 2)
+        await answering(signal_cli)
+
+
+@pytest.mark.parametrize("options", [(), ("--stubborn",)])
+async def test_signal_cli_ends_with_the_bot(folder: Path, options: tuple[str, ...]) -> None:
+    install(folder / "bin", *options)
+    async with spawned(folder) as signal_cli:
+        await answering(signal_cli)
+    assert not alive(notes(folder)[0]["pid"])
+    assert (folder / "socket").exists() is bool(options)  # only who is asked can tidy up
+
+
+async def test_also_a_start_script_that_waits_ends_with_the_bot(folder: Path) -> None:
+    install(folder / "bin", become=False)
+    async with spawned(folder) as signal_cli:
+        await answering(signal_cli)
+    await until(lambda: not alive(notes(folder)[0]["pid"]))
+
+
+@asynccontextmanager
+async def bot_process(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Another process that has a signal-cli; killed at the end of the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BOT_PROGRAM, str(folder / "socket"), cwd=ROOT
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_signal_cli_ends_in_order_when_the_bot_is_killed(folder: Path) -> None:
+    install(folder / "bin")
+    async with bot_process(folder):
+        await until((folder / "socket").exists)
+    [start] = notes(folder)
+    await until(lambda: not alive(start["pid"]))
+    assert not (folder / "socket").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "become"), [(("--stubborn",), True), ((), False)], ids=["stubborn", "bad script"]
+)
+async def test_a_signal_cli_that_outlived_a_killed_bot_is_gone_before_the_next_one_starts(
+    folder: Path, options: tuple[str, ...], become: bool
+) -> None:
+    install(folder / "bin", *options, become=become)
+    async with bot_process(folder):
+        await until((folder / "socket").exists)
+    assert alive(notes(folder)[0]["pid"])
+    install(folder / "bin")
+    async with spawned(folder) as signal_cli:
+        await until(lambda: len(notes(folder)) == 2)
+        assert not alive(notes(folder)[0]["pid"])
+        await answering(signal_cli)
+
+
+async def test_the_socket_file_of_a_killed_signal_cli_is_no_obstacle(folder: Path) -> None:
+    install(folder / "bin")
+    (folder / "socket").touch()
+    async with spawned(folder) as signal_cli:
+        await answering(signal_cli)
+    assert len(notes(folder)) == 1
+
+
+async def test_a_missing_signal_cli_is_the_operator_s_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(SettingsError, match=r"SIGNAL__URL: .*on the PATH"):
+        await SpawnedSignalCli(folder / "socket").run()
+
+
+def test_the_socket_is_in_the_state_directory_or_beside_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    assert socket_path(Path("data/store.db")) == Path.cwd() / "data/signal-cli.sock"
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/bot:/var/lib/other")
+    assert socket_path(Path("data/store.db")) == Path("/var/lib/bot/signal-cli.sock")
+
+
+def test_a_folder_whose_path_is_too_long_for_a_socket_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    longest = "/" + "a" * (107 - len("//signal-cli.sock"))
+    assert len(str(socket_path(Path(longest) / "store.db"))) == 107
+    with pytest.raises(SettingsError, match=r"STORE__PATH: .*too long"):
+        socket_path(Path(longest + "a") / "store.db")
