@@ -3,7 +3,8 @@
 All that a person, a tool or the model said or showed is: contents, reasoning, and the names,
 arguments and definitions of tools. Model, roles, ids and counts stay readable, because the gateway
 routes and counts by them. NEAR AI's servers expect exactly these fields with
-`X-Encrypt-All-Fields: true` (https://github.com/nearai/inference-sdk, the same in its three languages).
+`X-Encrypt-All-Fields: true` (https://github.com/nearai/inference-sdk, the same in its three
+languages); a list of parts is encrypted as a whole, as its JSON.
 """
 
 import json

@@ -1,0 +1,46 @@
+"""The scaling of images seen from the daemon."""
+
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from conversation_store.models import StoredImage
+from tools.errors import ToolError
+from tools.sandbox.pool import Limits, Sandbox
+
+MOST_FILE_BYTES: Final = 20 * 2**20
+IMAGE_LIMITS: Final = Limits(
+    memory_bytes=768 * 2**20,
+    call_seconds=10.0,
+    line_bytes=32 * 2**20,  # MOST_FILE_BYTES as Base64
+    idle_seconds=180.0,
+)
+_TYPES: Final = frozenset({"image/jpeg", "image/png"})
+
+ImageReader = Callable[[bytes], Awaitable[StoredImage]]
+"""Makes of an image's file what a model is shown; raises ToolError where it cannot be read."""
+
+
+@asynccontextmanager
+async def open_images(limits: Limits = IMAGE_LIMITS) -> AsyncIterator[ImageReader]:
+    """Provide a reader; its processes start with the first image and end when idle."""
+    async with Sandbox("bot.chat.images.worker", limits) as sandbox:
+
+        async def read(data: bytes) -> StoredImage:
+            reply = await sandbox.call(base64.b64encode(data).decode("ascii"))
+            return _image(reply)
+
+        yield read
+
+
+def _image(reply: str) -> StoredImage:
+    """Read a reply of a process that a hostile image may have made its own."""
+    content_type, _, data = reply.partition(" ")
+    try:
+        image = StoredImage(content_type, base64.b64decode(data, validate=True))
+    except ValueError:
+        image = StoredImage("", b"")
+    if image.content_type not in _TYPES or not image.data:
+        raise ToolError("This image cannot be read.")
+    return image
