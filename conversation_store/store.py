@@ -6,35 +6,48 @@ transaction) → each part sent, then marked with Signal's timestamp. Whatever i
 a process starts is where it goes on.
 """
 
-import json
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
-from itertools import groupby
-from operator import itemgetter
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from conversation_store import approvals, audit_log, exchanges, outgoing
-from conversation_store.database import Database, Execute, Row, copy_database, open_database
+from conversation_store import (
+    approvals,
+    audit_log,
+    deletions,
+    edits,
+    exchanges,
+    expiry,
+    facts,
+    history,
+    inbox,
+    outgoing,
+    overheard,
+    turn_files,
+    turns,
+)
+from conversation_store.database import Database, Execute, copy_database, open_database
 from conversation_store.migrations import migrate
 from conversation_store.models import (
     AcceptedMessage,
+    AnswerPart,
     ApprovalState,
     AuditEntry,
+    EditOutcome,
     ExchangeState,
+    Expired,
     NewExchange,
     OutgoingMessage,
-    ReceivedFile,
-    ReceivedKind,
+    OverheardMessage,
     ReceivedMessage,
-    ReceivedQuote,
     StoredApproval,
     StoredAttachment,
     StoredExchange,
+    StoredImage,
     StoredMessage,
-    StoredToolCall,
+    StoredQuote,
     Turn,
     TurnState,
     TurnUsage,
@@ -46,19 +59,6 @@ DAY_MS: Final = 86_400_000
 DUPLICATES_KNOWN_DAYS: Final = 45
 """Signal's server keeps undelivered messages about that long (SIGNAL_WIRE 5.2), so the key of a
 message must be remembered at least as long to know it again."""
-
-MAX_HISTORY_ROWS: Final = 2_000
-"""Messages read for one prompt; bounds a chat of thousands of one-word turns."""
-
-INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
-
-HISTORY_SQL: Final = """
-    SELECT turns.id, role, content, tool_calls, tool_call_id
-    FROM turns JOIN messages ON messages.turn_id = turns.id
-    WHERE turns.chat = ? AND turns.state IN ('answered', 'failed')
-    ORDER BY turns.id DESC, messages.id DESC
-    LIMIT ?
-"""
 
 
 @asynccontextmanager
@@ -86,89 +86,170 @@ def backup(path: Path, key: str | None, target: Path) -> None:
 
 
 class ConversationStore:
-    """Everything the bot remembers. Made by `open_store`; every write is on disk on return."""
+    """Everything the bot remembers. Made by `open_store`; every write is on disk on return.
+
+    Attributes:
+        pairings: who was let in by a code, and who waits for it.
+    """
 
     def __init__(self, database: Database, *, retention_days: int) -> None:
+        self.pairings = Pairings(database)
         self._database = database
         self._retention_days = retention_days
+        self._unscrubbed = False
 
     async def accept(
         self, messages: Sequence[ReceivedMessage]
     ) -> tuple[AcceptedMessage | None, ...]:
-        """Store messages that now owe an answer; None where one is a duplicate."""
+        """Store messages, edits and deletions that now owe an answer.
+
+        Returns:
+            one for each; None where it is a duplicate, or was deleted before it came.
+        """
 
         def insert(execute: Execute) -> tuple[AcceptedMessage | None, ...]:
-            return tuple(_insert_message(execute, message) for message in messages)
+            return tuple(inbox.insert(execute, message) for message in messages)
 
         return await self._database.write(insert)
 
-    def begin_turn(self, accepted: AcceptedMessage, content: str) -> Turn:
-        """Begin the turn of a message that has none.
-
-        Does not wait for the disk: writes keep their order, so nothing of the turn can be stored
-        before its beginning.
-
-        Args:
-            accepted: the message to be answered.
-            content: the user message as the model sees it.
-        """
-        turn = Turn(accepted.id, 1, (StoredMessage("user", content),))
+    async def overhear(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Keep what people say to each other, for the chat's next turn; bounded for each chat."""
+        if self._retention_days == 0:
+            return
 
         def insert(execute: Execute) -> None:
-            execute(
-                "INSERT INTO turns (id, chat, state, attempts, started_at)"
-                " VALUES (?, ?, 'running', 1, ?)",
-                (turn.id, accepted.message.chat, _now_ms()),
-            )
-            _insert_turn_message(execute, turn.id, turn.messages[0])
+            for message in messages:
+                if not inbox.is_deleted(execute, message):
+                    overheard.add(execute, message)
+            for chat in {message.chat for message in messages}:
+                overheard.trim(execute, chat)
+
+        await self._database.write(insert)
+
+    async def overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
+        """Return what was said in a chat and no turn was told yet, oldest first."""
+        return await self._database.read(lambda execute: overheard.waiting(execute, chat))
+
+    async def find_target(self, message: ReceivedMessage) -> int | None:
+        """Return the inbox row that an edit or a deletion is about, in whatever state it is.
+
+        Where a message and its edits are several rows, one that still waits comes first.
+        """
+        return await self._database.read(lambda execute: inbox.find_target(execute, message))
+
+    async def merge_edit(self, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
+        """Let a message that waits read as its edit says, and end the edit; return it so."""
+        return await self._database.write(lambda execute: edits.merge(execute, edit, target))
+
+    async def settle_edit(
+        self, edit: AcceptedMessage, *, answered_within_ms: int
+    ) -> tuple[EditOutcome, AcceptedMessage]:
+        """Find out what an edit is about, when nothing of its chat waits before it.
+
+        Args:
+            edit: the edit.
+            answered_within_ms: an older answer stays as it is.
+
+        Returns:
+            UNKNOWN: the edit waits on, to be answered as a message. OVERHEARD and TOO_LATE: it is
+            closed. ANSWERED: the turn of the earlier answer is forgotten, and the edit, which is
+            returned with `replaces`, waits to be answered in its place.
+        """
+
+        def settle(execute: Execute) -> tuple[EditOutcome, AcceptedMessage]:
+            return edits.settle(execute, edit, _now_ms() - answered_within_ms)
+
+        outcome, settled = await self._database.write(settle)
+        await self._scrub(needed=outcome in {EditOutcome.ANSWERED, EditOutcome.OVERHEARD})
+        return outcome, settled
+
+    async def forget(self, deletion: AcceptedMessage) -> tuple[int, ...]:
+        """Carry out a deletion: its message goes with all that was derived from it.
+
+        A turn that runs and was told an overheard message that is deleted goes when it ends.
+        What comes after its deletion is refused.
+
+        Returns:
+            inbox rows that waited and are closed now, whose turns are to be stopped. Other
+            messages of such a turn wait on, without a turn.
+        """
+        closed = await self._database.write(lambda execute: deletions.perform(execute, deletion))
+        await self._scrub(needed=True)
+        return closed
+
+    async def expire(self, now_ms: int | None = None) -> Expired:
+        """Forget everything that has disappeared; what is in a turn that runs goes when it ends.
+
+        Args:
+            now_ms: the time that counts as now; None takes the clock.
+
+        Returns:
+            when to come again, and the messages that disappeared before their turn began, without
+            their text and files: they still owe an answer.
+        """
+        now = _now_ms() if now_ms is None else now_ms
+        expired, anything = await self._database.write(lambda execute: expiry.expire(execute, now))
+        await self._scrub(needed=anything)
+        return expired
+
+    def begin_turn(
+        self,
+        pieces: Sequence[AcceptedMessage],
+        content: str,
+        *,
+        images: Sequence[StoredImage] = (),
+        notices: Sequence[str] = (),
+        overheard: Sequence[OverheardMessage] = (),
+    ) -> Turn:
+        """Begin the one turn of messages that have none.
+
+        Does not wait for the disk: writes keep their order, so nothing of the turn can be stored
+        before its beginning. When one of the messages is forgotten meanwhile, it is not begun,
+        and nothing of it is stored later.
+
+        Args:
+            pieces: the messages to be answered, oldest first; the turn has the id of the first.
+            content: the user message as the model sees it.
+            images: shown with it.
+            notices: lines for the person above the answer.
+            overheard: what the content tells of things said to others.
+        """
+        turn = Turn(
+            pieces[0].id,
+            1,
+            (StoredMessage("user", content, images=tuple(images)),),
+            notices=tuple(notices),
+        )
+
+        def insert(execute: Execute) -> None:
+            turns.begin(execute, turn, pieces, overheard, _now_ms())
 
         self._database.write_later(insert)
         return turn
 
     async def resume_turn(self, accepted: AcceptedMessage) -> Turn:
         """Go on with the turn that a crash or a restart has left; counts one more attempt."""
+        return await self._database.write(lambda execute: turns.resume(execute, accepted.id))
 
-        def resume(execute: Execute) -> Turn:
-            ((attempts, progress_timestamp),) = execute(
-                "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
-                " RETURNING attempts, progress_timestamp",
-                (accepted.id,),
-            )
-            messages = execute(
-                "SELECT role, content, tool_calls, tool_call_id FROM messages"
-                " WHERE turn_id = ? ORDER BY id",
-                (accepted.id,),
-            )
-            stored = tuple(_stored_message(row) for row in messages)
-            return Turn(accepted.id, attempts, stored, progress_timestamp)
-
-        return await self._database.write(resume)
+    async def restart_turn(self, turn_id: int) -> None:
+        """Forget what was begun, so that its messages, which wait on, can begin afresh."""
+        await self._database.write(lambda execute: turns.forget(execute, turn_id))
 
     async def history(self, chat: str, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
         """Return the newest whole turns of a chat that fit, oldest first.
 
         Args:
             chat: the chat.
-            max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends it.
+            max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends it. The
+                newest images come along beside that, at most `history.HISTORY_IMAGES`.
         """
-
-        def select(execute: Execute) -> tuple[tuple[StoredMessage, ...], ...]:
-            return _newest_turns(execute(HISTORY_SQL, (chat, MAX_HISTORY_ROWS)), max_bytes)
-
-        return await self._database.read(select)
+        return await self._database.read(lambda execute: history.of_chat(execute, chat, max_bytes))
 
     async def has_result_with(self, chat: str, words: str) -> bool:
         """Whether any tool's result that is kept of a chat contains these words."""
-
-        def select(execute: Execute) -> bool:
-            rows = execute(
-                "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
-                " WHERE turns.chat = ? AND role = 'tool' AND instr(content, ?) LIMIT 1",
-                (chat, words),
-            )
-            return next(iter(rows), None) is not None
-
-        return await self._database.read(select)
+        return await self._database.read(
+            lambda execute: history.has_result_with(execute, chat, words)
+        )
 
     async def record_calls(
         self,
@@ -185,24 +266,43 @@ class ConversationStore:
         """
 
         def insert(execute: Execute) -> None:
+            if not turns.is_there(execute, turn_id):
+                return
             exchanges.add(execute, turn_id, exchanged)
-            _insert_turn_message(execute, turn_id, assistant)
+            now = _now_ms()
+            turns.add_message(execute, turn_id, assistant, now)
             for call in assistant.tool_calls:
-                _insert_turn_message(
-                    execute, turn_id, StoredMessage("tool", None, tool_call_id=call.id)
-                )
+                started = StoredMessage("tool", None, tool_call_id=call.id)
+                turns.add_message(execute, turn_id, started, now)
 
         await self._database.write(insert)
 
     async def record_result(
-        self, turn_id: int, tool_call_id: str, content: str, entry: AuditEntry
+        self,
+        turn_id: int,
+        tool_call_id: str,
+        content: str,
+        entry: AuditEntry,
+        files: Sequence[StoredAttachment] = (),
     ) -> None:
-        """Store what a call came to, before the model sees it."""
+        """Store what a call came to, before the model sees it.
+
+        Of a turn that was forgotten only that the call ran is stored, without its arguments.
+
+        Args:
+            turn_id: the turn.
+            tool_call_id: the call.
+            content: its result.
+            entry: for the audit.
+            files: go out with the turn's answer, as far as they fit.
+        """
 
         def update(execute: Execute) -> None:
-            open_call = _open_call(execute, turn_id, tool_call_id)
+            open_call = turns.open_call(execute, turn_id, tool_call_id)
+            known = entry if open_call is not None else replace(entry, arguments=None)
             execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
-            audit_log.append(execute, entry, open_call)
+            audit_log.append(execute, known, open_call)
+            turn_files.keep(execute, turn_id, files)
 
         await self._database.write(update)
 
@@ -220,7 +320,7 @@ class ConversationStore:
         """
 
         def find(execute: Execute) -> StoredApproval | None:
-            open_call = _open_call(execute, turn_id, tool_call_id)
+            open_call = turns.open_call(execute, turn_id, tool_call_id)
             if open_call is None:
                 return None
             return approvals.open_or_find(
@@ -256,7 +356,7 @@ class ConversationStore:
 
         def update(execute: Execute) -> ApprovalState | None:
             if answer is not None:
-                _close_inbox(execute, answer.id, "approval")
+                inbox.close(execute, answer.id, "approval")
             return approvals.decide(execute, approval, state, by=by, now_ms=_now_ms())
 
         return await self._database.write(update)
@@ -265,7 +365,7 @@ class ConversationStore:
         """Store that a call that somebody has allowed runs now, so that it never does again."""
 
         def update(execute: Execute) -> None:
-            open_call = _open_call(execute, turn_id, tool_call_id)
+            open_call = turns.open_call(execute, turn_id, tool_call_id)
             if open_call is not None:
                 approvals.begin(execute, open_call)
 
@@ -291,10 +391,13 @@ class ConversationStore:
         *,
         state: TurnState,
         answer: str,
-        parts: Sequence[str],
+        parts: Sequence[str | AnswerPart],
         model: str,
         usage: TurnUsage,
         exchanged: Sequence[NewExchange] = (),
+        quote: StoredQuote | None = None,
+        always_quote: bool = False,
+        replaces: int | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """End a turn with its answer: history, inbox and outbox change together.
 
@@ -307,70 +410,126 @@ class ConversationStore:
             usage: what it cost.
             exchanged: exchanges with the model that are not stored yet, where their signatures are
                 to be checked.
+            quote: what the answer is shown as a reply to, where that is needed.
+            always_quote: it is needed even when nothing else was said in the chat meanwhile.
+            replaces: inbox row whose answer it takes the place of; see AcceptedMessage.
+
+        Returns:
+            what is to be sent: nothing when the message, or the turn, was forgotten meanwhile.
         """
 
         def finish(execute: Execute) -> tuple[OutgoingMessage, ...]:
-            execute(
-                "UPDATE messages SET content = ?"
-                " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
-                (INTERRUPTED, turn.id),
+            now = _now_ms()
+            ended = turns.end(
+                execute, turn, state=state, answer=answer, model=model, usage=usage, now_ms=now
             )
-            approvals.close_of_turn(execute, turn.id)
+            if ended is None:
+                return ()
             exchanges.add(execute, turn.id, exchanged)
-            _insert_turn_message(execute, turn.id, StoredMessage("assistant", answer))
-            execute(
-                "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?,"
-                " prompt_tokens = ?, completion_tokens = ? WHERE id = ?",
-                (
-                    state,
-                    _now_ms(),
-                    model,
-                    usage.requests,
-                    usage.prompt_tokens,
-                    usage.completion_tokens,
-                    turn.id,
-                ),
+            quoted = quote if always_quote or _is_apart(execute, turn.id, ended.chat) else None
+            outgoing_parts = outgoing.answer(
+                execute,
+                inbox_id=turn.id,
+                chat=ended.chat,
+                parts=parts,
+                attachments=turn_files.take(execute, turn.id),
+                quote=quoted,
+                replaces=replaces,
+                expires_at=ended.expires_at,
+                now_ms=now,
             )
-            if self._retention_days == 0:
-                execute("DELETE FROM turns WHERE id = ?", (turn.id,))
-            return _answer(execute, turn.id, parts, state)
+            inbox.close(execute, turn.id, state)
+            inbox.close_joined(execute, turn.id)
+            if ended.expires_at is not None and ended.expires_at <= now:
+                turns.forget(execute, turn.id)
+            elif self._retention_days == 0:
+                turns.drop_history(execute, turn.id)
+            return outgoing_parts
 
         return await self._database.write(finish)
 
     async def answer(
         self,
         accepted: AcceptedMessage,
-        parts: Sequence[str],
+        parts: Sequence[str | AnswerPart],
         *,
         outcome: str,
         attachments: Sequence[StoredAttachment] = (),
+        quote: StoredQuote | None = None,
+        always_quote: bool = False,
+        joined: Sequence[AcceptedMessage] = (),
     ) -> tuple[OutgoingMessage, ...]:
         """Answer a message otherwise than by its turn (a command, a notice), or with no words.
 
         A turn that a bug has ended is forgotten: half of it is no history.
 
         Args:
-            accepted: the message.
+            accepted: the message; with `replaces`, its answer takes the place of an earlier one.
             parts: the answer as it is sent.
             outcome: how the message ends.
             attachments: files that go with the first part.
+            quote: see `finish_turn`.
+            always_quote: see `finish_turn`.
+            joined: messages that are answered with it.
+
+        Returns:
+            what is to be sent: nothing when the message was deleted meanwhile.
         """
 
         def close(execute: Execute) -> tuple[OutgoingMessage, ...]:
-            _abandon_turn(execute, accepted.id)
-            return _answer(execute, accepted.id, parts, outcome, attachments)
+            chat = accepted.message.chat
+            if inbox.outcome(execute, accepted.id) == "deleted":
+                return ()
+            now = _now_ms()
+            turns.abandon(execute, accepted.id, now)
+            for piece in joined:
+                inbox.join(execute, piece.id, accepted.id)
+            expiry = [one.message.expires_at for one in (accepted, *joined)]
+            quoted = quote if always_quote or _is_apart(execute, accepted.id, chat) else None
+            outgoing_parts = outgoing.answer(
+                execute,
+                inbox_id=accepted.id,
+                chat=chat,
+                parts=parts,
+                attachments=attachments,
+                quote=quoted,
+                replaces=accepted.replaces,
+                expires_at=min((at for at in expiry if at is not None), default=None),
+                now_ms=now,
+            )
+            inbox.close(execute, accepted.id, outcome)
+            inbox.close_joined(execute, accepted.id)
+            return outgoing_parts
 
         return await self._database.write(close)
+
+    async def add_note(self, chat: str, text: str) -> OutgoingMessage:
+        """Store a message of the bot's own accord, which is to be sent."""
+
+        def add(execute: Execute) -> OutgoingMessage:
+            return outgoing.note(execute, chat=chat, text=text, now_ms=_now_ms())
+
+        return await self._database.write(add)
 
     async def stop(self, inbox_ids: Sequence[int]) -> None:
         """Close messages that a person no longer wants answered, with what they began."""
 
         def close(execute: Execute) -> None:
             for inbox_id in inbox_ids:
-                _abandon_turn(execute, inbox_id)
-                _close_inbox(execute, inbox_id, "stopped")
+                if inbox.outcome(execute, inbox_id) != "deleted":
+                    turns.abandon(execute, inbox_id, _now_ms())
+                    inbox.close(execute, inbox_id, "stopped")
+                    inbox.close_joined(execute, inbox_id)
 
         await self._database.write(close)
+
+    async def fact(self, name: str) -> str | None:
+        """Return what the bot remembers about itself by a name."""
+        return await self._database.read(lambda execute: facts.find(execute, name))
+
+    async def set_fact(self, name: str, value: str) -> None:
+        """Remember something about the bot itself, instead of what was known by the name."""
+        await self._database.write(lambda execute: facts.put(execute, name, value))
 
     async def clear(self, chat: str) -> int:
         """Forget a chat's history and return how many turns that were.
@@ -380,11 +539,8 @@ class ConversationStore:
 
         def delete(execute: Execute) -> int:
             outgoing.forget_given_up(execute, chat)
-            sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
-            forgotten = [turn_id for (turn_id,) in execute(sql, (chat,))]
-            for turn_id in forgotten:
-                exchanges.forget_of_turn(execute, turn_id)
-            return len(forgotten)
+            overheard.forget_chat(execute, chat)
+            return turns.clear(execute, chat)
 
         return await self._database.write(delete)
 
@@ -455,15 +611,7 @@ class ConversationStore:
         """Return what a start has to go on with."""
 
         def select(execute: Execute) -> UnfinishedWork:
-            accepted = execute(
-                "SELECT id, account, author, timestamp, kind, chat, body, received_at,"
-                " EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
-                " FROM inbox WHERE state = 'waiting' ORDER BY id"
-            )
-            return UnfinishedWork(
-                outgoing=outgoing.waiting(execute),
-                accepted=tuple(_accepted(row) for row in accepted),
-            )
+            return UnfinishedWork(outgoing.waiting(execute), inbox.waiting(execute))
 
         return await self._database.read(select)
 
@@ -478,17 +626,11 @@ class ConversationStore:
         keys_before = now - max(self._retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
 
         def delete(execute: Execute) -> int:
-            old_turns = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
-            deleted = len(list(execute(old_turns, (before,))))
+            deleted = turns.purge(execute, before)
             outgoing.purge(execute, before)
+            overheard.purge(execute, before)
             exchanges.purge(execute)
-            # The newest row stays, so that its number, which turn and answer share, is not given
-            # out again.
-            execute(
-                "DELETE FROM inbox WHERE received_at < ? AND state = 'done'"
-                " AND id < (SELECT max(id) FROM inbox)",
-                (keys_before,),
-            )
+            inbox.purge(execute, keys_before)
             audit_log.purge(execute, before)
             return deleted
 
@@ -502,142 +644,16 @@ class ConversationStore:
         """
         await self._database.write(lambda execute: list(execute("SELECT 1")))
 
-
-def _insert_message(execute: Execute, message: ReceivedMessage) -> AcceptedMessage | None:
-    body = {
-        "text": message.text,
-        "author_number": message.author_number,
-        "author_name": message.author_name,
-        "sent_at": message.sent_at,
-        "files": [asdict(file) for file in message.files],
-        "quote": None if message.quote is None else asdict(message.quote),
-    }
-    rows = execute(
-        "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING id",
-        (
-            message.account,
-            message.author,
-            message.timestamp,
-            message.kind,
-            message.chat,
-            json.dumps(body, ensure_ascii=False),
-            message.received_at,
-        ),
-    )
-    for (inbox_id,) in rows:
-        return AcceptedMessage(inbox_id, message)
-    return None
+    async def _scrub(self, *, needed: bool) -> None:
+        """Let nothing of what was forgotten stay in the log; later, where it is in use now."""
+        if needed or self._unscrubbed:
+            self._unscrubbed = not await self._database.scrub()
 
 
-def _accepted(row: Row) -> AcceptedMessage:
-    inbox_id, account, author, timestamp, kind, chat, body, received_at, begun = row
-    known = json.loads(body)
-    message = ReceivedMessage(
-        account=account,
-        author=author,
-        timestamp=timestamp,
-        kind=ReceivedKind(kind),
-        chat=chat,
-        received_at=received_at,
-        text=known["text"],
-        author_number=known["author_number"],
-        author_name=known["author_name"],
-        sent_at=known.get("sent_at", received_at),
-        files=tuple(ReceivedFile(**file) for file in known.get("files", ())),
-        quote=ReceivedQuote(**known["quote"]) if known.get("quote") else None,
-    )
-    return AcceptedMessage(inbox_id, message, bool(begun))
-
-
-def _insert_turn_message(execute: Execute, turn_id: int, message: StoredMessage) -> None:
-    calls = [
-        {"id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in message.tool_calls
-    ]
-    execute(
-        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            turn_id,
-            message.role,
-            message.content,
-            json.dumps(calls, ensure_ascii=False) if calls else None,
-            message.tool_call_id,
-            _now_ms(),
-        ),
-    )
-
-
-def _open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
-    """Return the row of an open call: a careless endpoint may use an id again in a later round."""
-    rows = execute(
-        "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
-        " AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
-        (turn_id, tool_call_id),
-    )
-    return next((row_id for (row_id,) in rows), None)
-
-
-def _stored_message(row: Row) -> StoredMessage:
-    role, content, tool_calls, tool_call_id = row
-    calls = tuple(StoredToolCall(**call) for call in json.loads(tool_calls or "[]"))
-    return StoredMessage(role, content, calls, tool_call_id)
-
-
-def _newest_turns(rows: Iterable[Row], max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
-    """Collect whole turns from rows that run from the newest message to the oldest."""
-    turns: list[tuple[StoredMessage, ...]] = []
-    size = 0
-    for _, newest_first in groupby(rows, key=itemgetter(0)):
-        turn = [_stored_message(row[1:]) for row in newest_first]
-        turn.reverse()
-        size += sum(_size(message) for message in turn)
-        # A turn opens with the person's message, unless the limit on rows has cut it.
-        if size > max_bytes or turn[0].role != "user":
-            break
-        turns.append(tuple(turn))
-    return tuple(reversed(turns))
-
-
-def _size(message: StoredMessage) -> int:
-    return len((message.content or "").encode()) + sum(
-        len(call.name.encode()) + len(call.arguments.encode()) for call in message.tool_calls
-    )
-
-
-def _answer(
-    execute: Execute,
-    inbox_id: int,
-    parts: Sequence[str],
-    outcome: str,
-    attachments: Sequence[StoredAttachment] = (),
-) -> tuple[OutgoingMessage, ...]:
-    ((chat,),) = execute("SELECT chat FROM inbox WHERE id = ?", (inbox_id,))
-    _close_inbox(execute, inbox_id, outcome)
-    return outgoing.answer(
-        execute,
-        inbox_id=inbox_id,
-        chat=chat,
-        parts=parts,
-        attachments=attachments,
-        now_ms=_now_ms(),
-    )
-
-
-def _abandon_turn(execute: Execute, turn_id: int) -> None:
-    """End a turn without an answer of its own and forget what was said in it."""
-    execute("DELETE FROM messages WHERE turn_id = ?", (turn_id,))
-    exchanges.forget_of_turn(execute, turn_id)
-    execute(
-        "UPDATE turns SET state = 'stopped', finished_at = ? WHERE id = ?", (_now_ms(), turn_id)
-    )
-
-
-def _close_inbox(execute: Execute, inbox_id: int, outcome: str) -> None:
-    execute(
-        "UPDATE inbox SET state = 'done', body = NULL, outcome = ? WHERE id = ?",
-        (outcome, inbox_id),
+def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:
+    """Whether something else stands between a message and its answer."""
+    return inbox.came_between(execute, inbox_id, chat) or outgoing.said_between(
+        execute, inbox_id, chat
     )
 
 
