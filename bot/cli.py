@@ -60,6 +60,15 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="look at every part and say how to mend it")
     check.set_defaults(run=_check)
 
+    pair = commands.add_parser("pair", help="who may talk, under ACCESS__POLICY=pairing")
+    pair.set_defaults(run=_pair)
+    actions = pair.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    actions.add_parser("list", help="who waits with which code, and who was let in")
+    approve = actions.add_parser("approve", help="let somebody in")
+    approve.add_argument("code", metavar="CODE", help="what the bot told that person")
+    revoke = actions.add_parser("revoke", help="let somebody in no more")
+    revoke.add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
+
     verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
     verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
     verify.add_argument(
@@ -130,6 +139,29 @@ def _check(_: argparse.Namespace) -> int:
     from bot.config import load_settings
 
     return OK if asyncio.run(check(load_settings())) else FAILED
+
+
+def _pair(arguments: argparse.Namespace) -> int:
+    from bot import pair
+    from bot.app import store_key
+    from bot.config import load_settings
+    from conversation_store.errors import StoreError
+    from conversation_store.pairings import open_pairing_book
+
+    settings = load_settings()
+    key = asyncio.run(store_key(settings))
+    try:
+        with open_pairing_book(settings.store.path, key) as book:
+            if arguments.action == "list":
+                print(pair.listing(book, settings.access))
+            elif arguments.action == "approve":
+                print(pair.approve(book, arguments.code, settings.access))
+            else:
+                print(pair.revoke(book, arguments.who, settings.access))
+    except StoreError as error:
+        print(f"STORE__PATH: {error}", file=sys.stderr)
+        return FAILED
+    return OK
 
 
 def _verify(arguments: argparse.Namespace) -> int:

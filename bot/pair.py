@@ -1,0 +1,96 @@
+"""`pair`: who waits to be let in, who is in, and who is to be in or out; beside the running bot."""
+
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from bot.config import AccessSettings
+from bot.dispatch.pairing import CODE_MS
+from bot.errors import BotError
+from conversation_store.models import PairedPerson, PairingRequest
+from conversation_store.pairings import PairingBook
+
+NOBODY_WAITS: Final = "Nobody waits to be let in."
+NOBODY_IS_IN: Final = "Nobody was let in by a code."
+UNKNOWN_CODE: Final = (
+    "There is no such code. It may have expired: codes are valid for one hour."
+    " `signal-tee-bot pair list` shows those that wait."
+)
+NOBODY_MEANT: Final = (
+    "Nobody who was let in has this number, or an ACI that begins like this."
+    " `signal-tee-bot pair list` shows who was."
+)
+SEVERAL_MEANT: Final = "Several people are meant, so nobody was put out. Give the ACI of one:"
+STILL_ALLOWED: Final = "The settings let this person talk all the same: see ACCESS__ in .env."
+
+NAME_CHARACTERS: Final = 40
+MINUTE_MS: Final = 60_000
+
+
+def listing(book: PairingBook, access: AccessSettings) -> str:
+    """Return who waits with which code, and who was let in since when, for the operator."""
+    waiting = [_waiting_line(request) for request in book.waiting()]
+    people = [_person_line(person) for person in book.people()]
+    return "\n".join(
+        (
+            *(("Waiting to be let in:", *waiting) if waiting else (NOBODY_WAITS,)),
+            *(("Let in:", *people) if people else (NOBODY_IS_IN,)),
+            *_unused(access),
+        )
+    )
+
+
+def approve(book: PairingBook, code: str, access: AccessSettings) -> str:
+    """Let in whom a code was given to, and return who that is.
+
+    Raises:
+        BotError: no such code counts.
+    """
+    person = book.approve(code)
+    if person is None:
+        raise BotError(UNKNOWN_CODE)
+    return "\n".join((f"Let in: {_who(person)}", *_unused(access)))
+
+
+def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
+    """Let somebody in no more, by number, ACI or the beginning of one, and return who that was.
+
+    Raises:
+        BotError: nobody is meant, or several people are.
+    """
+    meant = book.revoke(who)
+    if not meant:
+        raise BotError(NOBODY_MEANT)
+    if len(meant) > 1:
+        raise BotError("\n".join((SEVERAL_MEANT, *map(_person_line, meant))))
+    [person] = meant
+    listed = access.allowed | access.admins
+    still_allowed = access.policy == "open" or bool({person.person, person.number} & listed)
+    return "\n".join((f"Put out: {_who(person)}", *((STILL_ALLOWED,) if still_allowed else ())))
+
+
+def _unused(access: AccessSettings) -> Iterable[str]:
+    if access.policy != "pairing":
+        yield f"Codes count only with ACCESS__POLICY=pairing; it is {access.policy}."
+
+
+def _waiting_line(request: PairingRequest) -> str:
+    age_ms = CODE_MS - (request.expires_at - time.time_ns() // 1_000_000)
+    return f"  {request.code}  {_who(request)}, {_minutes(age_ms)} ago"
+
+
+def _person_line(person: PairedPerson) -> str:
+    since = datetime.fromtimestamp(person.since / 1_000, UTC)
+    return f"  {_who(person)}, since {since:%Y-%m-%d %H:%M} UTC"
+
+
+def _who(person: PairingRequest | PairedPerson) -> str:
+    """Name and number, as far as they are known, and the ACI; the name is anybody's words."""
+    name = "".join(filter(str.isprintable, person.name or ""))[:NAME_CHARACTERS].strip()
+    return " ".join(filter(None, (name or "(no name)", person.number, person.person)))
+
+
+def _minutes(duration_ms: int) -> str:
+    minutes = duration_ms // MINUTE_MS
+    return "1 minute" if minutes == 1 else f"{minutes} minutes"
