@@ -4,6 +4,7 @@ from typing import Final, Protocol
 
 from bot.commands.base import CommandContext, Reply
 from bot.errors import SignalError
+from bot.messaging.account import Group
 from bot.messaging.events import ChatId, Person
 
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
@@ -21,8 +22,8 @@ class Forgetful(Protocol):
 class GroupDirectory(Protocol):
     """Who administers a group. Implemented by every Messenger."""
 
-    async def group_admins(self, chat: ChatId) -> frozenset[str]:
-        """Return ACIs and numbers of the group's admins."""
+    async def group(self, chat: ChatId) -> Group | None:
+        """Return what a group is now; None for one that is unknown."""
         ...
 
 
@@ -50,10 +51,10 @@ class Clear:
         """Forget, and say so."""
         if context.chat.is_group and not self._admins.is_admin(context.author):
             try:
-                group_admins = await self._groups.group_admins(context.chat)
+                group = await self._groups.group(context.chat)
             except SignalError:
                 return Reply(CANNOT_TELL)
-            if not group_admins & {context.author.aci, context.author.number}:
+            if group is None or not group.admins & {context.author.aci, context.author.number}:
                 return Reply(ONLY_ADMINS)
         forgotten = await self._store.clear(str(context.chat))
         return Reply("Forgotten. We start afresh." if forgotten else "There was nothing to forget.")

@@ -1,12 +1,21 @@
 """What the bot says of its own accord: stored first, then sent behind what its chat has waiting."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.outbox import Outbox
 from bot.messaging.events import ChatId, ChatKind
 from conversation_store.models import OutgoingMessage
 from conversation_store.store import ConversationStore
+
+
+class Sender(Protocol):
+    """Sends what is stored. Implemented by `bot.dispatch.outbox.Outbox`."""
+
+    async def deliver(self, parts: Sequence[OutgoingMessage]) -> None:
+        """Send parts one after the other."""
+        ...
 
 
 class Notices:
@@ -24,13 +33,18 @@ class Notices:
         *,
         store: ConversationStore,
         mailboxes: Mailboxes,
-        outbox: Outbox,
+        outbox: Sender,
         admins: frozenset[str],
     ) -> None:
         self._store = store
         self._mailboxes = mailboxes
         self._outbox = outbox
         self._admins = tuple(sorted(admins))
+
+    @property
+    def has_admins(self) -> bool:
+        """Whether anybody is an admin."""
+        return bool(self._admins)
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
@@ -40,8 +54,7 @@ class Notices:
         """Send a message that is stored already, behind what its chat has waiting."""
         self._mailboxes.add(note.chat, Job(partial(self._outbox.deliver, (note,))))
 
-    async def to_admins(self, text: str) -> bool:
-        """Say something to each admin in private; False where nobody is one."""
+    async def to_admins(self, text: str) -> None:
+        """Say something to each admin in private."""
         for admin in self._admins:
             await self.send(ChatId(ChatKind.DIRECT, admin), text)
-        return bool(self._admins)

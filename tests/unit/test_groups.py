@@ -1,0 +1,239 @@
+"""Where the bot may write, which invitations it accepts, and where it does not stay."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bot.dispatch.groups import GROUP_SECONDS, MAX_GROUPS, GroupRooms
+from bot.dispatch.patience import Patience
+from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
+from bot.messaging.account import Group
+from bot.messaging.backoff import Backoff
+from bot.messaging.events import ChatId, GroupChanged, Person
+from conversation_store.store import ConversationStore, open_store
+
+BOT = "+15550100000"
+ADMIN = Person("boss", "+15550100009", "Boss")
+EVE = Person("eve", name="Eve")
+TEAM = ChatId.parse("group:dGVhbQ==")
+ROOM = Group(
+    members=frozenset({"eve", BOT}),
+    admins=frozenset({"eve"}),
+    is_member=True,
+    is_invited=False,
+    only_admins_write=False,
+)
+INVITED = replace(ROOM, is_member=False, is_invited=True)
+ANNOUNCEMENTS = replace(ROOM, only_admins_write=True)
+QUICK = Patience(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
+
+
+@dataclass
+class Directory:
+    """Knows groups, unless it has troubles first."""
+
+    group_now: Group | None = ROOM
+    troubles: list[SignalError] = field(default_factory=list)
+    asked: int = 0
+    joined: list[ChatId] = field(default_factory=list)
+    left: list[ChatId] = field(default_factory=list)
+
+    async def group(self, chat: ChatId) -> Group | None:
+        self.asked += 1
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return self.group_now
+
+    async def join_group(self, chat: ChatId) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.joined.append(chat)
+
+    async def leave_group(self, chat: ChatId) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.left.append(chat)
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rooms_of(
+    directory: Directory,
+    store: ConversationStore,
+    *,
+    admins: frozenset[str] = frozenset({"boss"}),
+    clock: Clock | None = None,
+) -> GroupRooms:
+    return GroupRooms(
+        directory,
+        store,
+        number=BOT,
+        admins=admins,
+        patience=QUICK,
+        clock=clock or Clock(),
+    )
+
+
+@asynccontextmanager
+async def rooms(folder: Path, directory: Directory) -> AsyncIterator[GroupRooms]:
+    async with open_store(folder / "store.db") as store:
+        yield rooms_of(directory, store)
+
+
+def changed_by(author: Person) -> GroupChanged:
+    return GroupChanged(BOT, TEAM, author)
+
+
+@pytest.mark.parametrize(
+    ("group", "may"),
+    [
+        (ROOM, True),
+        (ANNOUNCEMENTS, False),
+        (replace(ANNOUNCEMENTS, admins=frozenset({"eve", BOT})), True),
+        (None, True),
+    ],
+)
+async def test_in_an_announcement_group_only_admins_write(
+    tmp_path: Path, group: Group | None, may: bool
+) -> None:
+    async with rooms(tmp_path, Directory(group)) as here:
+        assert await here.may_write(TEAM) is may
+
+
+async def test_a_private_chat_is_nobodys_group(tmp_path: Path) -> None:
+    directory = Directory(ANNOUNCEMENTS)
+    async with rooms(tmp_path, directory) as here:
+        assert await here.may_write(ChatId.parse("direct:ada"))
+    assert directory.asked == 0
+
+
+@pytest.mark.parametrize("trouble", [SignalRejected("x"), SignalUnavailable("x")])
+async def test_where_the_signal_side_does_not_tell_a_message_is_tried(
+    tmp_path: Path, trouble: SignalError
+) -> None:
+    directory = Directory(ANNOUNCEMENTS, [trouble])
+    async with rooms(tmp_path, directory) as here:
+        assert await here.may_write(TEAM)
+        assert not await here.may_write(TEAM)
+
+
+async def test_a_group_is_asked_for_once_until_it_changes_or_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    directory, clock = Directory(), Clock()
+    async with open_store(tmp_path / "store.db") as store:
+        here = rooms_of(directory, store, clock=clock)
+        assert await here.may_write(TEAM)
+        assert await here.may_write(TEAM)
+        assert directory.asked == 1
+        directory.group_now = ANNOUNCEMENTS
+        await here.changed(changed_by(EVE))
+        assert not await here.may_write(TEAM)
+        directory.group_now = ROOM
+        clock.now += GROUP_SECONDS
+        assert await here.may_write(TEAM)
+        assert directory.asked == 3
+
+
+async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:
+    directory = Directory()
+    async with rooms(tmp_path, directory) as here:
+        for number in range(MAX_GROUPS + 1):
+            await here.may_write(ChatId.parse(f"group:{number}"))
+        await here.may_write(ChatId.parse(f"group:{MAX_GROUPS}"))
+        assert directory.asked == MAX_GROUPS + 1
+        await here.may_write(ChatId.parse("group:0"))
+        assert directory.asked == MAX_GROUPS + 2
+
+
+@pytest.mark.parametrize(("author", "joined"), [(ADMIN, [TEAM]), (EVE, [])])
+async def test_only_an_admins_invitation_is_accepted(
+    tmp_path: Path, author: Person, joined: list[ChatId]
+) -> None:
+    directory = Directory(INVITED)
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(author))
+    assert directory.joined == joined
+    assert directory.left == []
+
+
+async def test_an_admin_is_known_by_number_as_well(tmp_path: Path) -> None:
+    directory = Directory(INVITED)
+    async with open_store(tmp_path / "store.db") as store:
+        here = rooms_of(directory, store, admins=frozenset({"+15550100009"}))
+        await here.changed(changed_by(ADMIN))
+    assert directory.joined == [TEAM]
+
+
+async def test_an_invitation_survives_a_signal_side_that_is_slow_to_answer(tmp_path: Path) -> None:
+    directory = Directory(INVITED, [SignalUnavailable("x"), SignalTimeout("x")])
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(ADMIN))
+    assert directory.joined == [TEAM]
+
+
+async def test_what_signal_refuses_harms_nothing(tmp_path: Path) -> None:
+    directory = Directory(INVITED)
+    async with rooms(tmp_path, directory) as here:
+        directory.troubles = [SignalRejected("x")]
+        await here.changed(changed_by(ADMIN))
+        assert directory.asked == 1
+        await here.changed(changed_by(ADMIN))
+    assert directory.joined == [TEAM]
+
+
+async def test_the_bot_leaves_where_strangers_have_put_it(tmp_path: Path) -> None:
+    directory = Directory()
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(EVE))
+    assert directory.left == [TEAM]
+
+
+async def test_without_an_admin_to_ask_the_bot_stays(tmp_path: Path) -> None:
+    directory = Directory()
+    async with open_store(tmp_path / "store.db") as store:
+        await rooms_of(directory, store, admins=frozenset()).changed(changed_by(EVE))
+    assert directory.left == []
+
+
+async def test_the_bot_stays_where_one_of_its_admins_is(tmp_path: Path) -> None:
+    directory = Directory(replace(ROOM, members=frozenset({"eve", "boss"})))
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(EVE))
+    assert directory.left == []
+
+
+async def test_the_bot_stays_where_it_was_spoken_to_also_after_a_restart(tmp_path: Path) -> None:
+    directory = Directory()
+    async with rooms(tmp_path, directory) as here:
+        await here.may_write(TEAM)
+        await here.changed(changed_by(EVE))
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(EVE))
+    assert directory.left == []
+
+
+async def test_the_bot_stays_where_an_admin_has_invited_it_and_left(tmp_path: Path) -> None:
+    directory = Directory(INVITED)
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(ADMIN))
+    directory.group_now = ROOM
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(EVE))
+    assert directory.left == []
+
+
+async def test_a_group_that_the_bot_is_not_in_is_left_alone(tmp_path: Path) -> None:
+    directory = Directory(replace(ROOM, is_member=False))
+    async with rooms(tmp_path, directory) as here:
+        await here.changed(changed_by(ADMIN))
+    assert (directory.joined, directory.left) == ([], [])

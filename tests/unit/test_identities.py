@@ -1,0 +1,395 @@
+"""What becomes of new keys, by policy: who is told, what is trusted, what can go on."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.dispatch.identities import (
+    CANNOT_TELL,
+    ONLY_VERIFIED,
+    OPERATOR_KNOWS,
+    TOLD_AGAIN_SECONDS,
+    VERIFIED_NOW,
+    VERIFIED_SECONDS,
+    Identities,
+)
+from bot.dispatch.mailboxes import Mailboxes
+from bot.dispatch.notices import Notices
+from bot.dispatch.patience import Patience
+from bot.dispatch.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
+from bot.errors import SignalError, SignalRejected, SignalUnavailable
+from bot.messaging.account import PeerIdentity, TrustLevel
+from bot.messaging.backoff import Backoff
+from bot.messaging.events import IdentityChanged, Person
+from conversation_store.store import open_store
+from tests.unit.sending import Letterbox
+
+ADA = Person("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", "+15550100001", "Ada")
+ADMIN, ADMINS_CHAT, ADAS_CHAT = "boss", "direct:boss", f"direct:{ADA.aci}"
+FIRST, SECOND = "12345" * 12, "67890" * 12
+QUICK = Patience(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
+
+Policy = Literal["tofu", "always", "verified"]
+
+
+@dataclass
+class KeyRing:
+    """Knows the keys of people, unless it has troubles first."""
+
+    identities: dict[str, PeerIdentity] = field(default_factory=dict)
+    trusted: list[tuple[str, str | None]] = field(default_factory=list)
+    troubles: list[SignalError] = field(default_factory=list)
+    asked: int = 0
+
+    def set(self, person: Person, trust: TrustLevel, number: str = FIRST) -> None:
+        self.identities[person.aci] = PeerIdentity(person.aci, trust, number)
+
+    async def peer_identity(self, person: str) -> PeerIdentity | None:
+        self.asked += 1
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return self.identities.get(person)
+
+    async def trust(self, person: str, *, safety_number: str | None) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        known = self.identities[person]
+        if safety_number not in {None, known.safety_number}:
+            raise SignalRejected("another safety number")
+        level = TrustLevel.UNVERIFIED if safety_number is None else TrustLevel.VERIFIED
+        self.identities[person] = replace(known, trust=level)
+        self.trusted.append((person, safety_number))
+
+
+@dataclass
+class Clock:
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class House:
+    """Identities between a key ring and a letterbox."""
+
+    identities: Identities
+    keys: KeyRing
+    letterbox: Letterbox
+    mailboxes: Mailboxes
+    clock: Clock
+    released: list[str]
+
+    async def told(self, chat: str = ADMINS_CHAT) -> list[str]:
+        await self.mailboxes.drain()
+        return self.letterbox.texts(chat)
+
+    async def code(self) -> str:
+        found = re.search(r"!trust ([A-Z0-9]{6})\n", (await self.told())[-1])
+        assert found is not None
+        return found[1]
+
+
+@asynccontextmanager
+async def house(
+    folder: Path,
+    policy: Policy,
+    *,
+    keys: KeyRing | None = None,
+    admins: frozenset[str] = frozenset({ADMIN}),
+) -> AsyncIterator[House]:
+    keys, letterbox, clock = keys or KeyRing(), Letterbox(), Clock()
+    released: list[str] = []
+
+    async def release(person: str) -> None:
+        released.append(person)
+
+    async with open_store(folder / "store.db") as store, asyncio.TaskGroup() as tasks:
+        mailboxes = Mailboxes(tasks)
+        identities = Identities(
+            keys,
+            store,
+            Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=admins),
+            policy=policy,
+            on_trusted=release,
+            patience=QUICK,
+            clock=clock,
+        )
+        await identities.resume()
+        yield House(identities, keys, letterbox, mailboxes, clock, released)
+
+
+def new_key(person: Person = ADA) -> IdentityChanged:
+    return IdentityChanged("+15550100000", person)
+
+
+async def test_always_trusts_a_new_key_at_once_and_says_so(tmp_path: Path) -> None:
+    async with house(tmp_path, "always") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        await here.identities.changed(new_key())
+        (note,) = await here.told()
+    assert here.keys.trusted == [(ADA.aci, None)]
+    assert here.released == [ADA.aci]
+    assert note.startswith("Ada has a new safety number. I trust it")
+    assert "12345 12345" in note
+
+
+async def test_tofu_asks_the_admins_once_for_each_new_key(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        await here.identities.changed(new_key())
+        (note,) = await here.told()
+        here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
+        await here.identities.changed(new_key())
+        assert len(await here.told()) == 2
+    assert "Ada has a new safety number" in note
+    assert " ".join(["12345"] * 12) in note
+    assert re.search(r"!trust [A-Z0-9]{6}\n", note)
+    assert (here.keys.trusted, here.released) == ([], [])
+
+
+async def test_frames_that_come_together_make_one_note(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(5):
+                tasks.create_task(here.identities.changed(new_key()))
+        assert len(await here.told()) == 1
+
+
+@pytest.mark.parametrize(
+    ("person", "called"),
+    [
+        (ADA, "Ada has"),
+        (replace(ADA, name=None), "+15550100001 has"),
+        (Person(ADA.aci), "7f3c1a52 has"),
+    ],
+)
+async def test_a_note_names_the_person_as_well_as_it_can(
+    tmp_path: Path, person: Person, called: str
+) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(person, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key(person))
+        assert (await here.told())[0].startswith(called)
+
+
+async def test_the_code_of_a_note_trusts_the_key_unseen(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        code = await here.code()
+        assert await here.identities.trust(f"{code[:3]}-{code[3:]}".lower()) == "Ada"
+        assert await here.identities.trust(code) is None
+    assert here.keys.trusted == [(ADA.aci, None)]
+    assert here.released == [ADA.aci]
+
+
+async def test_the_digits_of_a_note_verify_the_key_also_after_a_restart(tmp_path: Path) -> None:
+    keys = KeyRing()
+    keys.set(ADA, TrustLevel.UNTRUSTED)
+    async with house(tmp_path, "tofu", keys=keys) as here:
+        await here.identities.changed(new_key())
+    async with house(tmp_path, "tofu", keys=keys) as here:
+        await here.identities.changed(new_key())
+        assert await here.told() == []
+        assert await here.identities.trust(" ".join(["12345"] * 12)) == "Ada"
+    assert keys.trusted == [(ADA.aci, FIRST)]
+    assert here.released == [ADA.aci]
+
+
+async def test_a_code_is_good_for_the_key_that_it_was_made_for_alone(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        old_code = await here.code()
+        here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
+        with pytest.raises(SignalRejected):
+            await here.identities.trust(old_code)
+        assert here.keys.trusted == []
+        assert "67890 67890" in (await here.told())[1]
+        assert await here.identities.trust(old_code) is None
+        assert await here.identities.trust(await here.code()) == "Ada"
+
+
+async def test_after_a_week_the_code_is_void_and_the_next_sign_makes_a_new_note(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        code = await here.code()
+        here.clock.now += WAITING_SECONDS
+        assert await here.identities.trust(code) is None
+        await here.identities.changed(new_key())
+        assert await here.code() != code
+
+
+async def test_a_signal_side_that_does_not_trust_changes_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        here.keys.troubles = [SignalUnavailable("x")]
+        with pytest.raises(SignalUnavailable):
+            await here.identities.trust(await here.code())
+        assert here.released == []
+        assert await here.identities.trust(await here.code()) == "Ada"
+
+
+async def test_a_key_that_was_trusted_elsewhere_is_noticed_by_the_next_message(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        await here.identities.seen("somebody else")
+        assert here.released == []
+        await here.identities.seen(ADA.aci)
+        await here.identities.seen(ADA.aci)
+        assert here.released == [ADA.aci]
+
+
+async def test_a_late_frame_about_a_key_that_is_trusted_tells_nobody(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNVERIFIED)
+        await here.identities.changed(new_key())
+        assert await here.told() == []
+
+
+async def test_a_signal_side_that_is_slow_to_answer_is_asked_again(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        here.keys.troubles = [SignalUnavailable("x"), SignalUnavailable("x")]
+        await here.identities.changed(new_key())
+        assert len(await here.told()) == 1
+
+
+async def test_without_admins_the_log_says_how_to_go_on_and_names_nobody(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        async with house(tmp_path, "tofu", admins=frozenset()) as here:
+            here.keys.set(ADA, TrustLevel.UNTRUSTED)
+            await here.identities.changed(new_key())
+    assert [log["event"] for log in logs] == ["identity.untrusted", "identity.no_admin"]
+    assert "signal-cli trust" in logs[1]["reason"]
+    assert not re.search(r"Ada|5550|7f3c|12345", str(logs))
+
+
+async def test_those_who_wait_are_bounded(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        codes = []
+        for number in range(MAX_WAITING_KEYS + 1):
+            person = Person(f"person-{number}")
+            here.keys.set(person, TrustLevel.UNTRUSTED, f"{number:060}")
+            await here.identities.changed(new_key(person))
+            codes.append(await here.code())
+        assert await here.identities.trust(codes[0]) is None
+        assert await here.identities.trust(codes[1]) == "person-1"
+
+
+async def test_without_the_policy_nobody_needs_to_be_verified(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        assert await here.identities.may_talk(ADA)
+    assert here.keys.asked == 0
+
+
+async def test_a_verified_person_may_talk_and_is_asked_about_once_an_hour(tmp_path: Path) -> None:
+    async with house(tmp_path, "verified") as here:
+        here.keys.set(ADA, TrustLevel.VERIFIED)
+        assert not here.identities.is_verified(ADA.aci)
+        assert await here.identities.may_talk(ADA)
+        assert await here.identities.may_talk(ADA)
+        assert here.identities.is_verified(ADA.aci)
+        assert here.keys.asked == 1
+        here.clock.now += VERIFIED_SECONDS
+        assert await here.identities.may_talk(ADA)
+        assert here.keys.asked == 2
+
+
+async def test_an_unverified_person_is_told_once_a_day_and_the_admins_once(tmp_path: Path) -> None:
+    async with house(tmp_path, "verified") as here:
+        here.keys.set(ADA, TrustLevel.UNVERIFIED)
+        assert not await here.identities.may_talk(ADA)
+        assert not await here.identities.may_talk(ADA)
+        (note,) = await here.told()
+        assert await here.told(ADAS_CHAT) == [ONLY_VERIFIED + OPERATOR_KNOWS]
+        here.clock.now += TOLD_AGAIN_SECONDS
+        assert not await here.identities.may_talk(ADA)
+        assert len(await here.told(ADAS_CHAT)) == 2
+        assert len(await here.told()) == 1
+    assert note.startswith("Ada writes to me")
+    assert "12345 12345" in note
+
+
+async def test_without_admins_an_unverified_person_is_not_told_that_they_know(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, "verified", admins=frozenset()) as here:
+        here.keys.set(ADA, TrustLevel.UNVERIFIED)
+        assert not await here.identities.may_talk(ADA)
+        assert await here.told(ADAS_CHAT) == [ONLY_VERIFIED]
+
+
+async def test_the_compared_number_lets_a_person_talk_who_is_told_so(tmp_path: Path) -> None:
+    async with house(tmp_path, "verified") as here:
+        here.keys.set(ADA, TrustLevel.UNVERIFIED)
+        assert not await here.identities.may_talk(ADA)
+        assert await here.identities.trust(FIRST) == "Ada"
+        assert await here.identities.may_talk(ADA)
+        assert (await here.told(ADAS_CHAT))[-1] == VERIFIED_NOW
+    assert here.keys.trusted == [(ADA.aci, FIRST)]
+
+
+async def test_where_keys_are_verified_no_code_takes_the_place_of_comparing(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        await here.identities.changed(new_key())
+        code = await here.code()
+    async with house(tmp_path, "verified", keys=here.keys) as here:
+        assert await here.identities.trust(code) is None
+        assert await here.identities.trust(FIRST) == "Ada"
+
+
+async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
+    async with house(tmp_path, "verified") as here:
+        here.keys.set(ADA, TrustLevel.VERIFIED)
+        assert await here.identities.may_talk(ADA)
+        here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
+        await here.identities.changed(new_key())
+        assert not here.identities.is_verified(ADA.aci)
+        (note,) = await here.told()
+        assert "67890 67890" in note
+        assert not re.search(r"!trust [A-Z0-9]{6}\n", note)
+        assert await here.identities.trust(SECOND) == "Ada"
+        assert await here.identities.may_talk(ADA)
+        assert await here.told(ADAS_CHAT) == []
+    assert here.released == [ADA.aci]
+
+
+@pytest.mark.parametrize("trouble", [SignalRejected("x"), SignalUnavailable("x")])
+async def test_where_nobody_can_tell_the_answer_is_no_in_words(
+    tmp_path: Path, trouble: SignalError
+) -> None:
+    async with house(tmp_path, "verified") as here:
+        here.keys.set(ADA, TrustLevel.VERIFIED)
+        here.keys.troubles = [trouble] * 1_000
+        assert not await here.identities.may_talk(ADA)
+        assert await here.told(ADAS_CHAT) == [CANNOT_TELL]
+        here.keys.troubles = []
+        assert await here.identities.may_talk(ADA)
+
+
+async def test_a_person_without_a_known_key_is_not_verified(tmp_path: Path) -> None:
+    async with house(tmp_path, "verified") as here:
+        assert not await here.identities.may_talk(ADA)
+        assert await here.told(ADAS_CHAT) == [CANNOT_TELL]
