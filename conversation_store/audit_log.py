@@ -31,6 +31,13 @@ def append(execute: Execute, entry: AuditEntry, open_call: int | None) -> None:
     )
 
 
+def forget_arguments(execute: Execute, turn_id: int) -> None:
+    """Forget what the calls of a turn were about; that they ran stays known."""
+    execute(
+        "UPDATE audit SET arguments = NULL WHERE turn_id = ? AND arguments IS NOT NULL", (turn_id,)
+    )
+
+
 def purge(execute: Execute, before: int) -> None:
     """Forget entries older than a time."""
     execute("DELETE FROM audit WHERE at < ?", (before,))

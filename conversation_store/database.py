@@ -29,6 +29,9 @@ MAX_BATCH: Final = 512
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long a connection waits for another process, such as a backup."""
 
+SCRUB_WAIT_MS: Final = 200
+"""How long emptying the log waits for whoever reads it; every write waits meanwhile."""
+
 BACKUP_PAGES_PER_STEP: Final = 1_024
 
 
@@ -93,6 +96,17 @@ class Database:
         """
         result: T = await self._reader.async_run(_read, self._reader, operation)
         return result
+
+    async def scrub(self) -> bool:
+        """Empty the write-ahead log, where deleted content lives on; False while it is in use.
+
+        In the database file itself deleted content is overwritten (`secure_delete`).
+
+        Raises:
+            StoreFailed: the disk is broken.
+        """
+        done: bool = await self._writer.async_run(_empty_log, self._writer)
+        return done
 
     async def commit_batches(self) -> None:
         """Be the one writer, until `close` was called and nothing waits any more."""
@@ -310,6 +324,16 @@ def _execute(connection: Any) -> Execute:
 def _read(connection: Any, operation: Operation[T]) -> T:
     with _translated():
         return operation(_execute(connection))
+
+
+def _empty_log(connection: Any) -> bool:
+    with _translated():
+        connection.set_busy_timeout(SCRUB_WAIT_MS)
+        try:
+            ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return not busy
 
 
 def _commit_together(

@@ -307,6 +307,19 @@ class UnfinishedWork:
     accepted: tuple[AcceptedMessage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What came of forgetting what has disappeared.
+
+    Attributes:
+        next_at: when something disappears next; None: nothing that is kept ever does.
+        waiting: messages that disappeared before their turn began; their text and files are gone.
+    """
+
+    next_at: int | None
+    waiting: tuple[AcceptedMessage, ...] = ()
+
+
 class ApprovalState(StrEnum):
     """How far a question about a call has come."""
 

@@ -1,9 +1,57 @@
-"""Parts of answers on their way out, with the files that go with them."""
+"""Messages on their way out, with the files that go with them.
 
+The parts of an answer are numbered by the inbox row that it answers. The answer to an edit takes
+the place of the answer before it, message for message: more messages are new ones, and those that
+are left over are removed.
+"""
+
+import json
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Final, Literal
 
-from conversation_store.database import Execute
-from conversation_store.models import OutgoingMessage, StoredAttachment
+from conversation_store.database import Execute, Row
+from conversation_store.models import (
+    AnswerPart,
+    OutgoingMessage,
+    StoredAttachment,
+    StoredQuote,
+    StoredStyle,
+)
+
+MAX_ANSWER_EDITS: Final = 10
+"""Signal's apps show no more edits of a message; from then on an answer is sent anew."""
+
+Kind = Literal["text", "files", "removal"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A message of an earlier answer that people can see.
+
+    Attributes:
+        timestamp: Signal's, of its last edit.
+        edits: how often it was edited.
+        editable: it has a text.
+    """
+
+    timestamp: int
+    edits: int
+    editable: bool
+
+
+NOTHING: Final = AnswerPart("")
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A message as it is to be stored."""
+
+    kind: Kind
+    part: AnswerPart = NOTHING
+    attachments: tuple[StoredAttachment, ...] = ()
+    replaces: int | None = None
+    edits: int = 0
 
 
 def answer(
@@ -11,22 +59,39 @@ def answer(
     *,
     inbox_id: int,
     chat: str,
-    parts: Sequence[str],
+    parts: Sequence[str | AnswerPart],
     attachments: Sequence[StoredAttachment],
+    quote: StoredQuote | None,
+    replaces: int | None,
+    expires_at: int | None,
     now_ms: int,
 ) -> tuple[OutgoingMessage, ...]:
-    """Add the one answer to a message; files go with its first part."""
+    """Add the one answer to a message.
+
+    Args:
+        execute: runs a statement.
+        inbox_id: the message.
+        chat: where to.
+        parts: its texts; without any, an earlier answer stays as it is.
+        attachments: files that go with the first part, or, where that is an edit, behind the last.
+        quote: what the first part replies to.
+        replaces: row whose answer it takes the place of.
+        expires_at: when no copy of it may be left, once it is given up.
+        now_ms: the time.
+    """
+    standing = [] if replaces is None or not parts else _take_standing(execute, replaces, inbox_id)
     return tuple(
         _add(
             execute,
+            draft,
             inbox_id=inbox_id,
             number=number,
             chat=chat,
-            text=text,
-            attachments=() if number else tuple(attachments),
+            quote=quote if number == 0 else None,
+            expires_at=expires_at,
             now_ms=now_ms,
         )
-        for number, text in enumerate(parts)
+        for number, draft in enumerate(_drafts(parts, tuple(attachments), standing))
     )
 
 
@@ -35,46 +100,22 @@ def follow_up(
 ) -> OutgoingMessage:
     """Add a message behind the answer that a message has already."""
     ((number,),) = execute("SELECT max(part) + 1 FROM outbox WHERE inbox_id = ?", (inbox_id,))
-    return _add(
-        execute,
-        inbox_id=inbox_id,
-        number=number or 0,
-        chat=chat,
-        text=text,
-        attachments=(),
-        now_ms=now_ms,
-    )
+    draft = _Draft("text", AnswerPart(text))
+    return _add(execute, draft, inbox_id=inbox_id, number=number or 0, chat=chat, now_ms=now_ms)
 
 
-def _add(
-    execute: Execute,
-    *,
-    inbox_id: int,
-    number: int,
-    chat: str,
-    text: str,
-    attachments: tuple[StoredAttachment, ...],
-    now_ms: int,
-) -> OutgoingMessage:
-    ((outbox_id,),) = execute(
-        "INSERT INTO outbox (inbox_id, part, chat, text, state, created_at)"
-        " VALUES (?, ?, ?, ?, 'waiting', ?) RETURNING id",
-        (inbox_id, number, chat, text, now_ms),
-    )
-    for file in attachments:
-        execute(
-            "INSERT INTO attachments (outbox_id, name, content_type, data) VALUES (?, ?, ?, ?)",
-            (outbox_id, file.name, file.content_type, file.data),
-        )
-    return OutgoingMessage(outbox_id, chat, text, 0, attachments)
+def note(execute: Execute, *, chat: str, text: str, now_ms: int) -> OutgoingMessage:
+    """Add a message that answers none."""
+    draft = _Draft("text", AnswerPart(text))
+    return _add(execute, draft, inbox_id=None, number=0, chat=chat, now_ms=now_ms)
 
 
 def mark_sent(execute: Execute, part: int, signal_timestamp: int) -> None:
     """Mark a part as sent and forget what was in it."""
     execute("DELETE FROM attachments WHERE outbox_id = ?", (part,))
     execute(
-        "UPDATE outbox SET state = 'sent', text = NULL, signal_timestamp = ?,"
-        " attempts = attempts + 1 WHERE id = ?",
+        "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
+        " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ?",
         (signal_timestamp, part),
     )
 
@@ -90,12 +131,28 @@ def mark_failed(execute: Execute, part: int, *, give_up: bool) -> None:
 def waiting(execute: Execute) -> tuple[OutgoingMessage, ...]:
     """Return what is still to be sent, in its order."""
     rows = list(
-        execute("SELECT id, chat, text, attempts FROM outbox WHERE state = 'waiting' ORDER BY id")
+        execute(
+            "SELECT id, chat, text, attempts, styles, quote, replaces FROM outbox"
+            " WHERE state = 'waiting' ORDER BY id"
+        )
     )
-    return tuple(
-        OutgoingMessage(id_, chat, text, attempts, _attachments(execute, id_))
-        for id_, chat, text, attempts in rows
+    return tuple(_outgoing(row, _attachments(execute, row[0])) for row in rows)
+
+
+def said_between(execute: Execute, inbox_id: int, chat: str) -> bool:
+    """Whether the bot said something else in a chat since it received a message."""
+    rows = execute(
+        "SELECT 1 FROM outbox WHERE created_at >="
+        " (SELECT received_at FROM inbox WHERE inbox.id = ?)"
+        " AND chat = ? AND inbox_id IS NOT ? LIMIT 1",
+        (inbox_id, chat, inbox_id),
     )
+    return bool(list(rows))
+
+
+def drop_unsent(execute: Execute, inbox_id: int) -> None:
+    """Forget the parts of an answer that have not been sent."""
+    execute("DELETE FROM outbox WHERE inbox_id = ? AND state != 'sent'", (inbox_id,))
 
 
 def forget_given_up(execute: Execute, chat: str) -> None:
@@ -103,9 +160,144 @@ def forget_given_up(execute: Execute, chat: str) -> None:
     execute("DELETE FROM outbox WHERE chat = ? AND state = 'given_up'", (chat,))
 
 
+def expire(execute: Execute, now_ms: int) -> bool:
+    """Forget answers that were given up and have disappeared; say whether there was any."""
+    rows = execute(
+        "DELETE FROM outbox WHERE state = 'given_up' AND expires_at <= ? RETURNING id", (now_ms,)
+    )
+    return bool(list(rows))
+
+
+def next_expiry(execute: Execute) -> int | None:
+    """Return when the next answer that was given up disappears."""
+    ((expires_at,),) = execute("SELECT min(expires_at) FROM outbox WHERE state = 'given_up'")
+    return None if expires_at is None else int(expires_at)
+
+
 def purge(execute: Execute, before: int) -> None:
     """Forget what is older than a time, but nothing that is still to be sent."""
     execute("DELETE FROM outbox WHERE created_at < ? AND state != 'waiting'", (before,))
+
+
+def last_answer(execute: Execute, root: int) -> tuple[int, str, int] | None:
+    """Return the last answer to a message and its edits: row, how it ended, and when.
+
+    Args:
+        execute: runs a statement.
+        root: the row that was answered first.
+    """
+    rows = execute(
+        "SELECT inbox.id, outcome, max(created_at) FROM inbox"
+        " JOIN outbox ON outbox.inbox_id = inbox.id"
+        " WHERE inbox.id = ? OR inbox.replaces = ?"
+        " GROUP BY inbox.id ORDER BY inbox.id DESC LIMIT 1",
+        (root, root),
+    )
+    return next(((id_, outcome or "", at) for id_, outcome, at in rows), None)
+
+
+def _take_standing(execute: Execute, root: int, inbox_id: int) -> list[_Standing]:
+    """Return the messages that an answer takes the place of; what was not sent is dropped."""
+    last = last_answer(execute, root)
+    if last is None or last[0] == inbox_id:
+        return []
+    rows = execute(
+        "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
+        " WHERE inbox_id = ? ORDER BY part",
+        (last[0],),
+    )
+    found = [standing for row in rows if (standing := _standing(row)) is not None]
+    drop_unsent(execute, last[0])
+    worn_out = any(standing.edits >= MAX_ANSWER_EDITS for standing in found)
+    return [] if worn_out else found
+
+
+def _standing(row: Row) -> _Standing | None:
+    """Return what people see of a part: itself, what it was to replace, or nothing."""
+    kind, state, signal_timestamp, replaces, edits = row
+    if state == "sent":
+        return None if kind == "removal" else _Standing(signal_timestamp, edits, kind == "text")
+    if replaces is None:
+        return None
+    return _Standing(replaces, max(0, edits - 1), kind == "text")
+
+
+def _drafts(
+    parts: Sequence[str | AnswerPart],
+    attachments: tuple[StoredAttachment, ...],
+    standing: Sequence[_Standing],
+) -> list[_Draft]:
+    editable = [message for message in standing if message.editable]
+    drafts = []
+    for number, part in enumerate(parts):
+        text = AnswerPart(part) if isinstance(part, str) else part
+        if number < len(editable):
+            old = editable[number]
+            drafts.append(_Draft("text", text, (), old.timestamp, old.edits + 1))
+        else:
+            drafts.append(_Draft("text", text, () if number else attachments))
+    if attachments and (editable or not parts):
+        drafts.append(_Draft("files", attachments=attachments))
+    left_over = [*editable[len(parts) :], *(one for one in standing if not one.editable)]
+    return [*drafts, *(_Draft("removal", replaces=one.timestamp) for one in left_over)]
+
+
+def _add(
+    execute: Execute,
+    draft: _Draft,
+    *,
+    inbox_id: int | None,
+    number: int,
+    chat: str,
+    now_ms: int,
+    quote: StoredQuote | None = None,
+    expires_at: int | None = None,
+) -> OutgoingMessage:
+    styles, text = draft.part.styles, draft.part.text
+    ((outbox_id,),) = execute(
+        "INSERT INTO outbox (inbox_id, part, chat, kind, text, styles, quote, state, created_at,"
+        " replaces, edits, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?)"
+        " RETURNING id",
+        (
+            inbox_id,
+            number,
+            chat,
+            draft.kind,
+            text,
+            _json([astuple(style) for style in styles]),
+            _json(astuple(quote) if quote else ()),
+            now_ms,
+            draft.replaces,
+            draft.edits,
+            expires_at,
+        ),
+    )
+    for file in draft.attachments:
+        execute(
+            "INSERT INTO attachments (outbox_id, name, content_type, data) VALUES (?, ?, ?, ?)",
+            (outbox_id, file.name, file.content_type, file.data),
+        )
+    return OutgoingMessage(
+        outbox_id, chat, text, 0, draft.attachments, tuple(styles), quote, draft.replaces
+    )
+
+
+def _json(value: Sequence[Any]) -> str | None:
+    return json.dumps(value, ensure_ascii=False) if value else None
+
+
+def _outgoing(row: Row, attachments: tuple[StoredAttachment, ...]) -> OutgoingMessage:
+    id_, chat, text, attempts, styles, quote, replaces = row
+    return OutgoingMessage(
+        id_,
+        chat,
+        text,
+        attempts,
+        attachments,
+        tuple(StoredStyle(*style) for style in json.loads(styles or "[]")),
+        StoredQuote(*json.loads(quote)) if quote else None,
+        replaces,
+    )
 
 
 def _attachments(execute: Execute, part: int) -> tuple[StoredAttachment, ...]:

@@ -53,6 +53,7 @@ from conversation_store.models import (
     TurnUsage,
     UnfinishedWork,
 )
+from conversation_store.pairings import Pairings
 
 DAY_MS: Final = 86_400_000
 

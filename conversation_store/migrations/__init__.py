@@ -12,6 +12,7 @@ from conversation_store.migrations import (
     m0001_initial,
     m0002_approvals,
     m0003_proofs,
+    m0004_good_guest,
     m0005_pairings,
 )
 
@@ -19,6 +20,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0001_initial.apply,
     m0002_approvals.apply,
     m0003_proofs.apply,
+    m0004_good_guest.apply,
     m0005_pairings.apply,
 )
 

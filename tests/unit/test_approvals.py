@@ -62,7 +62,7 @@ async def open_call(path: Path) -> AsyncIterator[tuple[ConversationStore, Accept
     async with open_store(path / "store.db") as store:
         (accepted,) = await store.accept([message])
         assert accepted is not None
-        turn = store.begin_turn(accepted, "note milk")
+        turn = store.begin_turn([accepted], "note milk")
         call = StoredToolCall(REQUEST.call_id, REQUEST.tool, REQUEST.arguments)
         await store.record_calls(turn.id, StoredMessage("assistant", None, (call,)))
         yield store, accepted
@@ -223,7 +223,7 @@ async def test_the_end_of_a_turn_closes_no_question_of_another(tmp_path: Path) -
         (other,) = await store.accept([replace(accepted.message, timestamp=2)])
         assert other is not None
         await store.finish_turn(
-            store.begin_turn(other, "hello"),
+            store.begin_turn([other], "hello"),
             state=TurnState.ANSWERED,
             answer="Hello.",
             parts=["Hello."],

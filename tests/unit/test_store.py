@@ -66,7 +66,7 @@ async def answer_one(
     chat: str = "direct:ada",
 ) -> tuple[OutgoingMessage, ...]:
     accepted = await accept_one(store, timestamp, question, chat)
-    turn = store.begin_turn(accepted, question)
+    turn = store.begin_turn([accepted], question)
     return await store.finish_turn(
         turn,
         state=TurnState.ANSWERED,
@@ -175,7 +175,7 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
     asked = StoredMessage("assistant", None, (CALL, two))
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn(accepted, "What is 127*43?")
+        turn = store.begin_turn([accepted], "What is 127*43?")
         await store.record_calls(turn.id, asked)
         await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
         await store.record_progress(turn.id, 77)
@@ -199,7 +199,7 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
 async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn(accepted, "What is 127*43?")
+        turn = store.begin_turn([accepted], "What is 127*43?")
         await store.record_calls(turn.id, StoredMessage("assistant", "hm", (CALL,)))
         await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
         await store.finish_turn(
@@ -211,7 +211,7 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
             usage=TurnUsage(),
         )
         running = await accept_one(store, 2)
-        store.begin_turn(running, "half")
+        store.begin_turn([running], "half")
         assert await store.history("direct:ada", max_bytes=10_000) == (
             (
                 StoredMessage("user", "What is 127*43?"),
@@ -235,7 +235,7 @@ async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> Non
 async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn(accepted, "q")
+        turn = store.begin_turn([accepted], "q")
         await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
         await store.finish_turn(
             turn,
@@ -254,7 +254,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
 async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         running, waiting = await accept_one(store, 1), await accept_one(store, 2)
-        store.begin_turn(running, "secret plan")
+        store.begin_turn([running], "secret plan")
         await store.stop([running.id, waiting.id])
         assert (await store.unfinished()).accepted == ()
         assert await store.history("direct:ada", max_bytes=10_000) == ()
@@ -407,7 +407,7 @@ async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
 ) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        store.begin_turn(accepted, "secret plan")
+        store.begin_turn([accepted], "secret plan")
         await store.answer(accepted, ["Something went wrong."], outcome="bug")
         assert await store.history("direct:ada", max_bytes=10_000) == ()
         assert await store.purge(4_000_000_000_000) == 1
@@ -426,7 +426,7 @@ async def ask_about(
 
 async def turn_with_open_call(store: ConversationStore, timestamp: int = 1) -> Turn:
     accepted = await accept_one(store, timestamp)
-    turn = store.begin_turn(accepted, "q")
+    turn = store.begin_turn([accepted], "q")
     await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
     return turn
 
@@ -504,7 +504,7 @@ async def test_a_store_of_the_first_schema_is_brought_up_to_date_with_what_it_ho
     async with open_store(path) as store:
         (waiting,) = (await store.unfinished()).accepted
         assert waiting.message.text == "hi"
-        assert waiting.message.quote_timestamp is None
+        assert waiting.message.question_timestamp is None
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT tool, arguments FROM audit").fetchall() == [
             ("calculate", None)
@@ -518,7 +518,7 @@ async def answered_with(
     store: ConversationStore, timestamp: int, *exchanged: NewExchange
 ) -> AcceptedMessage:
     accepted = await accept_one(store, timestamp)
-    turn = store.begin_turn(accepted, "hello")
+    turn = store.begin_turn([accepted], "hello")
     await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)), exchanged[:1])
     (answer,) = await store.finish_turn(
         turn,
@@ -548,7 +548,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
 ) -> None:
     async with open_store(tmp_path / "s.db") as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn(accepted, "hello")
+        turn = store.begin_turn([accepted], "hello")
         calling = StoredMessage("assistant", None, (CALL,))
         await store.record_calls(turn.id, calling, EXCHANGES[:1])
         assert await store.unchecked_exchanges(10) == ()
@@ -576,7 +576,7 @@ async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
 ) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES[:1])
-        store.begin_turn(await accept_one(store, 2), "hello")
+        store.begin_turn([await accept_one(store, 2)], "hello")
         [shown] = await store.last_exchanges("direct:ada")
         assert shown.completion_id == EXCHANGES[0].completion_id
 
@@ -605,7 +605,7 @@ async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> No
         await store.clear("direct:ada")
         assert await store.unchecked_exchanges(10) == ()
         stopped = await accept_one(store, 2)
-        turn = store.begin_turn(stopped, "hello")
+        turn = store.begin_turn([stopped], "hello")
         calling = StoredMessage("assistant", None, (CALL,))
         await store.record_calls(turn.id, calling, EXCHANGES[:1])
         await store.stop((stopped.id,))

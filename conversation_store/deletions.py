@@ -1,0 +1,29 @@
+"""What a person takes back goes, with all that was derived from it."""
+
+from conversation_store import inbox, outgoing, overheard, turns
+from conversation_store.database import Execute
+from conversation_store.models import AcceptedMessage
+
+
+def perform(execute: Execute, deletion: AcceptedMessage) -> tuple[int, ...]:
+    """Forget what a deletion is about; return the rows that waited and do no longer.
+
+    The deletion's own row stays, so that a message that comes after it is refused.
+    """
+    closed = []
+    for version in inbox.versions(execute, deletion.message):
+        _forget_turn(execute, version.turn_id)
+        inbox.close(execute, version.id, "deleted")
+        if version.waiting:
+            closed.append(version.id)
+    author, timestamp = inbox.target(execute, deletion.message)
+    told = overheard.forget(execute, deletion.message, author, timestamp)
+    if told is not None and not turns.forget_at_end(execute, told):
+        _forget_turn(execute, told)
+    inbox.close(execute, deletion.id, "deleted")
+    return tuple(closed)
+
+
+def _forget_turn(execute: Execute, turn_id: int) -> None:
+    turns.forget(execute, turn_id)
+    outgoing.drop_unsent(execute, turn_id)

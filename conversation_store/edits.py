@@ -1,0 +1,63 @@
+"""What an edit of a message changes: what waits, what was overheard, or what was answered."""
+
+from dataclasses import replace
+from typing import Final
+
+from conversation_store import inbox, outgoing, overheard, turns
+from conversation_store.database import Execute
+from conversation_store.models import AcceptedMessage, EditOutcome
+
+REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", "approval"})
+"""Outcomes of messages that were not answered for what they say."""
+
+
+def merge(execute: Execute, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
+    """Let a message that waits read as its edit says, and end the edit."""
+    message = replace(
+        target.message,
+        text=edit.message.text,
+        files=edit.message.files,
+        quote=edit.message.quote,
+        view_once=edit.message.view_once,
+        expires_at=_earlier(target.message.expires_at, edit.message.expires_at),
+    )
+    inbox.change(execute, target.id, message)
+    inbox.close(execute, edit.id, "merged")
+    return replace(target, message=message)
+
+
+def settle(
+    execute: Execute, edit: AcceptedMessage, answered_since: int
+) -> tuple[EditOutcome, AcceptedMessage]:
+    """Find out what an edit is about and change that; see `ConversationStore.settle_edit`."""
+    root = inbox.replaced_by(execute, edit.id)
+    if root is not None:
+        return EditOutcome.ANSWERED, replace(edit, replaces=root)
+    author, timestamp = inbox.target(execute, edit.message)
+    if overheard.change(execute, edit.message, author, timestamp):
+        inbox.close(execute, edit.id, "overheard")
+        return EditOutcome.OVERHEARD, edit
+    earlier = [version for version in inbox.versions(execute, edit.message) if version.id < edit.id]
+    if not earlier:
+        return EditOutcome.UNKNOWN, edit
+    if earlier[0].outcome != "deleted" and _reopen(execute, earlier[0].turn_id, answered_since):
+        inbox.replace_answer(execute, edit.id, earlier[0].turn_id)
+        return EditOutcome.ANSWERED, replace(edit, replaces=earlier[0].turn_id)
+    inbox.close(execute, edit.id, "edit_too_late")
+    return EditOutcome.TOO_LATE, edit
+
+
+def _reopen(execute: Execute, root: int, answered_since: int) -> bool:
+    """Forget what a message's last answer came from; False where it may stand as it is."""
+    last = outgoing.last_answer(execute, root)
+    if last is None:
+        return False
+    answered, outcome, at = last
+    if outcome in REFUSALS or at < answered_since:
+        return False
+    turns.forget(execute, answered)
+    return True
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return min((at for at in (one, other) if at is not None), default=None)

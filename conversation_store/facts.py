@@ -1,0 +1,18 @@
+"""Small things that the bot has to remember about itself, by name."""
+
+from conversation_store.database import Execute
+
+
+def find(execute: Execute, name: str) -> str | None:
+    """Return what is known by a name."""
+    rows = execute("SELECT value FROM facts WHERE name = ?", (name,))
+    return next((value for (value,) in rows), None)
+
+
+def put(execute: Execute, name: str, value: str) -> None:
+    """Remember a value by a name, instead of the one before."""
+    execute(
+        "INSERT INTO facts (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
+    )

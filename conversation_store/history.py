@@ -1,0 +1,103 @@
+"""What the model saw and said, as it is read back."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from conversation_store.database import Execute, Row
+from conversation_store.models import StoredImage, StoredMessage, StoredToolCall
+
+MAX_HISTORY_ROWS: Final = 2_000
+"""Messages read for one prompt; bounds a chat of thousands of one-word turns."""
+
+HISTORY_IMAGES: Final = 4
+"""Images of earlier messages that the model is shown again; they cost much of its context."""
+
+HISTORY_SQL: Final = """
+    SELECT turns.id, role, content, tool_calls, tool_call_id
+    FROM turns JOIN messages ON messages.turn_id = turns.id
+    WHERE turns.chat = ? AND turns.state IN ('answered', 'failed')
+    ORDER BY turns.id DESC, messages.id DESC
+    LIMIT ?
+"""
+
+Messages = tuple[StoredMessage, ...]
+
+
+def of_chat(execute: Execute, chat: str, max_bytes: int) -> tuple[Messages, ...]:
+    """Return the newest whole turns of a chat that fit, oldest first, with the newest images."""
+    turns = _newest_turns(execute(HISTORY_SQL, (chat, MAX_HISTORY_ROWS)), max_bytes)
+    if not turns:
+        return ()
+    shown: dict[int, list[StoredImage]] = {}
+    rows = execute(
+        "SELECT turn_id, content_type, data FROM images WHERE chat = ? AND turn_id >= ?"
+        " ORDER BY turn_id DESC, id DESC LIMIT ?",
+        (chat, min(turns), HISTORY_IMAGES),
+    )
+    for turn_id, content_type, data in rows:
+        shown.setdefault(turn_id, []).insert(0, StoredImage(content_type, data))
+    return tuple(
+        _with_images(messages, shown.get(turn_id, ())) for turn_id, messages in turns.items()
+    )
+
+
+def of_turn(execute: Execute, turn_id: int) -> Messages:
+    """Return what is stored of a turn, the person's message first."""
+    rows = execute(
+        "SELECT role, content, tool_calls, tool_call_id FROM messages"
+        " WHERE turn_id = ? ORDER BY id",
+        (turn_id,),
+    )
+    messages = tuple(_stored_message(row) for row in rows)
+    images = execute(
+        "SELECT content_type, data FROM images WHERE turn_id = ? ORDER BY id", (turn_id,)
+    )
+    return _with_images(messages, [StoredImage(*row) for row in images])
+
+
+def has_result_with(execute: Execute, chat: str, words: str) -> bool:
+    """Whether any tool's result that is kept of a chat contains these words."""
+    rows = execute(
+        "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
+        " WHERE turns.chat = ? AND role = 'tool' AND instr(content, ?) LIMIT 1",
+        (chat, words),
+    )
+    return bool(list(rows))
+
+
+def _with_images(messages: Messages, images: Iterable[StoredImage]) -> Messages:
+    images = tuple(images)
+    if not images or not messages:
+        return messages
+    return (replace(messages[0], images=images), *messages[1:])
+
+
+def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Messages]:
+    """Collect whole turns, oldest first, from rows that run from the newest to the oldest."""
+    turns: list[tuple[int, Messages]] = []
+    size = 0
+    for turn_id, newest_first in groupby(rows, key=itemgetter(0)):
+        turn = [_stored_message(row[1:]) for row in newest_first]
+        turn.reverse()
+        size += sum(_size(message) for message in turn)
+        # A turn opens with the person's message, unless the limit on rows has cut it.
+        if size > max_bytes or turn[0].role != "user":
+            break
+        turns.append((turn_id, tuple(turn)))
+    return dict(reversed(turns))
+
+
+def _stored_message(row: Row) -> StoredMessage:
+    role, content, tool_calls, tool_call_id = row
+    calls = tuple(StoredToolCall(**call) for call in json.loads(tool_calls or "[]"))
+    return StoredMessage(role, content, calls, tool_call_id)
+
+
+def _size(message: StoredMessage) -> int:
+    return len((message.content or "").encode()) + sum(
+        len(call.name.encode()) + len(call.arguments.encode()) for call in message.tool_calls
+    )

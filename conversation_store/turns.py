@@ -1,0 +1,241 @@
+"""Turns: how one begins, goes on, ends, and is forgotten with all that was derived in it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from conversation_store import (
+    approvals,
+    audit_log,
+    exchanges,
+    history,
+    inbox,
+    overheard,
+)
+from conversation_store.database import Execute
+from conversation_store.models import (
+    AcceptedMessage,
+    OverheardMessage,
+    StoredImage,
+    StoredMessage,
+    Turn,
+    TurnState,
+    TurnUsage,
+)
+
+INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
+
+FORGET_CONTENTS: Final = (
+    "DELETE FROM messages WHERE turn_id = ?",
+    "DELETE FROM images WHERE turn_id = ?",
+    "DELETE FROM turn_files WHERE turn_id = ?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is left to do for a turn that has ended: where its answer goes, and until when."""
+
+    chat: str
+    expires_at: int | None
+
+
+def begin(
+    execute: Execute,
+    turn: Turn,
+    pieces: Sequence[AcceptedMessage],
+    told: Sequence[OverheardMessage],
+    now_ms: int,
+) -> None:
+    """Store a turn's beginning, unless one of its messages was forgotten meanwhile."""
+    if not all(_is_waiting(execute, piece.id) for piece in pieces):
+        return
+    expiry = [piece.message.expires_at for piece in pieces]
+    expiry.append(overheard.take(execute, told, turn.id))
+    first = pieces[0].message
+    # A row that an earlier try has left goes with all that belongs to it.
+    execute(
+        "INSERT OR REPLACE INTO turns (id, chat, state, attempts, started_at, expires_at, notices)"
+        " VALUES (?, ?, 'running', 1, ?, ?, ?)",
+        (
+            turn.id,
+            first.chat,
+            now_ms,
+            min((at for at in expiry if at is not None), default=None),
+            json.dumps(turn.notices, ensure_ascii=False) if turn.notices else None,
+        ),
+    )
+    for piece in pieces[1:]:
+        inbox.join(execute, piece.id, turn.id)
+    add_message(execute, turn.id, turn.messages[0], now_ms)
+    _add_images(execute, turn.id, first.chat, turn.messages[0].images)
+
+
+def resume(execute: Execute, turn_id: int) -> Turn:
+    """Count one more attempt and return what is stored of a turn."""
+    ((attempts, progress_timestamp, notices),) = execute(
+        "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
+        " RETURNING attempts, progress_timestamp, notices",
+        (turn_id,),
+    )
+    return Turn(
+        turn_id,
+        attempts,
+        history.of_turn(execute, turn_id),
+        progress_timestamp,
+        tuple(json.loads(notices or "[]")),
+    )
+
+
+def is_there(execute: Execute, turn_id: int) -> bool:
+    """Whether a turn was begun and is not forgotten."""
+    return bool(list(execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,))))
+
+
+def add_message(execute: Execute, turn_id: int, message: StoredMessage, now_ms: int) -> None:
+    """Add a message to a turn that is there."""
+    calls = [
+        {"id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    ]
+    execute(
+        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            turn_id,
+            message.role,
+            message.content,
+            json.dumps(calls, ensure_ascii=False) if calls else None,
+            message.tool_call_id,
+            now_ms,
+        ),
+    )
+
+
+def open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
+    """Return the row of an open call: a careless endpoint may use an id again in a later round."""
+    rows = execute(
+        "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
+        " AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
+        (turn_id, tool_call_id),
+    )
+    return next((row_id for (row_id,) in rows), None)
+
+
+def end(
+    execute: Execute,
+    turn: Turn,
+    *,
+    state: TurnState,
+    answer: str,
+    model: str,
+    usage: TurnUsage,
+    now_ms: int,
+) -> Ended | None:
+    """Make a turn history; None where it, or the message that it answers, is gone."""
+    rows = execute(
+        "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?, prompt_tokens = ?,"
+        " completion_tokens = ? WHERE id = ? AND EXISTS"
+        " (SELECT 1 FROM inbox WHERE inbox.id = turns.id AND inbox.state = 'waiting')"
+        " RETURNING chat, expires_at",
+        (
+            state,
+            now_ms,
+            model,
+            usage.requests,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            turn.id,
+        ),
+    )
+    for chat, expires_at in list(rows):
+        execute(
+            "UPDATE messages SET content = ?"
+            " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
+            (INTERRUPTED, turn.id),
+        )
+        approvals.close_of_turn(execute, turn.id)
+        add_message(execute, turn.id, StoredMessage("assistant", answer), now_ms)
+        overheard.forget_told(execute, turn.id)
+        return Ended(chat, expires_at)
+    return None
+
+
+def abandon(execute: Execute, turn_id: int, now_ms: int) -> None:
+    """End a turn without an answer of its own and forget what was said in it."""
+    rows = execute(
+        "UPDATE turns SET state = 'stopped', finished_at = ?, notices = NULL WHERE id = ?"
+        " RETURNING id",
+        (now_ms, turn_id),
+    )
+    if list(rows):
+        for statement in FORGET_CONTENTS:
+            execute(statement, (turn_id,))
+        exchanges.forget_of_turn(execute, turn_id)
+        overheard.release(execute, turn_id)
+
+
+def drop_history(execute: Execute, turn_id: int) -> None:
+    """Keep nothing of what was said in a turn that has ended; its exchanges are still checked."""
+    execute("DELETE FROM turns WHERE id = ?", (turn_id,))
+
+
+def forget(execute: Execute, turn_id: int) -> None:
+    """Forget a turn with all that was derived in it; messages that wait stand for themselves."""
+    execute("DELETE FROM turns WHERE id = ?", (turn_id,))
+    exchanges.forget_of_turn(execute, turn_id)
+    audit_log.forget_arguments(execute, turn_id)
+    overheard.release(execute, turn_id)
+    inbox.part(execute, turn_id)
+
+
+def forget_at_end(execute: Execute, turn_id: int) -> bool:
+    """Let nothing stay of a turn that runs, once it has ended; False where it does not run."""
+    rows = execute(
+        "UPDATE turns SET expires_at = 0 WHERE id = ? AND state = 'running' RETURNING id",
+        (turn_id,),
+    )
+    return bool(list(rows))
+
+
+def clear(execute: Execute, chat: str) -> int:
+    """Forget a chat's turns that do not run and return how many that were."""
+    sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
+    forgotten = [turn_id for (turn_id,) in execute(sql, (chat,))]
+    for turn_id in forgotten:
+        exchanges.forget_of_turn(execute, turn_id)
+    return len(forgotten)
+
+
+def expired(execute: Execute, now_ms: int) -> list[int]:
+    """Return the turns that have disappeared and do not run."""
+    rows = execute("SELECT id FROM turns WHERE expires_at <= ? AND state != 'running'", (now_ms,))
+    return [turn_id for (turn_id,) in rows]
+
+
+def next_expiry(execute: Execute) -> int | None:
+    """Return when the next turn that does not run disappears."""
+    ((expires_at,),) = execute(
+        "SELECT min(expires_at) FROM turns WHERE expires_at IS NOT NULL AND state != 'running'"
+    )
+    return None if expires_at is None else int(expires_at)
+
+
+def purge(execute: Execute, before: int) -> int:
+    """Forget turns that were begun before a time and do not run; return how many that were."""
+    sql = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
+    return len(list(execute(sql, (before,))))
+
+
+def _is_waiting(execute: Execute, inbox_id: int) -> bool:
+    rows = execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (inbox_id,))
+    return bool(list(rows))
+
+
+def _add_images(execute: Execute, turn_id: int, chat: str, images: Sequence[StoredImage]) -> None:
+    for image in images:
+        execute(
+            "INSERT INTO images (turn_id, chat, content_type, data) VALUES (?, ?, ?, ?)",
+            (turn_id, chat, image.content_type, image.data),
+        )
