@@ -2,34 +2,29 @@
 
 It takes decoded JSON of any shape and always returns a `Frame`. The core of a message (author,
 chat, timestamp, text) must be right, or the frame is broken; anything else that has a wrong type
-is treated as absent. Only the parts named in the models are ever looked at, so neither depth nor
-unknown keys matter. The format is that of signal-cli's `receive` notification.
+is treated as absent. Only the parts named in `frame_parts` are ever looked at, so neither depth
+nor unknown keys matter. The format is that of signal-cli's `receive` notification.
+
+An account that is a person's own (`Account.note_to_self`) hears of its note to self alone, which
+arrives as what another device of the account has sent to the account.
 """
 
 import re
-from typing import Annotated, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    OnErrorOmit,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    StringConstraints,
-    ValidationError,
-)
-from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema, core_schema
+from pydantic import ValidationError
 
 from bot.messaging.events import (
     Account,
     ChatId,
     ChatKind,
+    Deletion,
+    Edit,
     Frame,
     FrameKind,
+    GroupChanged,
+    IdentityChanged,
     Ignored,
     IncomingFile,
     IncomingMessage,
@@ -38,141 +33,39 @@ from bot.messaging.events import (
     Reaction,
     Receipt,
 )
+from bot.messaging.frame_parts import (
+    AdminDelete,
+    Attachment,
+    DataMessage,
+    EditMessage,
+    Envelope,
+    Part,
+    Quote,
+    ReactionPart,
+    ReceiptMessage,
+    Received,
+    RemoteDelete,
+    SentMessage,
+    SyncMessage,
+)
+from bot.messaging.readable import (
+    readable_file_name,
+    readable_name,
+    readable_quote,
+    readable_text,
+)
 
-TEXT_LIMIT_BYTES: Final = 64 * 1024
-"""What official apps accept as one text; the rest is cut."""
+FILES_LIMIT: Final = 32
+"""Files of one message that count; official apps send as many at the most."""
 
-RECEIPT_LIMIT: Final = 500
-"""Timestamps in one receipt; one with more is not read."""
+CONTENT_TYPE_LIMIT: Final = 100
 
-EMOJI_LIMIT: Final = 64
-"""Characters of a reaction; the longest emoji have 10."""
+EXPIRES_LIMIT: Final = 2**31
+"""Seconds; a timer that says more says this."""
 
 _LONG_TEXT: Final = "text/x-signal-plain"
-_PLACEHOLDER: Final = "\ufffc"
-_NOBODY_IN_PARTICULAR: Final = "someone"
-_OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
-_PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
-
-
-class _NoneIfWrong:
-    """Marks an optional part: a value of a wrong type or size counts as absent."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.with_default_schema(handler(source), default=None, on_error="default")
-
-
-T = TypeVar("T")
-_Lenient = Annotated[T | None, _NoneIfWrong()]
-_Aci = Annotated[
-    str,
-    StringConstraints(
-        strict=True, to_lower=True, pattern=r"(?i)^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-    ),
-]
-_Number = Annotated[str, StringConstraints(strict=True, pattern=r"^\+?[0-9]{1,32}$")]
-_Name = Annotated[str, StringConstraints(strict=True, max_length=512)]
-_Timestamp = Annotated[StrictInt, Field(gt=0, lt=2**63)]
-_Emoji = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=EMOJI_LIMIT)]
-_GroupId = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9+/=_-]{1,128}$")]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True)
-
-
-class _GroupInfo(_Part):
-    group_id: _GroupId
-    type: _Lenient[StrictStr] = None
-
-
-class _Mention(_Part):
-    start: Annotated[StrictInt, Field(ge=0)]
-    length: Annotated[StrictInt, Field(ge=0)]
-    uuid: _Lenient[_Aci] = None
-    number: _Lenient[_Number] = None
-    name: _Lenient[_Name] = None
-
-
-class _Quote(_Part):
-    id: _Lenient[_Timestamp] = None
-    author: _Lenient[_Number] = None
-    author_number: _Lenient[_Number] = None
-    author_uuid: _Lenient[_Aci] = None
-
-
-class _Attachment(_Part):
-    content_type: _Lenient[StrictStr] = None
-
-
-class _DataMessage(_Part):
-    timestamp: _Lenient[_Timestamp] = None
-    message: StrictStr | None = None
-    group_info: _GroupInfo | None = None
-    mentions: _Lenient[list[OnErrorOmit[_Mention]]] = None
-    quote: _Lenient[_Quote] = None
-    attachments: _Lenient[list[OnErrorOmit[_Attachment]]] = None
-    is_expiration_update: object = None
-    story_context: object = None
-    reaction: object = None
-    remote_delete: object = None
-    admin_delete: object = None
-    sticker: object = None
-    poll_create: object = None
-    poll_vote: object = None
-    poll_terminate: object = None
-    pin_message: object = None
-    unpin_message: object = None
-    group_call_update: object = None
-
-
-class _ReactionPart(_Part):
-    emoji: _Emoji
-    target_author: _Lenient[_Number] = None
-    target_author_number: _Lenient[_Number] = None
-    target_author_uuid: _Lenient[_Aci] = None
-    target_sent_timestamp: _Timestamp
-    is_remove: StrictBool
-
-
-class _ReceiptMessage(_Part):
-    timestamps: Annotated[list[_Timestamp], Field(min_length=1, max_length=RECEIPT_LIMIT)]
-    is_delivery: object = None
-    is_read: object = None
-    is_viewed: object = None
-
-    @property
-    def proves_arrival(self) -> bool:
-        """Whether it is of a known kind: each of them means that the message is there."""
-        return True in (self.is_delivery, self.is_read, self.is_viewed)
-
-
-class _Envelope(_Part):
-    source_number: _Lenient[_Number] = None
-    source_uuid: _Lenient[_Aci] = None
-    source_name: _Lenient[_Name] = None
-    timestamp: _Lenient[_Timestamp] = None
-    data_message: _DataMessage | None = None
-    edit_message: object = None
-    typing_message: object = None
-    receipt_message: object = None
-    call_message: object = None
-    story_message: object = None
-    sync_message: object = None
-
-
-class _ExceptionInfo(_Part):
-    type: _Lenient[StrictStr] = None
-
-
-class _Received(_Part):
-    account: StrictStr | None = None
-    envelope: _Envelope | None = None
-    exception: _ExceptionInfo | None = None
-    error: object = None
-
+_UNKNOWN_TYPE: Final = "application/octet-stream"
+_CONTENT_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 
 _OTHER_PAYLOADS: Final = (
     ("edit_message", FrameKind.EDIT),
@@ -195,8 +88,12 @@ _WORDLESS: Final = (
 )
 
 
+class _Broken(Exception):
+    """The core of the frame is not right."""
+
+
 def parse_frame(frame: object, account: Account) -> Frame:
-    """Return the message, the reaction or the receipt in a received frame, or why there is none.
+    """Return what a received frame tells the bot, or why it tells nothing.
 
     Args:
         frame: decoded JSON, whatever it is.
@@ -204,48 +101,79 @@ def parse_frame(frame: object, account: Account) -> Frame:
             reacts to its messages.
     """
     try:
-        received = _Received.model_validate(frame)
-    except ValidationError:
+        return _parse_received(Received.model_validate(frame), account)
+    except (ValidationError, _Broken):
         return Ignored(FrameKind.BROKEN)
-    return _parse_received(received, account)
 
 
-def _parse_received(received: _Received, account: Account) -> Frame:
+def _parse_received(received: Received, account: Account) -> Frame:
     if received.error is not None and received.envelope is None:
         return Ignored(FrameKind.ERROR)
     if received.account is None:
-        return Ignored(FrameKind.BROKEN)
+        raise _Broken
     if received.account != account.number:
         return Ignored(FrameKind.OTHER_ACCOUNT)
+    if account.note_to_self:
+        return _parse_own(received, account)
+    return _parse_told(received, account)
+
+
+def _parse_own(received: Received, account: Account) -> Frame:
+    """Read the note to self; whatever else tells something is none of the bot's business."""
+    envelope = received.envelope
+    if envelope is not None and envelope.sync_message is not None and received.exception is None:
+        return _parse_sync(envelope, account)
+    told = _parse_told(received, account)
+    return told if isinstance(told, Ignored) else Ignored(FrameKind.OTHER_CHAT)
+
+
+def _parse_sync(envelope: Envelope, account: Account) -> Frame:
+    sent = SyncMessage.model_validate(envelope.sync_message).sent_message
+    if sent is None or not _is_from(envelope, account):
+        return Ignored(FrameKind.SYNC)
+    if sent.group_info is not None or not _goes_to(sent, account):
+        return Ignored(FrameKind.OTHER_CHAT)
+    if sent.edit_message is not None:
+        return _parse_edit(envelope, sent.edit_message, account)
+    return _parse_data_message(envelope, sent, account)
+
+
+def _parse_told(received: Received, account: Account) -> Frame:
+    """Read what others have sent."""
+    envelope = received.envelope
     if received.exception is not None:
-        return Ignored(_kind_of_exception(received.exception))
-    if received.envelope is None:
-        return Ignored(FrameKind.BROKEN)
-    return _parse_envelope(received.envelope, account)
-
-
-def _kind_of_exception(exception: _ExceptionInfo) -> FrameKind:
-    if exception.type == "UntrustedIdentityException":
-        return FrameKind.UNTRUSTED_IDENTITY
-    return FrameKind.UNDECRYPTABLE
-
-
-def _parse_envelope(envelope: _Envelope, account: Account) -> Frame:
+        if received.exception.type != "UntrustedIdentityException":
+            return Ignored(FrameKind.UNDECRYPTABLE)
+        return _parse_new_identity(envelope, account)
+    if envelope is None:
+        raise _Broken
     if envelope.sync_message is not None:
         return Ignored(FrameKind.SYNC)
-    if account.is_me(aci=envelope.source_uuid, number=envelope.source_number):
+    if _is_from(envelope, account):
         return Ignored(FrameKind.OWN)
     if envelope.data_message is not None:
         return _parse_data_message(envelope, envelope.data_message, account)
+    return _parse_other_payload(envelope, account)
+
+
+def _parse_new_identity(envelope: Envelope | None, account: Account) -> Frame:
+    if envelope is None or envelope.source_uuid is None or _is_from(envelope, account):
+        return Ignored(FrameKind.UNTRUSTED_IDENTITY)
+    return IdentityChanged(account=account.number, person=_author_of(envelope))
+
+
+def _parse_other_payload(envelope: Envelope, account: Account) -> Frame:
     kind = _first_present(envelope, _OTHER_PAYLOADS)
+    if kind is FrameKind.EDIT:
+        return _parse_edit(envelope, EditMessage.model_validate(envelope.edit_message), account)
     if kind is FrameKind.RECEIPT:
         return _parse_receipt(envelope)
     return Ignored(kind)
 
 
-def _parse_receipt(envelope: _Envelope) -> Frame:
+def _parse_receipt(envelope: Envelope) -> Frame:
     try:
-        receipt = _ReceiptMessage.model_validate(envelope.receipt_message)
+        receipt = ReceiptMessage.model_validate(envelope.receipt_message)
     except ValidationError:
         return Ignored(FrameKind.RECEIPT)
     if envelope.source_uuid is None or not receipt.proves_arrival:
@@ -253,75 +181,53 @@ def _parse_receipt(envelope: _Envelope) -> Frame:
     return Receipt(person=envelope.source_uuid, timestamps=tuple(receipt.timestamps))
 
 
-def _parse_data_message(envelope: _Envelope, data: _DataMessage, account: Account) -> Frame:
+def _parse_edit(envelope: Envelope, edit: EditMessage, account: Account) -> Frame:
+    """Read an edit; the message may be without words now, as when only its picture is left."""
+    if edit.data_message.story_context is not None:
+        return Ignored(FrameKind.STORY)
+    message = _message(envelope, edit.data_message, account)
+    return Edit(message=message, target_timestamp=edit.target_sent_timestamp)
+
+
+def _parse_data_message(envelope: Envelope, data: DataMessage, account: Account) -> Frame:
     if data.story_context is not None:
         return Ignored(FrameKind.STORY)
-    text = _readable_text(data, account)
-    addresses_bot = _addresses(data, account)
-    attachments = _count_files(data)
-    if not (text or attachments or (data.message and addresses_bot)):
-        return _parse_wordless(envelope, data, account)
-    author, timestamp = _author_of(envelope), data.timestamp or envelope.timestamp
-    if author is None or timestamp is None:
-        return Ignored(FrameKind.BROKEN)
+    mentions_only = bool(data.message) and _addresses(data, account)
+    if mentions_only or _words(data, account) or _user_files(data.attachments):
+        return _message(envelope, data, account)
+    return _parse_wordless(envelope, data, account)
+
+
+def _message(envelope: Envelope, data: DataMessage, account: Account) -> IncomingMessage:
+    author = _author_of(envelope)
     return IncomingMessage(
         account=account.number,
         chat=_chat_of(data, author),
         author=author,
-        timestamp=timestamp,
-        text=text,
-        addresses_bot=addresses_bot,
-        files=tuple(
-            IncomingFile(f"unread-{number}", "application/octet-stream")
-            for number in range(attachments)
-        ),
-        quote=_quoted(data, account),
+        timestamp=_timestamp_of(envelope, data),
+        text=_words(data, account),
+        addresses_bot=_addresses(data, account),
+        files=_files(data.attachments),
+        quote=None if data.quote is None else _quoted(data.quote, account),
+        expires_seconds=min(data.expires_in_seconds or 0, EXPIRES_LIMIT),
+        view_once=data.view_once is True,
+        server_timestamp=envelope.server_received_timestamp,
     )
 
 
-def _parse_wordless(envelope: _Envelope, data: _DataMessage, account: Account) -> Frame:
+def _parse_wordless(envelope: Envelope, data: DataMessage, account: Account) -> Frame:
     kind = _kind_without_words(data)
     if kind is FrameKind.REACTION:
         return _parse_reaction(envelope, data, account)
+    if kind is FrameKind.DELETE:
+        return _parse_deletion(envelope, data, account)
+    if kind is FrameKind.GROUP_UPDATE:
+        author = _author_of(envelope)
+        return GroupChanged(account.number, chat=_chat_of(data, author), author=author)
     return Ignored(kind)
 
 
-def _parse_reaction(envelope: _Envelope, data: _DataMessage, account: Account) -> Frame:
-    try:
-        reaction = _ReactionPart.model_validate(data.reaction)
-    except ValidationError:
-        return Ignored(FrameKind.BROKEN)
-    if not _targets_bot(reaction, account):
-        return Ignored(FrameKind.REACTION)
-    author, timestamp = _author_of(envelope), data.timestamp or envelope.timestamp
-    if author is None or timestamp is None:
-        return Ignored(FrameKind.BROKEN)
-    return Reaction(
-        account=account.number,
-        chat=_chat_of(data, author),
-        author=author,
-        timestamp=timestamp,
-        emoji=reaction.emoji,
-        target_timestamp=reaction.target_sent_timestamp,
-        removed=reaction.is_remove,
-    )
-
-
-def _author_of(envelope: _Envelope) -> Person | None:
-    if envelope.source_uuid is None:
-        return None
-    return Person(
-        aci=envelope.source_uuid,
-        number=envelope.source_number,
-        name=_presentable(envelope.source_name),
-    )
-
-
-def _count_files(data: _DataMessage) -> int:
-    return sum(1 for file in data.attachments or () if file.content_type != _LONG_TEXT)
-
-
-def _kind_without_words(data: _DataMessage) -> FrameKind:
+def _kind_without_words(data: DataMessage) -> FrameKind:
     kind = _first_present(data, _WORDLESS)
     if kind is not FrameKind.EMPTY:
         return kind
@@ -332,73 +238,138 @@ def _kind_without_words(data: _DataMessage) -> FrameKind:
     return FrameKind.EMPTY
 
 
-def _first_present(part: _Part, kinds: tuple[tuple[str, FrameKind], ...]) -> FrameKind:
+def _first_present(part: Part, kinds: tuple[tuple[str, FrameKind], ...]) -> FrameKind:
     for name, kind in kinds:
         if getattr(part, name) is not None:
             return kind
     return FrameKind.EMPTY
 
 
-def _chat_of(data: _DataMessage, author: Person) -> ChatId:
+def _parse_reaction(envelope: Envelope, data: DataMessage, account: Account) -> Frame:
+    reaction = ReactionPart.model_validate(data.reaction)
+    number = reaction.target_author_number or reaction.target_author
+    if not account.is_me(aci=reaction.target_author_uuid, number=number):
+        return Ignored(FrameKind.REACTION)
+    author = _author_of(envelope)
+    return Reaction(
+        account=account.number,
+        chat=_chat_of(data, author),
+        author=author,
+        timestamp=_timestamp_of(envelope, data),
+        emoji=reaction.emoji,
+        target_timestamp=reaction.target_sent_timestamp,
+        removed=reaction.is_remove,
+    )
+
+
+def _parse_deletion(envelope: Envelope, data: DataMessage, account: Account) -> Frame:
+    author = _author_of(envelope)
+    target_author, target_timestamp = _deleted(data, author)
+    return Deletion(
+        account=account.number,
+        chat=_chat_of(data, author),
+        author=author,
+        timestamp=_timestamp_of(envelope, data),
+        target_author=target_author,
+        target_timestamp=target_timestamp,
+    )
+
+
+def _deleted(data: DataMessage, author: Person) -> tuple[str, int]:
+    """Return whose message is deleted, and which; admins are there in groups alone."""
+    if data.remote_delete is not None:
+        return author.aci, RemoteDelete.model_validate(data.remote_delete).timestamp
+    if data.group_info is None:
+        raise _Broken
+    deleted = AdminDelete.model_validate(data.admin_delete)
+    return deleted.target_author_uuid, deleted.target_sent_timestamp
+
+
+def _is_from(envelope: Envelope, account: Account) -> bool:
+    return account.is_me(aci=envelope.source_uuid, number=envelope.source_number)
+
+
+def _goes_to(sent: SentMessage, account: Account) -> bool:
+    number = sent.destination_number or sent.destination
+    return account.is_me(aci=sent.destination_uuid, number=number)
+
+
+def _author_of(envelope: Envelope) -> Person:
+    if envelope.source_uuid is None:
+        raise _Broken
+    return Person(
+        aci=envelope.source_uuid,
+        number=envelope.source_number,
+        name=readable_name(envelope.source_name),
+    )
+
+
+def _timestamp_of(envelope: Envelope, data: DataMessage) -> int:
+    timestamp = data.timestamp or envelope.timestamp
+    if timestamp is None:
+        raise _Broken
+    return timestamp
+
+
+def _chat_of(data: DataMessage, author: Person) -> ChatId:
     if data.group_info is not None:
         return ChatId(ChatKind.GROUP, data.group_info.group_id)
     return ChatId(ChatKind.DIRECT, author.aci)
 
 
-def _addresses(data: _DataMessage, account: Account) -> bool:
-    if any(_mentions_bot(mention, account) for mention in data.mentions or ()):
+def _words(data: DataMessage, account: Account) -> str:
+    return readable_text(data.message, data.mentions or (), account)
+
+
+def _addresses(data: DataMessage, account: Account) -> bool:
+    mentions = data.mentions or ()
+    if any(account.is_me(aci=mention.uuid, number=mention.number) for mention in mentions):
         return True
     return data.quote is not None and _quotes_bot(data.quote, account)
 
 
-def _quoted(data: _DataMessage, account: Account) -> Quoted | None:
-    if data.quote is None:
-        return None
-    return Quoted(data.quote.id, data.quote.author_uuid, _quotes_bot(data.quote, account))
+def _quoted(quote: Quote, account: Account) -> Quoted:
+    return Quoted(
+        timestamp=quote.id,
+        author=quote.author_uuid,
+        by_bot=_quotes_bot(quote, account),
+        text=readable_quote(quote.text),
+        has_files=bool(_user_files(quote.attachments)),
+    )
 
 
-def _quotes_bot(quote: _Quote, account: Account) -> bool:
+def _quotes_bot(quote: Quote, account: Account) -> bool:
     return account.is_me(aci=quote.author_uuid, number=quote.author_number or quote.author)
 
 
-def _targets_bot(reaction: _ReactionPart, account: Account) -> bool:
-    number = reaction.target_author_number or reaction.target_author
-    return account.is_me(aci=reaction.target_author_uuid, number=number)
+def _files(attachments: Sequence[Attachment] | None) -> tuple[IncomingFile, ...]:
+    return tuple(
+        IncomingFile(
+            # One that cannot be named cannot be had; that it came is to be told all the same.
+            id=file.id or f"unnamed-{number}",
+            content_type=_content_type(file),
+            name=readable_file_name(file.filename),
+            size=file.size,
+            voice_note=_is_voice_note(file),
+        )
+        for number, file in enumerate(_user_files(attachments)[:FILES_LIMIT])
+    )
 
 
-def _mentions_bot(mention: _Mention, account: Account) -> bool:
-    return account.is_me(aci=mention.uuid, number=mention.number)
+def _user_files(attachments: Sequence[Attachment] | None) -> list[Attachment]:
+    """Return the files that somebody attached; a long text comes as one that nobody did."""
+    return [file for file in attachments or () if _content_type(file) != _LONG_TEXT]
 
 
-def _readable_text(data: _DataMessage, account: Account) -> str:
-    # One character is at least one byte, so nothing beyond this many can stay.
-    text = (data.message or "")[:TEXT_LIMIT_BYTES]
-    if data.mentions:
-        text = _name_mentions(text, data.mentions, account)
-    text = text.replace("\0", "")
-    return text.encode(errors="replace")[:TEXT_LIMIT_BYTES].decode(errors="ignore")
+def _content_type(file: Attachment) -> str:
+    """Return the type without parameters, where it reads like one."""
+    kind = (file.content_type or "").partition(";")[0].strip().lower()
+    known = len(kind) <= CONTENT_TYPE_LIMIT and _CONTENT_TYPE.fullmatch(kind)
+    return kind if known else _UNKNOWN_TYPE
 
 
-def _name_mentions(text: str, mentions: list[_Mention], account: Account) -> str:
-    """Replace each mentioned range by a name; offsets count UTF-16 units, as Signal's do."""
-    units = text.encode("utf-16-le", "surrogatepass")
-    pieces: list[bytes] = []
-    done = 0
-    for mention in sorted(mentions, key=lambda mention: mention.start):
-        start, end = 2 * mention.start, 2 * (mention.start + mention.length)
-        if start < done or end > len(units) or start == end:
-            continue
-        own = _mentions_bot(mention, account)
-        name = _PLACEHOLDER if own else f"@{_presentable(mention.name) or _NOBODY_IN_PARTICULAR}"
-        pieces += (units[done:start], name.encode("utf-16-le"))
-        done = end
-    pieces.append(units[done:])
-    return _OWN_MENTION.sub("", b"".join(pieces).decode("utf-16-le", "replace"))
-
-
-def _presentable(name: str | None) -> str | None:
-    """Return a name as one line; None for one that is missing or a phone number."""
-    if name is None:
-        return None
-    line = " ".join(name.replace("\0", "").replace(_PLACEHOLDER, "").split())
-    return None if not line or _PHONE_NUMBER.fullmatch(line) else line
+def _is_voice_note(file: Attachment) -> bool:
+    """Whether it was recorded in Signal; signal-cli up to 0.14.7 does not say, but names none."""
+    if file.is_voice_note is not None:
+        return file.is_voice_note
+    return file.filename is None and _content_type(file).startswith("audio/")

@@ -1,0 +1,75 @@
+"""Words from a frame made fit to be read and kept: bounded, on one line where they are names."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from bot.messaging.events import Account
+from bot.messaging.frame_parts import Mention
+
+TEXT_LIMIT_BYTES: Final = 64 * 1024
+"""What official apps accept as one text; the rest is cut."""
+
+QUOTE_LIMIT: Final = 1_000
+"""Characters of a quoted text that count; the sender's phone may have shortened it already."""
+
+FILE_NAME_LIMIT: Final = 255
+
+_PLACEHOLDER: Final = "\ufffc"
+_NOBODY_IN_PARTICULAR: Final = "someone"
+_OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
+_PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
+
+
+def readable_text(text: str | None, mentions: Sequence[Mention], account: Account) -> str:
+    """Return what somebody wrote, at most `TEXT_LIMIT_BYTES` of it.
+
+    Mentions are replaced by names, the bot's own are removed.
+    """
+    # One character is at least one byte, so nothing beyond this many can stay.
+    text = (text or "")[:TEXT_LIMIT_BYTES]
+    if mentions:
+        text = _name_mentions(text, mentions, account)
+    return _encodable(text)[:TEXT_LIMIT_BYTES].decode(errors="ignore")
+
+
+def readable_quote(text: str | None) -> str:
+    """Return the beginning of a quoted text; whom it mentions is not told."""
+    words = (text or "").replace(_PLACEHOLDER, "")
+    return _encodable(words[:QUOTE_LIMIT]).decode().strip()
+
+
+def readable_name(name: str | None) -> str | None:
+    """Return a person's name as one line; None for one that is missing or a phone number."""
+    if name is None:
+        return None
+    line = " ".join(name.replace("\0", "").replace(_PLACEHOLDER, "").split())
+    return None if not line or _PHONE_NUMBER.fullmatch(line) else line
+
+
+def readable_file_name(name: str | None) -> str | None:
+    """Return a file's name as one line without anything invisible; None for one that is missing."""
+    line = " ".join((name or "")[: 2 * FILE_NAME_LIMIT].split())
+    visible = "".join(character for character in line if character.isprintable())
+    return visible[:FILE_NAME_LIMIT].strip() or None
+
+
+def _encodable(text: str) -> bytes:
+    return text.replace("\0", "").encode(errors="replace")
+
+
+def _name_mentions(text: str, mentions: Sequence[Mention], account: Account) -> str:
+    """Replace each mentioned range by a name; offsets count UTF-16 units, as Signal's do."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    pieces: list[bytes] = []
+    done = 0
+    for mention in sorted(mentions, key=lambda mention: mention.start):
+        start, end = 2 * mention.start, 2 * (mention.start + mention.length)
+        if start < done or end > len(units) or start == end:
+            continue
+        own = account.is_me(aci=mention.uuid, number=mention.number)
+        name = _PLACEHOLDER if own else f"@{readable_name(mention.name) or _NOBODY_IN_PARTICULAR}"
+        pieces += (units[done:start], name.encode("utf-16-le"))
+        done = end
+    pieces.append(units[done:])
+    return _OWN_MENTION.sub("", b"".join(pieces).decode("utf-16-le", "replace"))
