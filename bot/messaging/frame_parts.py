@@ -23,6 +23,9 @@ from pydantic_core import CoreSchema, core_schema
 RECEIPT_LIMIT: Final = 500
 """Timestamps in one receipt; one with more is not read."""
 
+LIST_LIMIT: Final = 2_000
+"""Mentions or files of one message; a list of more is not read."""
+
 EMOJI_LIMIT: Final = 64
 """Characters of a reaction; the longest emoji have 10."""
 
@@ -90,7 +93,8 @@ class Attachment(Part):
     is_voice_note: Lenient[StrictBool] = None
 
 
-Attachments = Lenient[list[OnErrorOmit[Attachment]]]
+Attachments = Lenient[Annotated[list[OnErrorOmit[Attachment]], Field(max_length=LIST_LIMIT)]]
+Mentions = Lenient[Annotated[list[OnErrorOmit[Mention]], Field(max_length=LIST_LIMIT)]]
 
 
 class Quote(Part):
@@ -110,7 +114,7 @@ class DataMessage(Part):
     timestamp: Lenient[Timestamp] = None
     message: StrictStr | None = None
     group_info: GroupInfo | None = None
-    mentions: Lenient[list[OnErrorOmit[Mention]]] = None
+    mentions: Mentions = None
     quote: Lenient[Quote] = None
     attachments: Attachments = None
     expires_in_seconds: Lenient[Seconds] = None

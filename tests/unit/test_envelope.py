@@ -28,7 +28,7 @@ from bot.messaging.events import (
     Reaction,
     Receipt,
 )
-from bot.messaging.frame_parts import EMOJI_LIMIT, RECEIPT_LIMIT
+from bot.messaging.frame_parts import EMOJI_LIMIT, LIST_LIMIT, RECEIPT_LIMIT
 from bot.messaging.readable import FILE_NAME_LIMIT, QUOTE_LIMIT, TEXT_LIMIT_BYTES
 from tests.signal_frames import (
     ADA,
@@ -472,6 +472,14 @@ def test_of_too_many_files_the_first_count_and_a_long_text_is_none() -> None:
     files = [{"id": f"file-{number}"} for number in range(1000)]
     taken = files_of({"id": "long", "contentType": "text/x-signal-plain"}, *files)
     assert [file.id for file in taken] == [f"file-{number}" for number in range(FILES_LIMIT)]
+
+
+def test_lists_of_absurd_length_are_not_read() -> None:
+    raw = frame(
+        attachments=[{"id": "a"}] * (LIST_LIMIT + 1),
+        mentions=[mention(0, "Bob")] * (LIST_LIMIT + 1),
+    )
+    assert parsed(raw) == message("hello")
 
 
 @pytest.mark.parametrize(
