@@ -86,10 +86,17 @@ class Pairing:
     async def run(self) -> None:
         """Notice within `POLL_SECONDS` who was let in elsewhere, until cancelled."""
         while True:
-            if await self._pairings.version() != self._seen_version:
-                await self.refresh()
-            await self._forget_expired()
+            await self.look()
             await asyncio.sleep(POLL_SECONDS)
+
+    async def look(self) -> None:
+        """Take over what was changed elsewhere, and forget what has expired."""
+        if await self._pairings.version() != self._seen_version:
+            await self.refresh()
+        now = self._now_ms()
+        if any(expires_at <= now for expires_at in self._expiries.values()):
+            await self._pairings.forget_expired(now)
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Take over from the store who was let in, and greet who was not greeted yet."""
@@ -157,9 +164,3 @@ class Pairing:
             log.warning("pairing.too_many_strangers", limit=MAX_CODES)
         self._full = full
         return not full
-
-    async def _forget_expired(self) -> None:
-        now = self._now_ms()
-        if any(expires_at <= now for expires_at in self._expiries.values()):
-            await self._pairings.forget_expired(now)
-            await self.refresh()

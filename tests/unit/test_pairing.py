@@ -1,0 +1,362 @@
+"""Codes for strangers, and how people are let in by them: on a real store, with a clock."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+from structlog.testing import capture_logs
+
+from bot.commands.base import UNKNOWN_COMMAND, CommandContext
+from bot.commands.pair import Pair
+from bot.config import AccessSettings
+from bot.dispatch.access import Access
+from bot.dispatch.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
+from bot.errors import BotError
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
+from bot.pair import approve, listing, revoke
+from conversation_store.database import Execute, open_database
+from conversation_store.errors import StoreFailed, StoreUnreadable
+from conversation_store.models import OutgoingMessage
+from conversation_store.pairings import open_pairing_book
+from conversation_store.store import ConversationStore, open_store
+
+ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
+BEN = Person(aci="7f3d1e2f-0000-4000-8000-00000000000b", name="Ben")
+OPERATOR = Person(aci="0d1e2f30-0000-4000-8000-0000000000aa")
+SECRET = "nobody is to keep this"
+PAIRING = AccessSettings(policy="pairing")
+
+
+class Notes:
+    """What would be sent, in its order."""
+
+    def __init__(self) -> None:
+        self.queued: asyncio.Queue[OutgoingMessage] = asyncio.Queue()
+
+    def queue(self, note: OutgoingMessage) -> None:
+        self.queued.put_nowait(note)
+
+    def texts(self) -> list[str]:
+        """Return what was queued since the last look."""
+        return [self.queued.get_nowait().text for _ in range(self.queued.qsize())]
+
+
+class World:
+    """A bot's door on a store; `now_ms` is its clock."""
+
+    def __init__(self, path: Path, store: ConversationStore) -> None:
+        self.path = path
+        self.store = store
+        self.now_ms = time.time_ns() // 1_000_000
+        self.notes = Notes()
+        self.access = Access(
+            policy="pairing",
+            allowed=frozenset(),
+            admins=frozenset({OPERATOR.aci}),
+            groups="mention",
+            messages_per_minute=20,
+        )
+        self.pairing = Pairing(
+            pairings=store.pairings,
+            access=self.access,
+            notes=self.notes,
+            now_ms=lambda: self.now_ms,
+        )
+
+    async def code_for(self, person: Person) -> str:
+        """Return the code that somebody is given for writing."""
+        await self.pairing.stranger(written_by(person))
+        [text] = self.notes.texts()
+        return code_in(text)
+
+
+@asynccontextmanager
+async def world(path: Path, *, key: str | None = None) -> AsyncIterator[World]:
+    async with open_store(path, key=key) as store:
+        here = World(path, store)
+        await here.pairing.refresh()
+        yield here
+
+
+def written_by(person: Person, *, group: bool = False) -> IncomingMessage:
+    chat = ChatId(ChatKind.GROUP, "g") if group else ChatId(ChatKind.DIRECT, person.aci)
+    return IncomingMessage("+15550100000", chat, person, 1, SECRET, addresses_bot=True)
+
+
+def code_in(text: str) -> str:
+    found = re.search(r"^[A-Z0-9]{6}$", text, re.MULTILINE)
+    assert found is not None
+    return found[0]
+
+
+def everything_in(path: Path) -> str:
+    """Return every value in every table."""
+    database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        tables = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return repr([database.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables])
+    finally:
+        database.close()
+
+
+async def test_a_stranger_gets_one_code_and_nothing_of_the_message_is_kept(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        with capture_logs() as logs:
+            await here.pairing.stranger(written_by(ADA))
+        [text] = here.notes.texts()
+        assert set(code_in(text)) <= set(ALPHABET)
+        assert "whoever runs this bot" in text
+        assert "one hour" in text
+        assert SECRET not in everything_in(here.path)
+        assert [entry["event"] for entry in logs] == ["pairing.code_given"]
+        assert not any(ADA.aci in repr(entry) or "Ada" in repr(entry) for entry in logs)
+        assert not here.access.may_talk(ADA)
+
+
+async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "s.db") as here:
+        asked_at = here.now_ms
+        first = await here.code_for(ADA)
+        for _ in range(20):
+            await here.pairing.stranger(written_by(ADA))
+        assert here.notes.texts() == []
+    async with world(tmp_path / "s.db") as here:
+        here.now_ms = asked_at + CODE_MS - 1
+        await here.pairing.stranger(written_by(ADA))
+        assert here.notes.texts() == []
+        here.now_ms += 1
+        assert await here.code_for(ADA) != first
+
+
+async def test_a_stranger_in_a_group_hears_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        await here.pairing.stranger(written_by(ADA, group=True))
+        assert here.notes.texts() == []
+
+
+async def test_strangers_who_write_at_the_same_moment_get_a_code_each_and_one_only(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "s.db") as here:
+        async with asyncio.TaskGroup() as tasks:
+            for person in (ADA, ADA, BEN, ADA, BEN):
+                tasks.create_task(here.pairing.stranger(written_by(person)))
+        codes = {code_in(text) for text in here.notes.texts()}
+        assert len(codes) == 2
+
+
+async def test_beyond_a_hundred_codes_there_is_silence_and_one_line_in_the_log(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "s.db") as here:
+        people = [Person(aci=f"00000000-0000-4000-8000-{n:012}") for n in range(MAX_CODES + 5)]
+        with capture_logs() as logs:
+            for person in people:
+                await here.pairing.stranger(written_by(person))
+        assert len(here.notes.texts()) == MAX_CODES
+        assert [entry["event"] for entry in logs].count("pairing.too_many_strangers") == 1
+        here.now_ms += CODE_MS
+        await here.pairing.look()
+        assert await here.code_for(people[-1])
+
+
+async def test_all_that_is_known_of_a_stranger_goes_with_the_code(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        await here.code_for(ADA)
+        assert ADA.aci in everything_in(here.path)
+    async with world(tmp_path / "s.db") as here:
+        here.now_ms += CODE_MS
+        await here.pairing.look()
+        kept = everything_in(here.path)
+        assert not any(of_hers in kept for of_hers in (ADA.aci, "+15550100001", "Ada"))
+
+
+async def test_who_is_let_in_beside_the_running_bot_is_greeted_once_and_may_talk(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "s.db") as here, asyncio.TaskGroup() as tasks:
+        code = await here.code_for(ADA)
+        running = tasks.create_task(here.pairing.run())
+        with open_pairing_book(here.path, None) as book:
+            assert "Ada +15550100001" in approve(book, code, PAIRING)
+        async with asyncio.timeout(5):
+            greeting = await here.notes.queued.get()
+        assert (greeting.chat, greeting.text) == (f"direct:{ADA.aci}", WELCOME)
+        assert here.access.may_talk(ADA)
+        assert not here.access.may_talk(BEN)
+        running.cancel()
+    async with world(tmp_path / "s.db") as here:
+        assert here.access.may_talk(ADA)
+        assert here.notes.texts() == []
+
+
+async def test_who_was_let_in_while_the_bot_was_down_is_greeted_when_it_starts(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+    with open_pairing_book(here.path, None) as book:
+        book.approve(code)
+    async with world(tmp_path / "s.db") as here:
+        assert here.notes.texts() == [WELCOME]
+    async with world(tmp_path / "s.db") as here:
+        assert here.notes.texts() == []
+        waiting = (await here.store.unfinished()).outgoing
+        assert [note.text for note in waiting] == [WELCOME]
+
+
+@pytest.mark.parametrize("spell", [str.lower, lambda code: f" {code[:3]}-{code[3:]} ", str])
+async def test_case_and_hyphens_of_a_code_do_not_matter(
+    tmp_path: Path, spell: Callable[[str], str]
+) -> None:
+    async with world(tmp_path / "s.db") as here:
+        person = await here.pairing.approve(spell(await here.code_for(ADA)))
+        assert person is not None
+        assert person.person == ADA.aci
+
+
+async def test_a_code_lets_in_one_person_once(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+        assert await here.pairing.approve(code) is not None
+        assert await here.pairing.approve(code) is None
+        assert here.notes.texts() == [WELCOME]
+
+
+async def test_an_expired_code_lets_nobody_in(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+        here.now_ms += CODE_MS
+        assert await here.pairing.approve(code) is None
+        assert not here.access.may_talk(ADA)
+
+
+async def test_a_code_that_was_not_sent_in_time_is_not_sent_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "s.db") as here:
+        await here.code_for(ADA)
+        assert len((await here.store.unfinished()).outgoing) == 1
+        here.now_ms += CODE_MS
+        await here.pairing.look()
+        assert (await here.store.unfinished()).outgoing == ()
+
+
+@pytest.mark.parametrize("who", [ADA.aci, ADA.aci.upper(), "7f3c", "+15550100001"])
+async def test_a_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) -> None:
+    async with world(tmp_path / "s.db") as here:
+        for person in (ADA, BEN):
+            await here.pairing.approve(await here.code_for(person))
+            assert here.notes.texts() == [WELCOME]
+        with open_pairing_book(here.path, None) as book:
+            assert ADA.aci in revoke(book, who, PAIRING)
+        await here.pairing.look()
+        assert not here.access.may_talk(ADA)
+        assert here.access.may_talk(BEN)
+        assert await here.code_for(ADA)
+
+
+async def test_nobody_is_put_out_when_several_people_or_none_are_meant(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        for person in (ADA, BEN):
+            await here.pairing.approve(await here.code_for(person))
+            here.notes.texts()
+        with open_pairing_book(here.path, None) as book:
+            with pytest.raises(BotError, match="Several people"):
+                revoke(book, "7f3", PAIRING)
+            for nobody in ("+15550109999", "ffff", "", "%", "7f3c_"):
+                with pytest.raises(BotError, match="Nobody"):
+                    revoke(book, nobody, PAIRING)
+            assert len(book.people()) == 2
+
+
+async def test_the_operator_sees_who_waits_and_who_is_in(tmp_path: Path) -> None:
+    rude = Person(aci=BEN.aci, name="\x1b[31mBen\u202e\n" + "n" * 500)
+    async with world(tmp_path / "s.db") as here:
+        with open_pairing_book(here.path, None) as book:
+            assert listing(book, PAIRING).splitlines() == [
+                "Nobody waits to be let in.",
+                "Nobody was let in by a code.",
+            ]
+            await here.pairing.approve(await here.code_for(ADA))
+            here.notes.texts()
+            code = await here.code_for(rude)
+            waits, line, is_in, person = listing(book, PAIRING).splitlines()
+    assert (waits, is_in) == ("Waiting to be let in:", "Let in:")
+    assert line == f"  {code}  [31mBen{'n' * 33} {BEN.aci}, 0 minutes ago"
+    assert person.startswith(f"  Ada +15550100001 {ADA.aci}, since 2")
+
+
+async def test_the_operator_hears_where_codes_and_settings_disagree(tmp_path: Path) -> None:
+    listed = AccessSettings(policy="allowlist", admins=frozenset({ADA.aci}))
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+        with open_pairing_book(here.path, None) as book:
+            unused = "Codes count only with ACCESS__POLICY=pairing; it is allowlist."
+            assert unused in listing(book, listed)
+            assert unused in approve(book, code, listed)
+            assert "let this person talk all the same" in revoke(book, ADA.aci, listed)
+
+
+async def test_an_encrypted_store_is_shared_under_its_key_alone(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db", key="k") as here:
+        code = await here.code_for(ADA)
+        for wrong in ("other", None):
+            with pytest.raises(StoreUnreadable), open_pairing_book(here.path, wrong):
+                pass
+        with open_pairing_book(here.path, "k") as book:
+            assert book.approve(code) is not None
+        await here.pairing.look()
+        assert here.access.may_talk(ADA)
+
+
+def test_without_a_store_the_operator_is_told_to_start_the_bot(tmp_path: Path) -> None:
+    with pytest.raises(StoreFailed, match="start the bot once"):
+        with open_pairing_book(tmp_path / "s.db", None):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("schema", "words"), [(1, "start the bot once"), (99, "update the bot")])
+async def test_a_store_of_another_version_is_left_alone(
+    tmp_path: Path, schema: int, words: str
+) -> None:
+    def another_schema(execute: Execute) -> None:
+        execute(f"PRAGMA user_version = {schema}")
+
+    async with open_database(tmp_path / "s.db", None, prepare=another_schema):
+        with pytest.raises(StoreUnreadable, match=words):
+            with open_pairing_book(tmp_path / "s.db", None):
+                pass
+
+
+def asked(author: Person, argument: str, *, group: bool = False) -> CommandContext:
+    return CommandContext(written_by(author, group=group).chat, author, argument, inbox_id=1)
+
+
+async def test_an_admin_lets_somebody_in_from_the_chat(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+        command = Pair(here.pairing, here.access)
+        assert "such as !pair" in (await command.run(asked(OPERATOR, ""))).text
+        assert "no such code" in (await command.run(asked(OPERATOR, "AAAAAA"))).text
+        reply = await command.run(asked(OPERATOR, code.lower()))
+        assert reply.text == "Ada can talk to me now."
+        assert here.access.may_talk(ADA)
+        assert here.notes.texts() == [WELCOME]
+
+
+async def test_for_everybody_else_and_in_groups_there_is_no_such_command(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+        command = Pair(here.pairing, here.access)
+        for context in (asked(BEN, code), asked(OPERATOR, code, group=True), asked(BEN, "")):
+            assert (await command.run(context)).text == UNKNOWN_COMMAND
+        assert not here.access.may_talk(ADA)
