@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import AliasChoices, BaseModel, Field, TypeAdapter
 
 from bot.errors import SignalRejected
 
@@ -129,11 +129,19 @@ class Profile:
 
 
 class Identity(BaseModel):
-    """An identity key as the Signal side lists it; the bot's own is among them."""
+    """An identity key as signal-cli or signal-cli-rest-api lists it; the bot's own is among them.
+
+    `added` is in ms.
+    """
 
     number: str | None = None
     uuid: str | None = None
     fingerprint: str | None = None
+    safety_number: str | None = Field(
+        None, validation_alias=AliasChoices("safetyNumber", "safety_number")
+    )
+    trust: str | None = Field(None, validation_alias=AliasChoices("trustLevel", "status"))
+    added: int | None = Field(None, validation_alias=AliasChoices("addedTimestamp", "added"))
 
 
 class Device(BaseModel):
@@ -144,6 +152,7 @@ class Device(BaseModel):
 
 IDENTITIES: Final = TypeAdapter(list[Identity])
 DEVICES: Final = TypeAdapter(list[Device])
+_SAFETY_NUMBER: Final = re.compile(r"[0-9]{60}", re.ASCII)
 
 
 def own_rows(number: str, identities: Iterable[Identity]) -> list[Identity]:
@@ -176,3 +185,27 @@ def own_identity(
     if len(key) != KEY_BYTES or key[0] != CURVE25519:
         raise SignalRejected("The Signal side names no identity key of the bot's account.")
     return OwnIdentity(aci, key, linked_devices=len(ids - {PRIMARY_DEVICE}))
+
+
+def peer_identity(person: str, identities: Iterable[Identity]) -> PeerIdentity | None:
+    """Return the newest key of a person, by ACI, from what the Signal side lists.
+
+    A level of trust that is not known here is none.
+    """
+    rows = [
+        row
+        for row in identities
+        if row.uuid is not None and row.uuid.lower() == person and _digits(row.safety_number)
+    ]
+    if not rows:
+        return None
+    newest = max(rows, key=lambda row: row.added or 0)
+    levels = {level.value: level for level in TrustLevel}
+    trust = levels.get(newest.trust or "", TrustLevel.UNTRUSTED)
+    return PeerIdentity(person, trust, _digits(newest.safety_number))
+
+
+def _digits(safety_number: str | None) -> str:
+    """The sixty digits of a safety number; empty where it is none."""
+    digits = "".join((safety_number or "").split())
+    return digits if _SAFETY_NUMBER.fullmatch(digits) else ""

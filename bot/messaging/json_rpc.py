@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from bot.errors import SignalTimeout, SignalUnavailable
 
+METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 CONNECT_SECONDS: Final = 10.0

@@ -13,6 +13,7 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUntrusted,
 )
 
 _RATE_LIMIT: Final = re.compile(r"rate.?limit", re.IGNORECASE)
@@ -21,6 +22,7 @@ _UNTRUSTED: Final = re.compile(r"untrusted", re.IGNORECASE)
 _NOT_REGISTERED: Final = re.compile(
     r"not registered|specified account does not exist", re.IGNORECASE
 )
+_NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
 _BROKEN_INSIDE: Final = re.compile(
     r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp",
     re.IGNORECASE,
@@ -35,6 +37,8 @@ def error_from_answer(status: int, body: str) -> SignalError:
         return SignalTimeout("A proxy before signal-cli-rest-api waited in vain for its answer.")
     if status == HTTPStatus.BAD_REQUEST:
         return _refusal(body)
+    if status == HTTPStatus.NOT_FOUND and _NO_FILE.search(body):
+        return SignalRejected("signal-cli-rest-api has no such file.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
 
 
@@ -69,4 +73,4 @@ def _refusal(body: str) -> SignalError:
 
 
 def _untrusted() -> SignalError:
-    return SignalRejected("The recipient's safety number changed and is not trusted yet.")
+    return SignalUntrusted("The recipient's new key is not trusted yet.")

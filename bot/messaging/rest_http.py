@@ -7,12 +7,13 @@ failure into a SignalError. The server itself has no time limit and no limit of 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
+from aiohttp import hdrs
 from aiohttp.client_middlewares import ClientHandlerType
 
 from bot.errors import SignalTimeout, SignalUnavailable
@@ -22,8 +23,17 @@ from bot.messaging.rest_errors import error_from_answer
 CALLS_IN_FLIGHT: Final = 3
 """With more than about four at once signal-cli-rest-api may crash."""
 
+SIGNS_OF_LIFE_IN_FLIGHT: Final = 1
+"""Typing, reactions and receipts leave the other places to what people wait for."""
+
 ANSWER_LIMIT_BYTES: Final = 16 * 2**20
 SEND_PATH: Final = "/v2/send"
+_SIGNS_OF_LIFE: Final = ("/v1/typing-indicator/", "/v1/reactions/", "/v1/receipts/")
+_FILES: Final = "/v1/attachments/"
+
+
+class AnswerTooBig(SignalTimeout):
+    """The answer has more bytes than are read; what was asked may have been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +42,9 @@ class Bounds:
 
     Attributes:
         connect: for a connection, HTTP or websocket.
-        request: for the answer to a question.
-        send: for the answer to a send; the server itself never gives up.
+        request: for the answer to a question, or to a sign of life.
+        send: for the answer to whatever changes something, and for files; the server itself never
+            gives up.
         receipt: for the phone's receipt of a message whose answer was lost.
         turn: for a place among the calls in flight.
         ping_every: between two websocket pings.
@@ -67,33 +78,42 @@ class Gate:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._places = asyncio.Semaphore(CALLS_IN_FLIGHT)
+        self._signs_of_life = asyncio.Semaphore(SIGNS_OF_LIFE_IN_FLIGHT)
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Pass a request on when its turn comes; its answer is then here in whole."""
-        is_send = request.url.path.endswith(SEND_PATH)
-        seconds = self._bounds.send if is_send else self._bounds.request
-        async with self._place():
+        sign = _is_sign_of_life(request)
+        async with self._place(sign=sign):
             with _translated():
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(self._seconds(request, sign=sign)):
                     response = await handler(request)
                     body = await response.read()
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise error_from_answer(response.status, body.decode(errors="replace"))
         return response
 
+    def _seconds(self, request: aiohttp.ClientRequest, *, sign: bool) -> float:
+        question = request.method == hdrs.METH_GET and _FILES not in request.url.path
+        return self._bounds.request if question or sign else self._bounds.send
+
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._bounds.turn):
-                await self._places.acquire()
-        except TimeoutError:
-            raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
-        try:
+    async def _place(self, *, sign: bool) -> AsyncIterator[None]:
+        """Wait for a place among all calls, and before that for one among the signs of life."""
+        limits = (self._signs_of_life, self._places) if sign else (self._places,)
+        async with AsyncExitStack() as places:
+            try:
+                async with asyncio.timeout(self._bounds.turn):
+                    for limit in limits:
+                        await places.enter_async_context(limit)
+            except TimeoutError:
+                raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
             yield
-        finally:
-            self._places.release()
+
+
+def _is_sign_of_life(request: aiohttp.ClientRequest) -> bool:
+    return any(part in request.url.path for part in _SIGNS_OF_LIFE)
 
 
 def open_session(gate: Gate, bounds: Bounds) -> aiohttp.ClientSession:
@@ -110,7 +130,7 @@ class _Answer(aiohttp.ClientResponse):
     """An answer whose body is bounded, and read the same from every version of the server."""
 
     async def read(self) -> bytes:
-        """Return the body; SignalTimeout when it is too big, for the request did arrive."""
+        """Return the body; AnswerTooBig when it is, for the request did arrive."""
         if self._body is None:
             try:
                 self._body = await self._bounded_body()
@@ -124,7 +144,7 @@ class _Answer(aiohttp.ClientResponse):
         async for chunk in self.content.iter_any():
             body += chunk
             if len(body) > ANSWER_LIMIT_BYTES:
-                raise SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
+                raise AnswerTooBig("signal-cli-rest-api gave an answer that is too big.")
         return bytes(body)
 
     async def json(self, **_: Any) -> Any:

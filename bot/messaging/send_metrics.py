@@ -10,6 +10,7 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUntrusted,
 )
 from bot.observability.metrics import SENDS
 
@@ -17,6 +18,7 @@ _OUTCOMES: Final[dict[type[SignalError], str]] = {
     SignalUnavailable: "unavailable",
     SignalTimeout: "timeout",
     SignalRateLimited: "rate_limited",
+    SignalUntrusted: "untrusted",
     SignalRejected: "rejected",
 }
 
@@ -27,6 +29,11 @@ def counted_send() -> Iterator[None]:
     try:
         yield
     except SignalError as error:
-        SENDS.labels(_OUTCOMES.get(type(error), "failed")).inc()
+        SENDS.labels(_outcome(error)).inc()
         raise
     SENDS.labels("sent").inc()
+
+
+def _outcome(error: SignalError) -> str:
+    names = (name for kind, name in _OUTCOMES.items() if isinstance(error, kind))
+    return next(names, "failed")

@@ -3,6 +3,8 @@
 No error takes over signal-cli's own words: they may name a person.
 """
 
+import base64
+import binascii
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
@@ -14,11 +16,16 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUntrusted,
 )
-from bot.messaging.json_rpc import INTERNAL_ERROR
+from bot.messaging.account import Group
+from bot.messaging.events import Account
+from bot.messaging.json_rpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from bot.messaging.messenger import FileTooBig
 
 USER_ERROR: Final = -1
 IO_ERROR: Final = -3
+UNTRUSTED: Final = -4
 RATE_LIMITED: Final = -5
 
 
@@ -39,11 +46,21 @@ class Address(_Answer):
     uuid: str | None = None
 
 
-class Group(_Answer):
+class GroupRow(_Answer):
     """What is asked about a group."""
 
     id: str
-    admins: list[Address]
+    is_member: bool = False
+    members: list[Address] = []
+    admins: list[Address] = []
+    pending_members: list[Address] = []
+    permission_send_message: str | None = None
+
+
+class File(_Answer):
+    """The bytes of a file that came with a message, in base64."""
+
+    data: str
 
 
 class Recipient(_Answer):
@@ -64,11 +81,16 @@ class _FailureData(_Answer):
     response: SendResult
 
 
+class MethodUnknown(SignalRejected):
+    """This signal-cli has no such method."""
+
+
 T = TypeVar("T")
 
 VERSION: Final = TypeAdapter(Version)
 ADDRESSES: Final = TypeAdapter(list[Address])
-GROUPS: Final = TypeAdapter(list[Group])
+GROUPS: Final = TypeAdapter(list[GroupRow])
+FILE: Final = TypeAdapter(File)
 SUBSCRIPTION: Final = TypeAdapter(int)
 _SEND_RESULT: Final = TypeAdapter(SendResult)
 _FAILURE_DATA: Final = TypeAdapter(_FailureData)
@@ -98,6 +120,41 @@ def timestamp_of(value: object) -> int:
     return sent.timestamp
 
 
+def group_of(row: GroupRow, bot: Account) -> Group:
+    """Return what a group is to the bot."""
+    return Group(
+        members=names_of(row.members),
+        admins=names_of(row.admins),
+        is_member=row.is_member,
+        is_invited=not names_of(row.pending_members).isdisjoint({bot.aci, bot.number}),
+        only_admins_write=row.permission_send_message == "ONLY_ADMINS",
+    )
+
+
+def names_of(people: list[Address]) -> frozenset[str]:
+    """Return ACIs and numbers, each person by both where both are known."""
+    acis = {one.uuid.lower() for one in people if one.uuid}
+    return frozenset(acis | {one.number for one in people if one.number})
+
+
+def bytes_of(file: File, *, max_bytes: int) -> bytes:
+    """Decode a file.
+
+    Raises:
+        FileTooBig: it has more than `max_bytes`, which is seen before anything is decoded.
+        SignalTimeout: it is no base64.
+    """
+    if len(file.data) > 4 * (max_bytes // 3 + 1):
+        raise FileTooBig("The file is too big.")
+    try:
+        data = base64.b64decode(file.data, validate=True)
+    except binascii.Error:
+        raise SignalTimeout("signal-cli gave a file that cannot be read.") from None
+    if len(data) > max_bytes:
+        raise FileTooBig("The file is too big.")
+    return data
+
+
 def signal_error(code: int, data: object) -> SignalError:
     """Translate an error of signal-cli: its code and the fates of the recipients in its data."""
     return _refusal(code, _results_of(data))
@@ -121,4 +178,8 @@ def _refusal(code: int, results: list[Recipient]) -> SignalError:
         )
     if code in {IO_ERROR, INTERNAL_ERROR} or "NETWORK_FAILURE" in fates:
         return SignalUnavailable(f"signal-cli could not reach Signal (error {code}).")
+    if code == UNTRUSTED or "IDENTITY_FAILURE" in fates:
+        return SignalUntrusted("The recipient's new key is not trusted yet.")
+    if code == METHOD_NOT_FOUND:
+        return MethodUnknown("This signal-cli does not know the method.")
     return SignalRejected(f"signal-cli refused the request (error {code}).")

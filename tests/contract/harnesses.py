@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bot.demo.json_rpc_server import HangUp, Json, Refusal
-from bot.demo.signal_side import ADA, Sent
+from bot.demo.signal_people import SignalPeople
+from bot.demo.signal_side import Sent
 from bot.messaging.backoff import Backoff
-from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingMessage, Person, Reaction
+from bot.messaging.events import Incoming, IncomingMessage, Reaction
 from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from bot.messaging.signal_rest import SignalRest
 from tests.fakes.signal_cli import SignalCli, TcpSignalCli
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi, chat_at
 from tests.fakes.signal_rest_api import Answer as RestAnswer
 from tests.fakes.signal_rest_api import Fault as RestFault
 
@@ -45,25 +46,8 @@ class Harness(Protocol):
     retry_after_seconds: float | None
     """What a rate limit of this Signal side says about waiting."""
 
-    async def say(self, text: str, *, group: str | None = None, quote: int | None = None) -> int:
-        """Write to the bot, perhaps in reply to a message of its own; return the timestamp."""
-        ...
-
-    async def react(
-        self,
-        emoji: str,
-        timestamp: int,
-        *,
-        author: Person = ADA,
-        group: str | None = None,
-        removed: bool = False,
-    ) -> int:
-        """React to a message of the bot; return the reaction's own timestamp."""
-        ...
-
-    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
-        """Confirm that a message of the bot arrived at a person's phone."""
-        ...
+    people: SignalPeople
+    """Everybody on the other side, and what they saw the bot do."""
 
     async def push(self, frame: Any) -> None:
         """Deliver a frame as it is."""
@@ -136,6 +120,7 @@ class OpenHarness(Protocol):
 
     `up`: whether the Signal side is there from the start. `impatient`: the messenger looks for
     signs of life all the time. `receipt_seconds`: how long it waits for a receipt.
+    `note_to_self`: the bot lives on a person's own account.
     """
 
     def __call__(
@@ -145,6 +130,7 @@ class OpenHarness(Protocol):
         up: bool = True,
         impatient: bool = False,
         receipt_seconds: float = RECEIPT_SECONDS,
+        note_to_self: bool = False,
     ) -> AbstractAsyncContextManager[Harness]: ...
 
 
@@ -201,10 +187,8 @@ class DaemonHarness(Receiver):
     def __init__(self, side: SignalCli, messenger: Messenger) -> None:
         super().__init__()
         self.side = side
+        self.people: SignalPeople = side
         self.messenger = messenger
-        self.say = side.say
-        self.react = side.react
-        self.deliver_receipt = side.deliver_receipt
         self.push = side.push
         self.push_raw = side.push_line
         self.next_sent = side.next_sent
@@ -247,7 +231,8 @@ def _rate_limit(seconds: float | None) -> object:
 def daemon_bounds(*, impatient: bool, receipt_seconds: float = RECEIPT_SECONDS) -> Bounds:
     """Bounds for tests: short waits before reconnecting, probes that do not get in the way."""
     return Bounds(
-        request=1.0,
+        request=0.5 if impatient else 1.0,
+        send=0.5 if impatient else 60.0,
         receipt=receipt_seconds,
         probe_every=0.05 if impatient else 60.0,
         probe_answer=0.2 if impatient else 10.0,
@@ -264,14 +249,22 @@ async def _open_daemon(
     up: bool = True,
     impatient: bool = False,
     receipt_seconds: float = RECEIPT_SECONDS,
+    note_to_self: bool = False,
 ) -> AsyncIterator[Harness]:
     side = make_side(directory / "signal-cli.sock")
+    side.data_dir = directory / "signal-cli"
     if isinstance(side, TcpSignalCli):
         await side.reserve_port()
     if up:
         await side.come_back()
     bounds = daemon_bounds(impatient=impatient, receipt_seconds=receipt_seconds)
-    messenger = SignalDaemon(side.url, side.account.number, bounds=bounds)
+    messenger = SignalDaemon(
+        side.url,
+        side.account.number,
+        data_dir=side.data_dir,
+        note_to_self=note_to_self,
+        bounds=bounds,
+    )
     harness = DaemonHarness(side, messenger)
     try:
         async with in_background(messenger.run(harness.deliver)):
@@ -288,10 +281,8 @@ class RestHarness(Receiver):
     def __init__(self, api: SignalRestApi, messenger: Messenger) -> None:
         super().__init__()
         self.api = api
+        self.people: SignalPeople = api
         self.messenger = messenger
-        self.say = api.say
-        self.react = api.react
-        self.deliver_receipt = api.deliver_receipt
         self.push = api.push
         self.push_raw = api.push_raw
         self.go_away = api.stop
@@ -304,11 +295,12 @@ class RestHarness(Receiver):
         sent = self.api.sent[self._seen]
         self._seen += 1
         return Sent(
-            chat=ChatId(ChatKind.DIRECT, sent.recipient),
+            chat=chat_at(sent.recipient),
             text=sent.text,
             timestamp=sent.timestamp,
             replaces=sent.replaces,
             attachments=sent.attachments,
+            quote=sent.quote,
         )
 
     def fail_next_send(self, fault: Fault) -> None:
@@ -339,6 +331,7 @@ def rest_bounds(*, impatient: bool, receipt_seconds: float) -> RestBounds:
     """Bounds for tests of the REST transport."""
     return RestBounds(
         request=0.2 if impatient else 5.0,
+        send=0.2 if impatient else 60.0,
         receipt=receipt_seconds,
         ping_every=0.05 if impatient else 20.0,
         ping_answer=0.2 if impatient else 20.0,
@@ -356,13 +349,14 @@ async def open_rest(
     up: bool = True,
     impatient: bool = False,
     receipt_seconds: float = RECEIPT_SECONDS,
+    note_to_self: bool = False,
 ) -> AsyncIterator[RestHarness]:
     """SignalRest against its fake; connected where the fake is up, for it keeps no frames."""
     async with SignalRestApi.listen() as api:
         if not up:
             await api.stop()
         bounds = rest_bounds(impatient=impatient, receipt_seconds=receipt_seconds)
-        messenger = SignalRest(api.url, NUMBER, bounds=bounds)
+        messenger = SignalRest(api.url, NUMBER, note_to_self=note_to_self, bounds=bounds)
         harness = RestHarness(api, messenger)
         async with in_background(messenger.run(harness.deliver)):
             if up:

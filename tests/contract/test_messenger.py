@@ -21,7 +21,15 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment, OwnIdentity
-from bot.messaging.events import ChatId, ChatKind, FrameKind, Person
+from bot.messaging.events import (
+    ChatId,
+    ChatKind,
+    FrameKind,
+    Incoming,
+    IncomingMessage,
+    Person,
+    Reaction,
+)
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from tests.contract.harnesses import HARNESSES, Fault, Harness
@@ -65,11 +73,11 @@ def open_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 async def test_a_message_arrives_once_and_parsed(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
-        timestamp = await harness.say("hello")
+        timestamp = await harness.people.say("hello")
         message = await harness.next_message()
         assert (message.chat, message.text, message.timestamp) == (ADA, "hello", timestamp)
         assert message.author.aci == ADA.value
-        await harness.say("the end")
+        await harness.people.say("the end")
         await harness.next_message()
         assert harness.texts == ["hello", "the end"]
 
@@ -78,7 +86,7 @@ async def test_messages_arrive_in_the_order_they_were_written(open_harness: Open
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
         for number in range(50):
-            await harness.say(f"{number}")
+            await harness.people.say(f"{number}")
             assert (await harness.next_message()).text == f"{number}"
 
 
@@ -89,11 +97,11 @@ async def test_a_reaction_to_a_message_of_the_bot_arrives_until_it_is_taken_back
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
         question = await harness.messenger.send(ADA, "Shall I?")
-        given = await harness.react("👍🏽", question, group=group)
+        given = await harness.people.react("👍🏽", question, group=group)
         first = await harness.next_reaction()
         assert (first.author.aci, first.chat, first.timestamp) == (ADA.value, chat, given)
         assert (first.emoji, first.target_timestamp, first.removed) == ("👍🏽", question, False)
-        taken = await harness.react("👍🏽", question, group=group, removed=True)
+        taken = await harness.people.react("👍🏽", question, group=group, removed=True)
         second = await harness.next_reaction()
         assert (second.timestamp, second.target_timestamp, second.removed) == (
             taken,
@@ -107,12 +115,13 @@ async def test_a_reply_names_the_message_of_the_bot_that_it_quotes(open_harness:
         await harness.until(lambda: harness.messenger.connected)
         question = await harness.messenger.send(ADA, "Shall I?")
         for group in (None, TEAM.value):
-            await harness.say("yes", quote=question, group=group)
+            await harness.people.say("yes", quote=question, group=group)
             answer = await harness.next_message()
-            assert (answer.text, answer.quote_timestamp) == ("yes", question)
+            assert answer.quote is not None
+            assert (answer.text, answer.quote.timestamp) == ("yes", question)
             assert answer.addresses_bot
-        await harness.say("by the way")
-        assert (await harness.next_message()).quote_timestamp is None
+        await harness.people.say("by the way")
+        assert (await harness.next_message()).quote is None
 
 
 async def test_a_message_and_its_edits_are_reacted_to_by_the_timestamp_of_each(
@@ -123,7 +132,7 @@ async def test_a_message_and_its_edits_are_reacted_to_by_the_timestamp_of_each(
         first = await harness.messenger.send(ADA, "Shall I?")
         edited = await harness.messenger.send(ADA, "Shall I now?", replaces=first)
         for target in (first, edited):
-            await harness.react("👍", target)
+            await harness.people.react("👍", target)
             assert (await harness.next_reaction()).target_timestamp == target
 
 
@@ -133,11 +142,15 @@ async def test_reactions_and_messages_arrive_in_one_order(open_harness: Open) ->
         expected: list[int] = []
         for number in range(100):
             if number % 3:
-                expected.append(await harness.react("👍", 1 + number, author=BEN))
+                expected.append(await harness.people.react("👍", 1 + number, author=BEN))
             else:
-                expected.append(await harness.say(f"{number}"))
+                expected.append(await harness.people.say(f"{number}"))
         await harness.until(lambda: len(harness.received) == len(expected))
-        assert [one.timestamp for one in harness.received] == expected
+        assert [when(one) for one in harness.received] == expected
+
+
+def when(incoming: Incoming) -> int | None:
+    return incoming.timestamp if isinstance(incoming, IncomingMessage | Reaction) else None
 
 
 def reaction_to_the_bot(**changes: object) -> Json:
@@ -222,7 +235,7 @@ async def test_the_largest_file_is_sent_whole_and_the_bot_goes_on(open_harness: 
             tasks.create_task(harness.messenger.send(ADA, "small"))
         sent = {one.text: one for one in (await harness.next_sent(), await harness.next_sent())}
         assert sent["large"].attachments == (largest,)
-        await harness.say("and now?")
+        await harness.people.say("and now?")
         assert (await harness.next_message()).text == "and now?"
 
 
@@ -233,7 +246,7 @@ async def test_a_receipt_stands_in_for_the_lost_reply_to_a_file(open_harness: Op
         send = tasks.create_task(harness.messenger.send(ADA, "perhaps", attachments=[PROOF]))
         sent = await harness.next_sent()
         await reconnect(harness)
-        await harness.deliver_receipt(sent.timestamp)
+        await harness.people.deliver_receipt(sent.timestamp)
         assert await send == sent.timestamp
 
 
@@ -376,7 +389,7 @@ async def test_a_refused_connection_is_retried_until_the_server_is_there(
             await harness.messenger.send(ADA, "too early")
         await harness.come_back()
         await harness.until(lambda: harness.messenger.connected)
-        await harness.say("now")
+        await harness.people.say("now")
         assert (await harness.next_message()).text == "now"
 
 
@@ -384,7 +397,7 @@ async def test_a_closed_connection_is_opened_again(open_harness: Open) -> None:
     async with open_harness() as harness:
         for number in range(3):
             await harness.until(lambda: harness.messenger.connected)
-            await harness.say(f"{number}")
+            await harness.people.say(f"{number}")
             assert (await harness.next_message()).text == f"{number}"
             await harness.drop_connections()
             await harness.until(lambda: not harness.messenger.connected)
@@ -416,8 +429,8 @@ async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -
         await harness.until(lambda: harness.messenger.connected)
         for name, frame in FRAMES.items():
             await harness.push(frame)
-            await harness.say(f"after {name}")
-        await harness.say("the end")
+            await harness.people.say(f"after {name}")
+        await harness.people.say("the end")
         await harness.until(lambda: "the end" in harness.texts)
         after = [text for text in harness.texts if text.startswith("after ")]
         assert after == [f"after {name}" for name in FRAMES]
@@ -428,7 +441,7 @@ async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
         await harness.until(lambda: harness.messenger.connected)
         for number, garbage in enumerate(GARBAGE):
             await harness.push_raw(garbage)
-            await harness.say(f"{number}")
+            await harness.people.say(f"{number}")
             assert (await harness.next_message()).text == f"{number}"
         assert len(harness.received) == len(GARBAGE)
 
@@ -478,7 +491,7 @@ async def test_a_receipt_after_the_reconnect_stands_in_for_a_lost_reply(
         send = tasks.create_task(harness.messenger.send(ADA, "perhaps", replaces=replaces))
         sent = await harness.next_sent()
         await reconnect(harness)
-        await harness.deliver_receipt(sent.timestamp)
+        await harness.people.deliver_receipt(sent.timestamp)
         assert await send == sent.timestamp
         assert await harness.messenger.send(ADA, "next") > sent.timestamp
 
@@ -494,13 +507,13 @@ async def test_only_the_receipt_for_the_lost_message_itself_is_evidence(
         send = tasks.create_task(harness.messenger.send(ADA, "perhaps"))
         sent = await harness.next_sent()
         await reconnect(harness)
-        await harness.deliver_receipt(earlier)
-        await harness.deliver_receipt(sent.timestamp - 60_000)
-        await harness.deliver_receipt(sent.timestamp, BEN)
-        await harness.say("all receipts are read")
+        await harness.people.deliver_receipt(earlier)
+        await harness.people.deliver_receipt(sent.timestamp - 60_000)
+        await harness.people.deliver_receipt(sent.timestamp, BEN)
+        await harness.people.say("all receipts are read")
         await harness.next_message()
         assert not send.done()
-        await harness.deliver_receipt(sent.timestamp)
+        await harness.people.deliver_receipt(sent.timestamp)
         assert await send == sent.timestamp
 
 
@@ -525,10 +538,10 @@ async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
 ) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
-        await harness.say("in time")
+        await harness.people.say("in time")
         await harness.next_message()
         await harness.messenger.stop_receiving()
-        await harness.say("too late")
+        await harness.people.say("too late")
         assert await harness.messenger.send(ADA, "good night") > 0
         assert harness.texts == ["in time"]
 
@@ -539,9 +552,3 @@ async def test_the_account_status_is_told_while_running(open_harness: Open) -> N
         status = await harness.messenger.account_status()
         assert status.registered
         assert status.server.startswith("signal-cli")
-
-
-async def test_the_admins_of_an_unknown_group_are_nobody(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        assert await harness.messenger.group_admins(TEAM) == frozenset()

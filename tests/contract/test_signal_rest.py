@@ -20,10 +20,12 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUntrusted,
 )
+from bot.messaging.account import Group
 from bot.messaging.events import ChatId, ChatKind, Incoming
 from bot.messaging.messenger import MAX_DELIVERY
-from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, Bounds
+from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, AnswerTooBig, Bounds
 from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
 from bot.observability.metrics import FRAMES
 from tests.contract.harnesses import (
@@ -71,8 +73,11 @@ def messages(count: int) -> list[bytes]:
             Answer(400, "Failed to send message: [413] RateLimit (RateLimitException)"),
             SignalRateLimited,
         ),
-        (Answer(400, "Unable to complete request due to untrusted recipient keys"), SignalRejected),
-        (Answer(400, "Failed to send message due to untrusted identities"), SignalRejected),
+        (
+            Answer(400, "Unable to complete request due to untrusted recipient keys"),
+            SignalUntrusted,
+        ),
+        (Answer(400, "Failed to send message due to untrusted identities"), SignalUntrusted),
         (Answer(400, f"The user {PRIVATE} is not registered."), SignalRejected),
         (Answer(400, "Specified account does not exist"), SignalRejected),
         (Answer(400, "Group not found: AAEC"), SignalRejected),
@@ -94,7 +99,7 @@ def messages(count: int) -> list[bytes]:
         (Answer(201, "[" * 100_000), SignalTimeout),
         (Answer(201, "[]"), SignalTimeout),
         (Answer(201, '[{"timestamp":"soon"}]'), SignalTimeout),
-        (Answer(201, " " * (ANSWER_LIMIT_BYTES + 1)), SignalTimeout),
+        (Answer(201, " " * (ANSWER_LIMIT_BYTES + 1)), AnswerTooBig),
         (Fault.DROP, SignalTimeout),
     ],
 )
@@ -170,7 +175,7 @@ async def test_a_group_message_counts_as_sent_when_some_members_were_not_reached
     [
         ("NETWORK_FAILURE", SignalUnavailable),
         ("UNREGISTERED_FAILURE", SignalRejected),
-        ("IDENTITY_FAILURE", SignalRejected),
+        ("IDENTITY_FAILURE", SignalUntrusted),
         ("INVALID_PRE_KEY_FAILURE", SignalRejected),
         ("RATE_LIMIT_FAILURE", SignalRateLimited),
     ],
@@ -190,7 +195,7 @@ async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness:
         async with asyncio.TaskGroup() as tasks:
             for number in range(10):
                 tasks.create_task(harness.messenger.send(PERSON, f"{number}"))
-                tasks.create_task(harness.messenger.group_admins(GROUP))
+                tasks.create_task(harness.messenger.group(GROUP))
                 tasks.create_task(harness.messenger.account_status())
             await harness.api.wait_until(lambda: harness.api.in_flight == 3)
             harness.api.hold.set()
@@ -234,14 +239,14 @@ async def test_no_frame_ends_the_connection(
 ) -> None:
     async with open_harness() as harness:
         await harness.api.push_raw(frame, kind=kind)
-        await harness.say("still there")
+        await harness.people.say("still there")
         assert (await harness.next_message()).text == "still there"
         assert harness.api.connections == 1
 
 
 async def test_a_huge_message_arrives_cut(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.say("x" * 3 * 2**20)
+        await harness.people.say("x" * 3 * 2**20)
         assert len((await harness.next_message()).text) == 64 * 1024
 
 
@@ -252,7 +257,7 @@ async def test_after_a_clean_close_the_bot_is_not_deaf(
     async with open_harness() as harness:
         await harness.api.close_websockets(code)
         await harness.api.wait_for_receiver()
-        await harness.say("hello")
+        await harness.people.say("hello")
         assert (await harness.next_message()).text == "hello"
 
 
@@ -260,7 +265,7 @@ async def test_a_connection_that_breaks_is_opened_again(open_harness: Open) -> N
     async with open_harness() as harness:
         harness.api.drop_websockets()
         await harness.api.wait_for_receiver()
-        await harness.say("hello")
+        await harness.people.say("hello")
         assert (await harness.next_message()).text == "hello"
 
 
@@ -269,7 +274,7 @@ async def test_while_signal_cli_is_dead_the_websocket_is_kept(open_harness: Open
         harness.api.signal_cli_alive.clear()
         await harness.until(lambda: not harness.messenger.connected)
         harness.api.signal_cli_alive.set()
-        await harness.say("back")
+        await harness.people.say("back")
         assert (await harness.next_message()).text == "back"
         await harness.until(lambda: harness.messenger.connected)
         assert harness.api.connections == 1
@@ -429,29 +434,41 @@ async def test_without_identities_the_bot_goes_on_and_learns_its_aci_later(
                 addressed = (await receiver.next_message()).addresses_bot
 
 
+OWN: Final = {"number": NUMBER, "uuid": FIXTURE_ACCOUNT.aci}
+
+
 @pytest.mark.parametrize(
-    ("group", "admins"),
+    ("told", "group"),
     [
-        ({"admins": [{"number": PRIVATE, "uuid": ADA.aci}]}, {PRIVATE, ADA.aci}),
-        ({"admins": [{"number": None, "uuid": ADA.aci}]}, {ADA.aci}),
-        ({"admins": [PRIVATE]}, {PRIVATE}),
-        ({"admins": []}, set()),
-        (None, set()),
+        (
+            {"member": True, "admins": [{"number": PRIVATE, "uuid": ADA.aci.upper()}]},
+            Group(frozenset(), frozenset({PRIVATE, ADA.aci}), True, False, False),
+        ),
+        (
+            {"members": [PRIVATE, ADA.aci], "admins": [PRIVATE], "pending_invites": [NUMBER]},
+            Group(frozenset({PRIVATE, ADA.aci}), frozenset({PRIVATE}), False, True, False),
+        ),
+        (
+            {"pending_invites": [OWN], "permissions": {"send_messages": "only-admins"}},
+            Group(frozenset(), frozenset(), False, True, True),
+        ),
+        ({}, Group(frozenset(), frozenset(), False, False, False)),
+        (None, None),
     ],
 )
-async def test_the_admins_of_a_group_are_told_by_every_version(
-    open_harness: Open, group: Any, admins: set[str]
+async def test_a_group_is_read_as_every_version_tells_it(
+    open_harness: Open, told: Any, group: Group | None
 ) -> None:
     async with open_harness() as harness:
-        harness.api.groups[GROUP_AT_SERVER] = group
-        assert await harness.messenger.group_admins(GROUP) == admins
+        harness.api.told_groups[GROUP_AT_SERVER] = told
+        assert await harness.messenger.group(GROUP) == group
 
 
 async def test_an_unreadable_answer_to_a_question_is_an_error(open_harness: Open) -> None:
     async with open_harness() as harness:
-        harness.api.groups[GROUP_AT_SERVER] = "?"
+        harness.api.told_groups[GROUP_AT_SERVER] = "?"
         with pytest.raises(SignalUnavailable):
-            await harness.messenger.group_admins(GROUP)
+            await harness.messenger.group(GROUP)
 
 
 async def test_the_account_status_needs_no_running_messenger() -> None:

@@ -1,8 +1,9 @@
 """signal-cli-rest-api in json-rpc mode, as far as the bot uses it, on loopback and with faults."""
 
 import asyncio
+import base64
 import json
-import time
+import textwrap
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,21 +14,20 @@ from typing import Any, Final, Self
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from bot.demo.json_rpc_server import Json
-from bot.demo.signal_frames import (
-    group_info,
-    quote_of,
-    reaction_frame,
-    receipt_frame,
-    text_frame,
-)
+from bot.demo.signal_people import Reacted, SignalPeople
 from bot.demo.signal_requests import attachment_in
-from bot.demo.signal_side import ADA, IDENTITY_KEY
-from bot.messaging.account import Attachment
-from bot.messaging.events import Account, Person
+from bot.demo.signal_side import IDENTITY_KEY
+from bot.messaging.account import Attachment, Profile
+from bot.messaging.events import Account, ChatId, ChatKind
+from bot.messaging.messenger import Quote
 
 NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
 ACCOUNT: Final = Account(NUMBER, ACI)
+WITHOUT_SIGNAL_CLI: Final = ("/v1/health", "/v1/about", "/v1/attachments/")
+"""What the server answers by itself, also while signal-cli is dead."""
+
+GROUP_PREFIX: Final = "group."
 CLIENT_FRAME_LIMIT_BYTES: Final = 512
 BODY_LIMIT_BYTES: Final = 64 * 2**20
 OWN_IDENTITY: Final[Json] = {
@@ -49,6 +49,7 @@ class Sent:
     text_mode: str | None
     notify_self: bool | None
     attachments: tuple[Attachment, ...]
+    quote: Quote | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Fault(Enum):
     DROP_LATER = "it is sent, then the connection breaks"
 
 
-class SignalRestApi:
+class SignalRestApi(SignalPeople):
     """The server. Without a client on the websocket, frames are lost, as with the real one.
 
     Attributes:
@@ -78,13 +79,14 @@ class SignalRestApi:
         hold: while it is clear, no request is answered.
         signal_cli_alive: whether what needs signal-cli is answered at all.
         answers_pings: whether websocket pings are answered.
-        groups: by the server's id, what GET tells about it.
+        told_groups: by the server's id, what GET tells about a group instead of the truth.
         accounts, identities, devices: what the server knows; without identities or devices it
-            answers a question about them with an error.
+            answers a question about them with an error. Other people's keys come on top.
         old: answer sends as versions up to 0.100 do.
     """
 
     def __init__(self) -> None:
+        super().__init__(ACCOUNT)
         self.sent: list[Sent] = []
         self.answers: deque[Answer | Fault] = deque()
         self.most_in_flight = 0
@@ -93,7 +95,7 @@ class SignalRestApi:
         self.signal_cli_alive = asyncio.Event()
         self.signal_cli_alive.set()
         self.answers_pings = True
-        self.groups: dict[str, object] = {}
+        self.told_groups: dict[str, object] = {}
         self.accounts: object = [NUMBER]
         self.identities: object = [OWN_IDENTITY]
         self.devices: object = [{"id": 1, "name": ""}]
@@ -102,10 +104,8 @@ class SignalRestApi:
         self.requests = 0
         self.connections = 0
         self._port = 0
-        self._last_timestamp = 0
         self._websockets: set[web.WebSocketResponse] = set()
         self._transports: dict[web.WebSocketResponse, asyncio.Transport] = {}
-        self._changed = asyncio.Condition()
         self._runner: web.AppRunner | None = None
 
     @classmethod
@@ -136,7 +136,18 @@ class SignalRestApi:
         app.router.add_get("/v1/accounts", self._list_accounts)
         app.router.add_get("/v1/identities/{number}", self._list_identities)
         app.router.add_get("/v1/devices/{number}", self._list_devices)
+        app.router.add_put("/v1/identities/{number}/trust/{peer}", self._trust)
         app.router.add_get("/v1/groups/{number}/{group}", self._get_group)
+        app.router.add_post("/v1/groups/{number}/{group}/join", self._join_group)
+        app.router.add_post("/v1/groups/{number}/{group}/quit", self._quit_group)
+        app.router.add_get("/v1/attachments/{file}", self._get_file)
+        app.router.add_delete("/v1/attachments/{file}", self._delete_file)
+        app.router.add_delete("/v1/remote-delete/{number}", self._remote_delete)
+        app.router.add_put("/v1/typing-indicator/{number}", self._type)
+        app.router.add_delete("/v1/typing-indicator/{number}", self._type)
+        app.router.add_post("/v1/reactions/{number}", self._react)
+        app.router.add_post("/v1/receipts/{number}", self._mark_read)
+        app.router.add_put("/v1/profiles/{number}", self._set_profile)
         app.router.add_get("/v1/receive/{number}", self._receive)
         app.router.add_post("/v2/send", self._send)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -161,48 +172,9 @@ class SignalRestApi:
         """Wait until somebody listens on the websocket."""
         await self.wait_until(lambda: self.receivers > 0)
 
-    async def say(
-        self,
-        text: str,
-        *,
-        author: Person = ADA,
-        group: str | None = None,
-        quote: int | None = None,
-    ) -> int:
-        """Write to the bot and return the message's timestamp.
-
-        Args:
-            text: what to write.
-            author: who writes.
-            group: Signal's id of the group to write in.
-            quote: reply to this message of the bot, by its timestamp.
-        """
-        timestamp = self._new_timestamp()
-        quoted = None if quote is None else self._quote_of(quote)
-        where = _group(group)
-        await self.push(text_frame(ACCOUNT, author, timestamp, text, group=where, quote=quoted))
-        return timestamp
-
-    async def react(
-        self,
-        emoji: str,
-        timestamp: int,
-        *,
-        author: Person = ADA,
-        group: str | None = None,
-        removed: bool = False,
-    ) -> int:
-        """React to a message of the bot, by its timestamp; return that of the reaction."""
-        own = self._new_timestamp()
-        frame = reaction_frame(
-            ACCOUNT, author, own, emoji, timestamp, group=_group(group), removed=removed
-        )
-        await self.push(frame)
-        return own
-
-    async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
-        """Confirm that a message of the bot arrived at a person's phone."""
-        await self.push(receipt_frame(ACCOUNT, person, self._new_timestamp(), timestamp))
+    def text_sent(self, timestamp: int) -> str:
+        """What the bot wrote in the message with a timestamp; empty where there is none."""
+        return next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
 
     async def push(self, frame: object) -> None:
         """Deliver a frame to whoever listens."""
@@ -226,10 +198,6 @@ class SignalRestApi:
         for transport in self._transports.values():
             transport.abort()
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
     @web.middleware
     async def _count(
         self,
@@ -241,13 +209,15 @@ class SignalRestApi:
         self.requests += 1
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        await self._notify()
+        await self._announce()
         try:
             await self.hold.wait()
+            if not request.path.startswith(WITHOUT_SIGNAL_CLI):
+                await self.signal_cli_alive.wait()
             return await handler(request)
         finally:
             self.in_flight -= 1
-            await self._notify()
+            await self._announce()
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=204)
@@ -262,24 +232,124 @@ class SignalRestApi:
         return web.json_response(about)
 
     async def _list_accounts(self, _: web.Request) -> web.Response:
-        await self.signal_cli_alive.wait()
         return web.json_response(self.accounts)
 
     async def _list_identities(self, _: web.Request) -> web.Response:
-        await self.signal_cli_alive.wait()
         if self.identities is None:
             return web.Response(status=500)
+        if self.identities == [OWN_IDENTITY]:
+            return web.json_response([OWN_IDENTITY, *self._peer_rows()])
         return web.json_response(self.identities)
 
+    def _peer_rows(self) -> list[Json]:
+        return [
+            {
+                "number": peer.person.number,
+                "uuid": aci,
+                "status": peer.trust.value,
+                "fingerprint": "05" * 33,
+                "added": "1",
+                "safety_number": " ".join(textwrap.wrap(peer.safety_number, 5)),
+            }
+            for aci, peer in self.peers.items()
+        ]
+
     async def _list_devices(self, _: web.Request) -> web.Response:
-        await self.signal_cli_alive.wait()
         if self.devices is None:
             return web.Response(status=400, text="Failed to get linked devices: [403]")
         return web.json_response(self.devices)
 
+    async def _trust(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        number = body.get("verified_safety_number")
+        if number is None and not body.get("trust_all_known_keys"):
+            return _refused("Couldn't process request - please provide a safety number")
+        if not await self.trust_key(request.match_info["peer"], number):
+            return _refused("Failed to set the trust for this number")
+        await self._announce()
+        return web.Response(status=204)
+
     async def _get_group(self, request: web.Request) -> web.Response:
-        await self.signal_cli_alive.wait()
-        return web.json_response(self.groups.get(request.match_info["group"]))
+        at_server = request.match_info["group"]
+        if at_server in self.told_groups:
+            return web.json_response(self.told_groups[at_server])
+        return web.json_response(self._group_row(_group_id(at_server)))
+
+    def _group_row(self, group_id: str) -> Json | None:
+        group = self.groups.get(group_id)
+        if group is None:
+            return None
+        own: Json = {"number": NUMBER, "uuid": ACI}
+        people: list[Json] = [
+            {"number": one.number, "uuid": one.aci} for one in group.members.values()
+        ]
+        members = [*people, own] if group.is_member else people
+        return {
+            "id": _at_server(group_id),
+            "internal_id": group_id,
+            "name": group.name,
+            "member": group.is_member,
+            "members": members,
+            "admins": [one for one in members if one["uuid"] in group.admins],
+            "pending_invites": [own] if group.is_invited else [],
+            "permissions": {
+                "send_messages": "only-admins" if group.only_admins_write else "every-member"
+            },
+        }
+
+    async def _join_group(self, request: web.Request) -> web.Response:
+        joined = self.join(_group_id(request.match_info["group"]))
+        return web.Response(status=204) if joined else _refused("Not invited")
+
+    async def _quit_group(self, request: web.Request) -> web.Response:
+        left = self.leave(_group_id(request.match_info["group"]))
+        return web.Response(status=204) if left else _refused("User is not a group member")
+
+    async def _get_file(self, request: web.Request) -> web.Response:
+        data = self.files.get(request.match_info["file"])
+        return _no_file() if data is None else web.Response(body=data)
+
+    async def _delete_file(self, request: web.Request) -> web.Response:
+        data = self.files.pop(request.match_info["file"], None)
+        return _no_file() if data is None else web.Response(status=204)
+
+    async def _remote_delete(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.deleted.append((chat_at(body["recipient"]), body["timestamp"]))
+        await self._announce()
+        return web.json_response({"timestamp": str(self._new_timestamp())}, status=201)
+
+    async def _type(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.typing.append((chat_at(body["recipient"]), request.method == "PUT"))
+        await self._announce()
+        return web.Response(status=204)
+
+    async def _react(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        chat = chat_at(body["recipient"])
+        reacted = Reacted(chat, body["reaction"], body["target_author"], body["timestamp"])
+        self.reactions.append(reacted)
+        await self._announce()
+        return web.Response(status=204)
+
+    async def _mark_read(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert body["receipt_type"] == "read"
+        self.receipts.append((body["recipient"], (body["timestamp"],)))
+        await self._announce()
+        return web.Response(status=204)
+
+    async def _set_profile(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        picture = body.get("base64_avatar")
+        self.profile = Profile(
+            name=body["name"],
+            about=body.get("about", self.profile.about),
+            picture=base64.b64decode(picture) if picture else None,
+        )
+        await self._announce()
+        return web.Response(status=204)
 
     async def _receive(self, request: web.Request) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(autoping=False, max_msg_size=CLIENT_FRAME_LIMIT_BYTES)
@@ -289,7 +359,7 @@ class SignalRestApi:
         self._websockets.add(websocket)
         self._transports[websocket] = transport
         self.connections += 1
-        await self._notify()
+        await self._announce()
         try:
             async for message in websocket:
                 if message.type is WSMsgType.PING and self.answers_pings:
@@ -297,7 +367,7 @@ class SignalRestApi:
         finally:
             self._websockets.discard(websocket)
             del self._transports[websocket]
-            await self._notify()
+            await self._announce()
         return websocket
 
     async def _send(self, request: web.Request) -> web.Response:
@@ -307,24 +377,16 @@ class SignalRestApi:
             return web.Response(status=answer.status, text=answer.body)
         if answer is Fault.HANG:
             await asyncio.Event().wait()
-        await self.signal_cli_alive.wait()
+        if not all(map(self.trusts, body["recipients"])):
+            return _refused("Unable to complete request due to untrusted recipient keys")
         if answer is not Fault.DROP:
             self._record(body)
-            await self._notify()
+            await self._announce()
         if answer is not None:
             assert request.transport is not None
             request.transport.abort()
         result = {"timestamp": str(self.sent[-1].timestamp)} if self.sent else {}
         return web.json_response(result if self.old else [result], status=201)
-
-    def _new_timestamp(self) -> int:
-        """The time in ms, unique as signal-cli makes it."""
-        self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
-        return self._last_timestamp
-
-    def _quote_of(self, timestamp: int) -> Json:
-        text = next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
-        return quote_of(ACCOUNT, timestamp, text)
 
     def _record(self, body: dict[str, Any]) -> None:
         [recipient] = body["recipients"]
@@ -339,9 +401,35 @@ class SignalRestApi:
                 replaces=body.get("edit_timestamp"),
                 text_mode=body.get("text_mode"),
                 notify_self=body.get("notify_self"),
+                quote=_quote_in(body),
             )
         )
 
 
-def _group(group_id: str | None) -> Json | None:
-    return None if group_id is None else group_info(group_id, "Team")
+def _quote_in(body: Json) -> Quote | None:
+    if "quote_timestamp" not in body:
+        return None
+    return Quote(body["quote_timestamp"], body["quote_author"], body["quote_message"])
+
+
+def chat_at(recipient: str) -> ChatId:
+    """Where a request sends something to; the account's own number is its note to self."""
+    if recipient.startswith(GROUP_PREFIX):
+        return ChatId(ChatKind.GROUP, _group_id(recipient))
+    return ChatId(ChatKind.DIRECT, ACI if recipient == NUMBER else recipient)
+
+
+def _at_server(group_id: str) -> str:
+    return GROUP_PREFIX + base64.b64encode(group_id.encode()).decode()
+
+
+def _group_id(at_server: str) -> str:
+    return base64.b64decode(at_server.removeprefix(GROUP_PREFIX), validate=True).decode()
+
+
+def _refused(text: str) -> web.Response:
+    return web.Response(status=400, text=text)
+
+
+def _no_file() -> web.Response:
+    return web.Response(status=404, text="No attachment with that name found")

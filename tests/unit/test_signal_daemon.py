@@ -19,8 +19,9 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUntrusted,
 )
-from bot.messaging.events import ChatId, ChatKind, Incoming
+from bot.messaging.events import ChatId, ChatKind, Incoming, Quoted
 from bot.messaging.json_rpc import LINE_LIMIT_BYTES, LineBuffer
 from bot.messaging.signal_daemon import QUEUE_LIMIT, Bounds, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
@@ -102,7 +103,9 @@ async def test_an_answer_given_while_nobody_listened_arrives_after_the_restart(
         await side.say("yes", quote=question)
         async with running(side, receiver):
             assert (await receiver.next_reaction()).target_timestamp == question
-            assert (await receiver.next_message()).quote_timestamp == question
+            assert (await receiver.next_message()).quote == Quoted(
+                question, side.account.aci, by_bot=True, text="Shall I?"
+            )
 
 
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
@@ -164,7 +167,8 @@ def failure_data(*fates: str) -> object:
         (Refusal(-1, "failed", failure_data("NETWORK_FAILURE")), SignalUnavailable),
         (Refusal(-1, "failed", failure_data("RATE_LIMIT_FAILURE")), SignalRateLimited),
         (Refusal(-3, "io"), SignalUnavailable),
-        (Refusal(-4, "untrusted", failure_data("IDENTITY_FAILURE")), SignalRejected),
+        (Refusal(-4, "untrusted", failure_data("IDENTITY_FAILURE")), SignalUntrusted),
+        (Refusal(-4, "untrusted"), SignalUntrusted),
         (Refusal(-5, "Failed to send message: rate limit"), SignalRateLimited),
         (
             Refusal(-5, "Failed to send message: rate limit", {"response": {"results": "?"}}),
@@ -193,6 +197,7 @@ async def test_every_error_of_signal_cli_has_its_meaning(
     [
         (["UNREGISTERED_FAILURE"], SignalRejected),
         (["IDENTITY_FAILURE", "NETWORK_FAILURE"], SignalUnavailable),
+        (["IDENTITY_FAILURE"], SignalUntrusted),
         (["RATE_LIMIT_FAILURE"], SignalRateLimited),
     ],
 )
@@ -434,7 +439,9 @@ async def test_the_account_status_of_a_dead_server_is_an_error(tmp_path: Path) -
 async def test_the_admins_of_a_group_are_known_by_aci_and_number(tmp_path: Path) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA}, admins={ADA.aci})
-        assert await messenger.group_admins(TEAM) == {ADA.aci, ADA.number}
+        group = await messenger.group(TEAM)
+        assert group is not None
+        assert group.admins == {ADA.aci, ADA.number}
 
 
 async def test_stop_receiving_waits_until_what_was_read_is_delivered(tmp_path: Path) -> None:
