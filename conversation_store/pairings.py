@@ -174,8 +174,9 @@ class Pairings:
         )
 
     async def forget_expired(self, now_ms: int) -> None:
-        """Forget codes that count no more; see `forget_expired`."""
+        """Forget codes that count no more, also from the write-ahead log; see `forget_expired`."""
         await self._database.write(lambda execute: forget_expired(execute, now_ms))
+        await self._database.scrub()
 
 
 class PairingBook:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.dispatch.access import Access
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
 from conversation_store.models import OutgoingMessage, PairedPerson, PairingRequest
 from conversation_store.pairings import Pairings
 
@@ -107,7 +107,8 @@ class Pairing:
         self._access.paired = frozenset(person.person for person in people)
         self._expiries = {request.person: request.expires_at for request in waiting}
         for person in people:
-            if not person.greeted:
+            # Under another policy than `pairing` it would not be true, until that is back.
+            if not person.greeted and self._access.may_talk(Person(person.person)):
                 await self._greet(person)
 
     async def stranger(self, message: IncomingMessage) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import apsw
 import pytest
@@ -29,6 +30,7 @@ ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", 
 BEN = Person(aci="7f3d1e2f-0000-4000-8000-00000000000b", name="Ben")
 OPERATOR = Person(aci="0d1e2f30-0000-4000-8000-0000000000aa")
 SECRET = "nobody is to keep this"
+Policy = Literal["pairing", "allowlist"]
 PAIRING = AccessSettings(policy="pairing")
 
 
@@ -49,13 +51,13 @@ class Notes:
 class World:
     """A bot's door on a store; `now_ms` is its clock."""
 
-    def __init__(self, path: Path, store: ConversationStore) -> None:
+    def __init__(self, path: Path, store: ConversationStore, policy: Policy) -> None:
         self.path = path
         self.store = store
         self.now_ms = time.time_ns() // 1_000_000
         self.notes = Notes()
         self.access = Access(
-            policy="pairing",
+            policy=policy,
             allowed=frozenset(),
             admins=frozenset({OPERATOR.aci}),
             groups="mention",
@@ -76,9 +78,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(path: Path, *, key: str | None = None) -> AsyncIterator[World]:
+async def world(
+    path: Path, *, key: str | None = None, policy: Policy = "pairing"
+) -> AsyncIterator[World]:
     async with open_store(path, key=key) as store:
-        here = World(path, store)
+        here = World(path, store, policy)
         await here.pairing.refresh()
         yield here
 
@@ -174,8 +178,9 @@ async def test_all_that_is_known_of_a_stranger_goes_with_the_code(tmp_path: Path
     async with world(tmp_path / "s.db") as here:
         here.now_ms += CODE_MS
         await here.pairing.look()
-        kept = everything_in(here.path)
-        assert not any(of_hers in kept for of_hers in (ADA.aci, "+15550100001", "Ada"))
+        for file in (here.path, here.path.with_name("s.db-wal")):
+            kept = file.read_bytes()
+            assert not any(one in kept for one in (ADA.aci.encode(), b"+15550100001", b"Ada"))
 
 
 async def test_who_is_let_in_beside_the_running_bot_is_greeted_once_and_may_talk(
@@ -210,6 +215,17 @@ async def test_who_was_let_in_while_the_bot_was_down_is_greeted_when_it_starts(
         assert here.notes.texts() == []
         waiting = (await here.store.unfinished()).outgoing
         assert [note.text for note in waiting] == [WELCOME]
+
+
+async def test_nobody_is_greeted_while_codes_let_nobody_in(tmp_path: Path) -> None:
+    async with world(tmp_path / "s.db") as here:
+        code = await here.code_for(ADA)
+    with open_pairing_book(here.path, None) as book:
+        book.approve(code)
+    async with world(tmp_path / "s.db", policy="allowlist") as here:
+        assert here.notes.texts() == []
+    async with world(tmp_path / "s.db") as here:
+        assert here.notes.texts() == [WELCOME]
 
 
 @pytest.mark.parametrize("spell", [str.lower, lambda code: f" {code[:3]}-{code[3:]} ", str])
