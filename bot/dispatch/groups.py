@@ -103,13 +103,13 @@ class GroupRooms:
         if not chat.is_group:
             return True
         await self._feel_at_home(chat)
-        try:
-            async with asyncio.timeout(RIGHTS_SECONDS):
-                group = await self._group(chat)
-        except (SignalError, TimeoutError) as error:
-            log.info("group.unknown", reason=type(error).__name__)
-            return True
+        group = await self._soon(chat)
         return group is None or not group.only_admins_write or self._number in group.admins
+
+    async def is_group_admin(self, chat: ChatId, person: Person) -> bool:
+        """Whether somebody administers a group; where the Signal side does not tell: no."""
+        group = await self._soon(chat)
+        return group is not None and bool(group.admins & {person.aci, person.number})
 
     async def changed(self, event: GroupChanged) -> None:
         """Look at a group anew: accept an admin's invitation, leave where nobody is known.
@@ -152,6 +152,15 @@ class GroupRooms:
         if len(self._homes) >= MAX_GROUPS:
             self._homes.clear()
         self._homes.add(chat)
+
+    async def _soon(self, chat: ChatId) -> Group | None:
+        """Return what a group is, without waiting long for it."""
+        try:
+            async with asyncio.timeout(RIGHTS_SECONDS):
+                return await self._group(chat)
+        except (SignalError, TimeoutError) as error:
+            log.info("group.unknown", reason=type(error).__name__)
+            return None
 
     async def _group(self, chat: ChatId) -> Group | None:
         known = self._known.get(chat)

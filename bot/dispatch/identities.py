@@ -33,7 +33,12 @@ VERIFIED_SECONDS: Final = 3_600.0
 MAX_VERIFIED: Final = 10_000
 """People known to be verified at once; above it the oldest knowledge goes."""
 
+MAX_HELD_BACK: Final = 10_000
+"""People whose messages wait on the Signal side, known at once; of more nothing is remembered."""
+
 TOLD_AGAIN_SECONDS: Final = 86_400.0
+
+HINT: Final = "an admin's !trust, or signal-cli trust, lets the person in"
 
 PATIENCE: Final = Patience(seconds=300.0)
 
@@ -118,6 +123,7 @@ class Identities:
         self._clock = clock
         self._waiting = WaitingKeys(store, clock=clock)
         self._noting = asyncio.Lock()
+        self._held_back: set[str] = set()
         self._verified: dict[str, float] = {}
         self._changes = 0
 
@@ -135,14 +141,14 @@ class Identities:
         """
         self._changes += 1
         self._verified.pop(event.person.aci, None)
+        if len(self._held_back) < MAX_HELD_BACK:
+            self._held_back.add(event.person.aci)
         await self._look_at(event.person)
 
     async def seen(self, person: str) -> None:
         """A message came from a person, by ACI, so the key is trusted, whoever said so."""
-        key = self._waiting.of(person)
-        if key is not None and key.held_back:
-            await self._waiting.put(replace(key, held_back=False))
-            await self._on_trusted(person)
+        if person in self._held_back:
+            await self._release(person)
 
     def is_verified(self, person: str) -> bool:
         """Whether a person, by ACI, may talk, as far as is known without asking."""
@@ -189,7 +195,7 @@ class Identities:
         await self._side.trust(key.person.aci, safety_number=digits if compared else None)
         log.info("identity.trusted", kind="compared" if compared else "unseen")
         await self._waiting.remove(key.person.aci)
-        await self._on_trusted(key.person.aci)
+        await self._release(key.person.aci)
         if key.told_at is not None:
             await self._notices.send(_private(key.person), VERIFIED_NOW)
         return _called(key.person)
@@ -204,9 +210,7 @@ class Identities:
             await self._trust_at_once(person, identity)
         else:
             async with self._noting:
-                await self._waiting.put(
-                    replace(await self._noted(person, identity), held_back=True)
-                )
+                await self._waiting.put(await self._noted(person, identity))
 
     async def _trust_at_once(self, person: Person, identity: PeerIdentity) -> None:
         try:
@@ -217,7 +221,11 @@ class Identities:
         log.info("identity.trusted", kind="always")
         number = spaced(identity.safety_number)
         await self._notices.to_admins(TRUSTED_AT_ONCE.format(who=_called(person), number=number))
-        await self._on_trusted(person.aci)
+        await self._release(person.aci)
+
+    async def _release(self, person: str) -> None:
+        self._held_back.discard(person)
+        await self._on_trusted(person)
 
     async def _refuse(self, person: Person, identity: PeerIdentity) -> None:
         async with self._noting:
@@ -237,20 +245,15 @@ class Identities:
         key = self._waiting.of(person.aci)
         if key is not None and key.is_key_of(identity):
             return key
-        held_back = identity.trust is TrustLevel.UNTRUSTED
-        key = WaitingKey.new(person, identity.safety_number, held_back=held_back, now=self._clock())
-        log.warning("identity.untrusted" if held_back else "identity.not_verified")
-        if not self._notices.has_admins:
-            log.warning("identity.no_admin", reason="signal-cli trust is the way to trust a key")
-        await self._notices.to_admins(self._note(key))
-        return key
-
-    def _note(self, key: WaitingKey) -> str:
-        news = NEW_KEY if key.held_back else NOT_VERIFIED
+        key = WaitingKey.new(person, identity.safety_number, self._clock())
+        untrusted = identity.trust is TrustLevel.UNTRUSTED
+        log.warning("identity.untrusted" if untrusted else "identity.unverified", reason=HINT)
+        news = NEW_KEY if untrusted else NOT_VERIFIED
         how = ASK_FOR_DIGITS if self._policy == "verified" else ASK_FOR_CODE
-        return (news + how).format(
-            who=_called(key.person), number=spaced(key.safety_number), code=key.code
-        )
+        number = spaced(key.safety_number)
+        note = (news + how).format(who=_called(person), number=number, code=key.code)
+        await self._notices.to_admins(note)
+        return key
 
     async def _identity(self, person: str) -> PeerIdentity | None:
         """Return a person's key; None where the Signal side does not tell it."""

@@ -37,7 +37,6 @@ class WaitingKey:
         safety_number: 60 digits, which stand for this very key.
         code: a short name for this person with this key.
         since: seconds since 1970.
-        held_back: Signal lets nothing through in either direction until the key is trusted.
         told_at: when the person was last told that the bot does not listen, seconds since 1970.
     """
 
@@ -45,14 +44,13 @@ class WaitingKey:
     safety_number: str = field(repr=False)
     code: str = field(repr=False)
     since: float
-    held_back: bool
     told_at: float | None = None
 
     @classmethod
-    def new(cls, person: Person, safety_number: str, *, held_back: bool, now: float) -> Self:
+    def new(cls, person: Person, safety_number: str, now: float) -> Self:
         """Return the key with a code of its own."""
         code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_CHARACTERS))
-        return cls(person, safety_number, code, now, held_back)
+        return cls(person, safety_number, code, now)
 
     def is_key_of(self, identity: PeerIdentity) -> bool:
         """Whether an identity has this very key."""

@@ -13,6 +13,7 @@ from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavail
 from bot.messaging.account import Group
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, GroupChanged, Person
+from conversation_store.models import ReceivedMessage, TurnState, TurnUsage
 from conversation_store.store import ConversationStore, open_store
 
 BOT = "+15550100000"
@@ -126,6 +127,21 @@ async def test_where_the_signal_side_does_not_tell_a_message_is_tried(
         assert not await here.may_write(TEAM)
 
 
+async def test_who_administers_a_group_is_known_by_aci_or_number(tmp_path: Path) -> None:
+    directory = Directory(replace(ROOM, admins=frozenset({"eve", "+15550100009"})))
+    async with rooms(tmp_path, directory) as here:
+        assert await here.is_group_admin(TEAM, EVE)
+        assert await here.is_group_admin(TEAM, ADMIN)
+        assert not await here.is_group_admin(TEAM, Person("ada"))
+
+
+async def test_where_the_signal_side_does_not_tell_nobody_administers_a_group(
+    tmp_path: Path,
+) -> None:
+    async with rooms(tmp_path, Directory(troubles=[SignalUnavailable("x")])) as here:
+        assert not await here.is_group_admin(TEAM, EVE)
+
+
 async def test_a_group_is_asked_for_once_until_it_changes_or_its_time_is_over(
     tmp_path: Path,
 ) -> None:
@@ -219,6 +235,26 @@ async def test_the_bot_stays_where_it_was_spoken_to_also_after_a_restart(tmp_pat
         await here.changed(changed_by(EVE))
     async with rooms(tmp_path, directory) as here:
         await here.changed(changed_by(EVE))
+    assert directory.left == []
+
+
+async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
+    tmp_path: Path,
+) -> None:
+    directory = Directory()
+    async with open_store(tmp_path / "store.db") as store:
+        (accepted,) = await store.accept([ReceivedMessage(BOT, "eve", 1, str(TEAM), "hi", 1)])
+        assert accepted is not None
+        turn = store.begin_turn([accepted], "hi")
+        await store.finish_turn(
+            turn,
+            state=TurnState.ANSWERED,
+            answer="hello",
+            parts=["hello"],
+            model="m",
+            usage=TurnUsage(),
+        )
+        await rooms_of(directory, store).changed(changed_by(EVE))
     assert directory.left == []
 
 

@@ -46,6 +46,7 @@ class KeyRing:
     identities: dict[str, PeerIdentity] = field(default_factory=dict)
     trusted: list[tuple[str, str | None]] = field(default_factory=list)
     troubles: list[SignalError] = field(default_factory=list)
+    refuses_trust: bool = False
     asked: int = 0
 
     def set(self, person: Person, trust: TrustLevel, number: str = FIRST) -> None:
@@ -61,7 +62,7 @@ class KeyRing:
         if self.troubles:
             raise self.troubles.pop(0)
         known = self.identities[person]
-        if safety_number not in {None, known.safety_number}:
+        if self.refuses_trust or safety_number not in {None, known.safety_number}:
             raise SignalRejected("another safety number")
         level = TrustLevel.UNVERIFIED if safety_number is None else TrustLevel.VERIFIED
         self.identities[person] = replace(known, trust=level)
@@ -137,7 +138,7 @@ async def test_always_trusts_a_new_key_at_once_and_says_so(tmp_path: Path) -> No
         await here.identities.changed(new_key())
         (note,) = await here.told()
     assert here.keys.trusted == [(ADA.aci, None)]
-    assert here.released == [ADA.aci]
+    assert set(here.released) == {ADA.aci}
     assert note.startswith("Ada has a new safety number. I trust it")
     assert "12345 12345" in note
 
@@ -258,6 +259,18 @@ async def test_a_key_that_was_trusted_elsewhere_is_noticed_by_the_next_message(
         assert here.released == [ADA.aci]
 
 
+async def test_where_trusting_at_once_failed_the_next_message_tells_that_it_is_done(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, "always") as here:
+        here.keys.set(ADA, TrustLevel.UNTRUSTED)
+        here.keys.refuses_trust = True
+        await here.identities.changed(new_key())
+        assert (await here.told(), here.released) == ([], [])
+        await here.identities.seen(ADA.aci)
+        assert here.released == [ADA.aci]
+
+
 async def test_a_late_frame_about_a_key_that_is_trusted_tells_nobody(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
@@ -278,8 +291,8 @@ async def test_without_admins_the_log_says_how_to_go_on_and_names_nobody(tmp_pat
         async with house(tmp_path, "tofu", admins=frozenset()) as here:
             here.keys.set(ADA, TrustLevel.UNTRUSTED)
             await here.identities.changed(new_key())
-    assert [log["event"] for log in logs] == ["identity.untrusted", "identity.no_admin"]
-    assert "signal-cli trust" in logs[1]["reason"]
+    assert [log["event"] for log in logs] == ["identity.untrusted"]
+    assert "signal-cli trust" in logs[0]["reason"]
     assert not re.search(r"Ada|5550|7f3c|12345", str(logs))
 
 
