@@ -126,6 +126,7 @@ def settings(signal_url: str, number: str, model: Helper, folder: Path) -> Mappi
         "LLM__MODEL": "bench",
         "LLM__MAX_CONCURRENCY": "1024",
         "ACCESS__POLICY": "open",
+        "BOT__SETTLE_SECONDS": "0",
         "ACCESS__MESSAGES_PER_MINUTE": "1000000",
         "TOOLS__WEB_SEARCH__ENABLED": "false",
         "TOOLS__CALLS_PER_MINUTE": "1000000",

@@ -21,6 +21,7 @@ from bot.endpoint import OpenEndpoint, llm_endpoint
 from bot.llm.attested import Sealing
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmNotAttested
+from bot.llm.transcription import Transcriber
 
 
 @asynccontextmanager
@@ -49,6 +50,7 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
         )
         tls = pin(_new_context(trust), model.keys)
         transport = await open_parts.enter_async_context(open_transport(endpoint, tls=tls))
+        listener = settings.llm.transcription_model
         encryption = EndToEndEncryption(model) if settings.attestation.e2ee else None
         yield OpenEndpoint(
             client=LlmClient(
@@ -58,6 +60,7 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
                 encryption=_Encryption(encryption) if encryption is not None else None,
             ),
             proof=model,
+            transcriber=Transcriber(transport, endpoint, listener) if listener else None,
             signatures=AnswerSignatures(
                 http, endpoint.base_url, endpoint.api_key, endpoint.model, model
             ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from bot.app import make_messenger, open_endpoint, store_key, tool_settings
+from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
@@ -120,7 +120,7 @@ async def _store(settings: Settings) -> Finding:
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
     try:
         async with asyncio.timeout(PART_SECONDS):
-            status = await make_messenger(settings.signal).account_status()
+            status = await make_messenger(settings).account_status()
     except (SignalError, TimeoutError):
         program = (
             "signal-cli-rest-api (MODE=json-rpc)"

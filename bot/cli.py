@@ -69,6 +69,15 @@ def _parser() -> argparse.ArgumentParser:
     revoke = actions.add_parser("revoke", help="let somebody in no more")
     revoke.add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
 
+    link = commands.add_parser("link", help="share a phone's Signal account, by a QR code")
+    link.set_defaults(run=_link)
+
+    register = commands.add_parser("register", help="give a number a Signal account, the bot's")
+    register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
+    register.add_argument("--voice", action="store_true", help="have Signal call, not write")
+    register.add_argument("--captcha", metavar="LINK", help="signalcaptcha://…, solved already")
+    register.set_defaults(run=_register)
+
     verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
     verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
     verify.add_argument(
@@ -143,7 +152,7 @@ def _check(_: argparse.Namespace) -> int:
 
 def _pair(arguments: argparse.Namespace) -> int:
     from bot import pair
-    from bot.app import store_key
+    from bot.parts import store_key
     from bot.config import load_settings
     from conversation_store.errors import StoreError
     from conversation_store.pairings import open_pairing_book
@@ -161,6 +170,25 @@ def _pair(arguments: argparse.Namespace) -> int:
     except StoreError as error:
         print(f"STORE__PATH: {error}", file=sys.stderr)
         return FAILED
+    return OK
+
+
+def _link(_: argparse.Namespace) -> int:
+    from bot.link import run_link
+    from bot.observability import logs
+
+    logs.configure(level="error", log_format="console")  # what happens is said
+    asyncio.run(run_link())
+    return OK
+
+
+def _register(arguments: argparse.Namespace) -> int:
+    from bot.observability import logs
+    from bot.register import run_register
+
+    logs.configure(level="error", log_format="console")  # what happens is said
+    wanted = run_register(arguments.number, voice=arguments.voice, captcha=arguments.captcha)
+    asyncio.run(wanted)
     return OK
 
 
@@ -182,7 +210,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    from bot.app import store_key
+    from bot.parts import store_key
     from bot.config import load_settings
     from conversation_store.errors import StoreError
     from conversation_store.store import backup

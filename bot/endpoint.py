@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from bot.config import Settings
 from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.transcription import Transcriber
 
 if TYPE_CHECKING:
     from bot.attestation.near_ai.evidence import ModelEvidence
@@ -69,6 +70,7 @@ class OpenEndpoint:
     Attributes:
         client: asks it.
         proof: what is known of it.
+        transcriber: writes down what is said there; None where that is not wanted.
         signatures: checks its answers; None where it signs none.
         settled: returns once a first verification has ended, however.
         keep_verified: to be run as long as the bot runs.
@@ -76,6 +78,7 @@ class OpenEndpoint:
 
     client: LlmClient
     proof: ModelProof
+    transcriber: Transcriber | None = None
     signatures: "AnswerSignatures | None" = None
     settled: Work = _nothing_to_do
     keep_verified: Work = _nothing_to_do
@@ -85,9 +88,14 @@ class OpenEndpoint:
 async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
     """Open an endpoint that is not asked for proof, or cannot give any."""
     endpoint = llm_endpoint(settings)
+    listener = settings.llm.transcription_model
     why = OFF if settings.attestation.model_policy == "off" else NOT_OVER_TLS
     async with open_transport(endpoint) as transport:
-        yield OpenEndpoint(LlmClient(transport, endpoint), NothingProven(why))
+        yield OpenEndpoint(
+            LlmClient(transport, endpoint),
+            NothingProven(why),
+            transcriber=Transcriber(transport, endpoint, listener) if listener else None,
+        )
 
 
 def llm_endpoint(settings: Settings) -> Endpoint:

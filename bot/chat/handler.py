@@ -6,7 +6,7 @@ has cut goes on from its last stored message.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ import structlog
 
 from bot.approvals import ApprovalDesk, TurnApproval
 from bot.chat.audit import TurnAudit
+from bot.chat.media import CANNOT_SEE, Prepared
 from bot.chat.progress import Progress, ProgressChannel
 from bot.chat.prompt import Prompt, as_stored
 from bot.llm.errors import (
@@ -30,15 +31,24 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
+from bot.llm.images import latest_images, without_images
 from bot.llm.messages import Completion, Message, ToolSpec
+from bot.llm.vision import may_be_about_images
 from bot.messaging.events import ChatId
-from bot.messaging.formatting import split
+from bot.messaging.formatting import split_styled
+from bot.messaging.markdown import render
+from bot.messaging.styled import StyledText
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
+    AnswerPart,
     NewExchange,
     OutgoingMessage,
+    ReceivedMessage,
+    StoredImage,
     StoredMessage,
+    StoredQuote,
+    StoredStyle,
     StoredToolCall,
     Turn,
     TurnState,
@@ -91,6 +101,26 @@ class ChatModel(Protocol):
         ...
 
 
+class Reader(Protocol):
+    """What reads the files of messages. Implemented by `bot.chat.media.Media`."""
+
+    async def prepare(self, messages: Sequence[ReceivedMessage]) -> Prepared:
+        """Return what the model is told and shown of messages, and what people are."""
+        ...
+
+    async def discard(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Delete the Signal side's copies of the files of messages."""
+        ...
+
+
+class Eyes(Protocol):
+    """Whether the model sees. Implemented by `bot.llm.vision.Vision`."""
+
+    def refused(self) -> None:
+        """Take note that the model has refused images."""
+        ...
+
+
 class SignatureDesk(Protocol):
     """What checks signatures of answers. Implemented by `bot.dispatch.proofs.AnswerProofs`."""
 
@@ -107,6 +137,7 @@ class Thought:
         turn: what it answers.
         state: ANSWERED or FAILED.
         answer: the words.
+        notices: lines above them.
         usage: what they cost.
         rounds: how often tools were called.
         exchanged: requests and answers that are not stored yet, where signatures are checked.
@@ -116,17 +147,32 @@ class Thought:
     state: TurnState
     answer: str
     usage: TurnUsage
+    notices: tuple[str, ...] = ()
     rounds: int = 0
     exchanged: tuple[NewExchange, ...] = ()
 
 
 class _Loop:
-    """One turn on its way: what the model has been shown so far, and what it cost."""
+    """One turn on its way: what the model has been shown so far, and what it cost.
 
-    def __init__(self, turn: Turn, history: Sequence[Sequence[StoredMessage]]) -> None:
+    Args:
+        turn: which.
+        history: what came before.
+        fleeting: images that are shown and never kept.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        history: Sequence[Sequence[StoredMessage]],
+        fleeting: Sequence[StoredImage] = (),
+    ) -> None:
         self.turn = turn
         self.history = history
-        self.messages = list(turn.messages)
+        person, *rest = turn.messages
+        self.messages = [replace(person, images=(*person.images, *fleeting)), *rest]
+        self.notices = list(turn.notices)
+        self.is_blind = False
         self.usage = TurnUsage()
         self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
         self.exchanged: list[NewExchange] = []
@@ -207,7 +253,10 @@ class ChatHandler:
         executor: runs them.
         store: where everything is kept.
         approvals: asks people before a call with side effects.
+        media: reads what comes with messages.
+        eyes: whether the model sees images.
         progress: where work is shown.
+        progress_shown: told that it was, by the chat.
         keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
         proofs: checks the signatures of answers; None where the endpoint signs none.
         max_tool_calls: in one turn; then the model must answer in words.
@@ -223,7 +272,10 @@ class ChatHandler:
         executor: ToolExecutor,
         store: ConversationStore,
         approvals: ApprovalDesk,
+        media: Reader,
+        eyes: Eyes,
         progress: ProgressChannel,
+        progress_shown: Callable[[ChatId], None],
         keep_arguments: bool,
         proofs: SignatureDesk | None,
         max_tool_calls: int,
@@ -235,29 +287,31 @@ class ChatHandler:
         self._executor = executor
         self._store = store
         self._approvals = approvals
+        self._media = media
+        self._eyes = eyes
         self._progress = progress
+        self._progress_shown = progress_shown
         self._keep_arguments = keep_arguments
         self._proofs = proofs
         self._max_tool_calls = max_tool_calls
 
-    async def think(self, accepted: AcceptedMessage) -> Thought:
-        """Find the answer to a message; may be cancelled at any point.
+    async def think(self, pieces: Sequence[AcceptedMessage]) -> Thought:
+        """Find the answer to a message, or to several that belong together; may be cancelled.
 
         A model that cannot answer becomes a plain sentence, never an exception.
         """
         now = datetime.now(UTC)
-        message = accepted.message
-        if accepted.begun:
-            turn = await self._store.resume_turn(accepted)
-        else:
-            turn = self._store.begin_turn(accepted, self._prompt.user_content(message))
+        accepted = pieces[-1]
+        turn, fleeting, can_be_asked = await self._begin(pieces)
         if turn.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
             return Thought(turn, TurnState.FAILED, GIVEN_UP, TurnUsage())
+        if not can_be_asked:
+            return Thought(turn, TurnState.FAILED, "\n".join(turn.notices), TurnUsage())
         history = await self._store.history(
-            message.chat, max_bytes=self._prompt.history_bytes(now, turn.messages)
+            accepted.message.chat, max_bytes=self._prompt.history_bytes(now, turn.messages)
         )
-        loop = _Loop(turn, history)
+        loop = _Loop(turn, history, fleeting)
         try:
             answer = await self._answer(loop, accepted, now)
         except LlmError as error:
@@ -267,15 +321,53 @@ class ChatHandler:
             return _thought(loop, TurnState.FAILED, EMPTY)
         return _thought(loop, TurnState.ANSWERED, answer)
 
+    async def _begin(
+        self, pieces: Sequence[AcceptedMessage]
+    ) -> tuple[Turn, tuple[StoredImage, ...], bool]:
+        """Begin a turn, or go on with one; with images that are not kept, and whether to ask."""
+        messages = [piece.message for piece in pieces]
+        has_files = any(message.files for message in messages)
+        if pieces[0].begun:
+            turn = await self._store.resume_turn(pieces[0])
+            if has_files:
+                await self._media.discard(messages)
+            return turn, (), True
+        prepared = await self._media.prepare(messages) if has_files else _as_written(messages)
+        chat = messages[0].chat
+        overheard = await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()
+        turn = self._store.begin_turn(
+            pieces,
+            self._prompt.user_content(
+                messages, words=_said(messages, prepared), overheard=overheard
+            ),
+            images=prepared.images,
+            notices=prepared.notices,
+            overheard=overheard,
+        )
+        if has_files:
+            await self._store.ping()  # behind it, the turn's beginning is on disk
+            await self._media.discard(messages)
+        return turn, prepared.fleeting, prepared.has_words
+
     async def finish(
-        self, accepted: AcceptedMessage, thought: Thought
+        self, pieces: Sequence[AcceptedMessage], thought: Thought, *, quote: StoredQuote
     ) -> tuple[OutgoingMessage, ...]:
-        """Store the answer as what is to be sent, and count the turn."""
+        """Store the answer as what is to be sent, and count the turn.
+
+        Args:
+            pieces: what is answered.
+            thought: the answer.
+            quote: what it is shown as a reply to, where that is called for.
+        """
+        first = pieces[0]
         outgoing = await self._store.finish_turn(
             thought.turn,
             state=thought.state,
             answer=thought.answer,
-            parts=split(thought.answer),
+            parts=_parts(thought),
+            quote=quote,
+            always_quote=ChatId.parse(first.message.chat).is_group,
+            replaces=first.replaces,
             model=self._model_name,
             usage=thought.usage,
             exchanged=thought.exchanged,
@@ -287,7 +379,7 @@ class ChatHandler:
         with_tools = "yes" if thought.rounds else "no"
         metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(thought.usage.prompt_tokens)
         metrics.TURN_TOKENS.labels(with_tools, "completion").inc(thought.usage.completion_tokens)
-        metrics.TURN_SECONDS.observe(max(0.0, time.time() - accepted.message.received_at / 1000))
+        metrics.TURN_SECONDS.observe(max(0.0, time.time() - first.message.received_at / 1000))
         return outgoing
 
     async def _answer(self, loop: _Loop, accepted: AcceptedMessage, now: datetime) -> str:
@@ -321,17 +413,32 @@ class ChatHandler:
             self._progress,
             chat,
             turn.progress_timestamp,
-            remember=partial(self._store.record_progress, turn.id),
+            remember=partial(self._remember_progress, turn.id, chat),
         )
         audit = TurnAudit(
             self._store, accepted, turn.id, progress, keep_arguments=self._keep_arguments
         )
         return _Calls(str(chat), audit, progress, self._approvals.for_turn(accepted, turn.id))
 
+    async def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
+        self._progress_shown(chat)
+        await self._store.record_progress(turn_id, timestamp)
+
     async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
-        completion = await self._model.complete(
-            self._prompt.build(now, loop.history, loop.messages), tools
-        )
+        messages = self._prompt.build(now, loop.history, loop.messages)
+        shows_images = any(message.images for message in messages)
+        if loop.is_blind:
+            messages = without_images(messages)
+        try:
+            completion = await self._model.complete(latest_images(messages), tools)
+        except LlmRejected as error:
+            if loop.is_blind or not shows_images or not may_be_about_images(error):
+                raise
+            loop.is_blind = True
+            completion = await self._model.complete(without_images(messages), tools)
+            self._eyes.refused()
+            if any(message.images for message in loop.messages):
+                loop.notices.append(CANNOT_SEE)
         loop.count(completion)
         if self._proofs is not None:
             loop.exchanged.append(_exchange(completion))
@@ -408,7 +515,46 @@ class _Calls:
 
 
 def _thought(loop: _Loop, state: TurnState, answer: str) -> Thought:
-    return Thought(loop.turn, state, answer, loop.usage, loop.rounds, loop.take_exchanged())
+    return Thought(
+        loop.turn,
+        state,
+        answer,
+        loop.usage,
+        notices=tuple(loop.notices),
+        rounds=loop.rounds,
+        exchanged=loop.take_exchanged(),
+    )
+
+
+def _as_written(messages: Sequence[ReceivedMessage]) -> Prepared:
+    return Prepared(words=("",) * len(messages))
+
+
+def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
+    """What each message says: its text, then what is in its files."""
+    both = zip(messages, prepared.words, strict=True)
+    return ["\n".join(filter(None, (message.text, words))) for message, words in both]
+
+
+def _parts(thought: Thought) -> list[AnswerPart]:
+    """An answer as it is sent: its notices as they are, its Markdown as Signal's styles."""
+    answer = render(thought.answer)
+    if thought.notices:
+        answer = _below("\n".join(thought.notices), answer)
+    return [
+        AnswerPart(
+            part.text, tuple(StoredStyle(one.start, one.length, one.style) for one in part.styles)
+        )
+        for part in split_styled(answer)
+    ]
+
+
+def _below(lines: str, styled: StyledText) -> StyledText:
+    """Put plain lines above a text; its styles move with it, counted in UTF-16 units."""
+    opening = f"{lines}\n\n"
+    moved = len(opening.encode("utf-16-le", "replace")) // 2
+    styles = (replace(style, start=style.start + moved) for style in styled.styles)
+    return StyledText(opening + styled.text, tuple(styles))
 
 
 def _exchange(completion: Completion) -> NewExchange:

@@ -11,8 +11,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Final
 
-from bot.llm.messages import Message, Role, ToolCall, ToolSpec
-from conversation_store.models import ReceivedMessage, StoredMessage, StoredToolCall
+from bot.llm.messages import Image, Message, Role, ToolCall, ToolSpec
+from conversation_store.models import (
+    OverheardMessage,
+    ReceivedMessage,
+    ReceivedQuote,
+    StoredMessage,
+    StoredToolCall,
+)
 from tools.base import Tool, first_sentence
 from tools.registry import Registry
 
@@ -23,6 +29,13 @@ ANSWER_SHARE: Final = 0.25
 """Part of the context that is left for the answer."""
 
 MAX_AUTHOR_LENGTH: Final = 40
+MAX_QUOTE_CHARACTERS: Final = 300
+
+IMAGE_TOKENS: Final = 1_500
+"""What an image of the size that is sent takes; models that cut it into tiles count about so."""
+
+OVERHEARD_OPENING: Final = "[Said to others in this group since your last answer:]"
+OVERHEARD_END: Final = "[Said to you:]"
 
 WITHOUT_TEE: Final = (
     "You are an AI assistant that people reach on Signal.\n"
@@ -43,7 +56,8 @@ WITH_TEE: Final = (
 )
 GUIDELINES: Final = (
     "## Guidelines\n"
-    "- Be concise: this is a chat on a phone, not an essay.\n"
+    "- Be concise: this is a chat on a phone, not an essay. Markdown is shown as Signal can: bold,"
+    " italic, strikethrough, code, lists, and small tables.\n"
     "- Every message of a person starts with the time it reached you, in brackets. Do not write"
     " such a time yourself.\n"
     "- If a tool fails, say what happened and help as well as you can without it.\n"
@@ -117,13 +131,28 @@ class Prompt:
             parts.append(UNTRUSTED_GUIDELINE)
         return Message(Role.SYSTEM, "\n\n".join(parts))
 
-    def user_content(self, message: ReceivedMessage) -> str:
-        """Return a person's message as the model sees it, cut if it fills the context alone."""
-        sent = datetime.fromtimestamp(message.received_at / 1000, UTC)
-        author = f"{_author(message)}: " if message.chat.startswith("group:") else ""
-        content = f"[{sent:%Y-%m-%d %H:%M} UTC] {author}{message.text}"
+    def user_content(
+        self,
+        messages: Sequence[ReceivedMessage],
+        *,
+        words: Sequence[str] | None = None,
+        overheard: Sequence[OverheardMessage] = (),
+    ) -> str:
+        """Return what people wrote as the model sees it, cut if it fills the context alone.
+
+        Args:
+            messages: what is to be answered: one message, or several that were written in one go.
+            words: what each of them says, where that is more than its text: what is in its files.
+            overheard: what was said to others before, in a group.
+        """
+        said = [message.text for message in messages] if words is None else words
+        lines = [_line(message, text) for message, text in zip(messages, said, strict=True)]
+        if overheard:
+            heard = (_overheard_line(message) for message in overheard)
+            lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
+        content = "\n".join(lines)
         budget = self._input_bytes // 2
-        encoded = content.encode()
+        encoded = content.encode(errors="replace")
         if len(encoded) <= budget:
             return content
         return encoded[:budget].decode(errors="ignore") + CUT
@@ -155,7 +184,8 @@ class Prompt:
 def as_message(stored: StoredMessage) -> Message:
     """Return a stored message as the model is shown it."""
     calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in stored.tool_calls)
-    return Message(Role(stored.role), stored.content, calls, stored.tool_call_id)
+    images = tuple(Image(image.content_type, image.data) for image in stored.images)
+    return Message(Role(stored.role), stored.content, calls, stored.tool_call_id, images)
 
 
 def as_stored(message: Message) -> StoredMessage:
@@ -164,15 +194,51 @@ def as_stored(message: Message) -> StoredMessage:
     return StoredMessage(message.role, message.content, calls, message.tool_call_id)
 
 
-def _author(message: ReceivedMessage) -> str:
+def _line(message: ReceivedMessage, text: str) -> str:
+    """A message with its time, in groups its author, and what it replies to."""
+    in_group = message.chat.startswith("group:")
+    author = f"{_author(message.author_name)}: " if in_group else ""
+    quote = f"{_reply(message, message.quote)} " if message.quote is not None else ""
+    return f"{_time(message.sent_at or message.received_at)} {author}{quote}{text}"
+
+
+def _overheard_line(message: OverheardMessage) -> str:
+    # One line each, so that nobody's words can be taken for another's.
+    return f"{_time(message.sent_at)} {_author(message.author_name)}: {_one_line(message.text)}"
+
+
+def _reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
+    whose = "somebody's message"
+    if quote.by_bot:
+        whose = "your message"
+    elif quote.author == message.author:
+        whose = "an earlier message of mine"
+    quoted = _one_line(quote.text)
+    if len(quoted) > MAX_QUOTE_CHARACTERS:
+        quoted = quoted[:MAX_QUOTE_CHARACTERS] + "…"
+    if quoted:
+        return f"[in reply to {whose}: “{quoted}”]"
+    return f"[in reply to {whose}{', an attachment' if quote.has_files else ''}]"
+
+
+def _time(at_ms: int) -> str:
+    return f"[{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC]"
+
+
+def _author(author_name: str | None) -> str:
     """A name on one line that cannot be taken for the frame around it."""
-    name = re.sub(r"[\s\[\]:]+", " ", message.author_name or "").strip()
+    name = re.sub(r"[\s\[\]:]+", " ", author_name or "").strip()
     return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("[", "(").replace("]", ")").split())
 
 
 def _bytes_of(messages: Iterable[StoredMessage]) -> int:
     return sum(
-        len((message.content or "").encode())
+        len((message.content or "").encode(errors="replace"))
+        + len(message.images) * IMAGE_TOKENS * BYTES_PER_TOKEN
         + sum(len(call.name) + len(call.arguments.encode()) for call in message.tool_calls)
         for message in messages
     )

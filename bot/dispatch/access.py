@@ -87,6 +87,11 @@ class Access:
             return message.addresses_bot
         return self._groups == "always"
 
+    @property
+    def listens(self) -> bool:
+        """Whether what is said to others in a group is of use: where only some of it is for us."""
+        return self._groups == "mention"
+
     def admits(self, message: IncomingMessage) -> bool:
         """Whether this message is to be accepted at all."""
         return self.may_talk(message.author) and self.addressed(message)

@@ -1,28 +1,38 @@
 """The door: what comes in is stored before anything else looks at it, then gets its lane.
 
-Who may talk is decided on the envelope alone, before the store: nothing of a stranger is kept.
+Who may talk is decided on the envelope alone, before the store: nothing that a stranger wrote is
+kept. What people who may talk say to others in a group is kept for a while as well, so that the
+bot knows what is talked about when it is asked.
 """
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from bot.approvals import ApprovalDesk
 from bot.dispatch.access import Access, Allowance
+from bot.dispatch.changes import Changes
+from bot.dispatch.loop_guard import LoopGuard, Verdict
 from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.received import received, received_deletion, received_edit
 from bot.dispatch.router import Router
-from bot.messaging.events import Incoming, IncomingMessage, Quoted, Reaction
-from bot.observability import metrics
-from conversation_store.models import (
-    AcceptedMessage,
-    ReceivedFile,
-    ReceivedMessage,
-    ReceivedQuote,
+from bot.messaging.events import (
+    ChatKind,
+    Deletion,
+    Edit,
+    GroupChanged,
+    IdentityChanged,
+    Incoming,
+    IncomingFile,
+    IncomingMessage,
+    Person,
+    Reaction,
 )
+from bot.observability import metrics
+from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -33,9 +43,43 @@ TOO_MANY_WAITING: Final = (
     " Please send it again later, or send !stop to drop what waits."
 )
 
+_Words = IncomingMessage | Edit | Deletion
+
+
+class Guests(Protocol):
+    """Those who come for the first time, or come back. Implemented by `guests.Guests`."""
+
+    async def stranger(self, message: IncomingMessage) -> None:
+        """Take a message of somebody who may not talk."""
+        ...
+
+    async def welcome(self, message: IncomingMessage) -> None:
+        """Note that somebody who may talk has written."""
+        ...
+
+    async def group_changed(self, event: GroupChanged) -> None:
+        """Look at a group anew."""
+        ...
+
+    async def identity_changed(self, event: IdentityChanged) -> None:
+        """Deal with a new key."""
+        ...
+
+    def discard(self, files: Sequence[IncomingFile]) -> None:
+        """Delete files that nobody will look at."""
+        ...
+
+
+class Due(Protocol):
+    """What removes messages that disappear. Implemented by `bot.dispatch.expiry.Expiry`."""
+
+    def at(self, when_ms: int) -> None:
+        """Look again at that time."""
+        ...
+
 
 class Intake:
-    """Takes messages from a transport, stores them and hands them to their lane.
+    """Takes what comes from a transport, stores it and hands it to its lane.
 
     Args:
         access: who may talk, and how much.
@@ -44,6 +88,10 @@ class Intake:
         mailboxes: the ordinary lane.
         urgent: the lane of what may not wait behind the turn that it concerns.
         router: does the work.
+        changes: carries out edits and deletions.
+        guests: strangers, groups and keys.
+        loop_guard: finds out who is a bot.
+        expiry: removes what disappears.
     """
 
     def __init__(
@@ -55,6 +103,10 @@ class Intake:
         mailboxes: Mailboxes,
         urgent: Mailboxes,
         router: Router,
+        changes: Changes,
+        guests: Guests,
+        loop_guard: LoopGuard,
+        expiry: Due,
     ) -> None:
         self._access = access
         self._store = store
@@ -62,38 +114,101 @@ class Intake:
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
+        self._changes = changes
+        self._guests = guests
+        self._loop_guard = loop_guard
+        self._expiry = expiry
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
-        """Take what came, oldest first; returns when messages are stored and have their lane."""
-        for messages, group in groupby(delivery, lambda one: isinstance(one, IncomingMessage)):
-            if messages:
-                await self._take([one for one in group if isinstance(one, IncomingMessage)])
+        """Take what came, oldest first; returns when it is stored and has its lane."""
+        for words, group in groupby(delivery, lambda one: isinstance(one, _Words)):
+            if words:
+                await self._take([one for one in group if isinstance(one, _Words)])
+                continue
+            for one in group:
+                await self._take_event(one)
+
+    async def _take_event(self, event: Incoming) -> None:
+        if isinstance(event, Reaction):
+            metrics.INTAKE.labels("reaction").inc()
+            if self._access.may_talk(event.author):
+                await self._approvals.react(event)
+        elif isinstance(event, GroupChanged):
+            job = Job(partial(self._guests.group_changed, event))
+            await self._urgent.put(str(event.chat), job)
+        elif isinstance(event, IdentityChanged):
+            job = Job(partial(self._guests.identity_changed, event))
+            await self._urgent.put(event.person.aci, job)
+
+    async def _take(self, words: Sequence[_Words]) -> None:
+        admitted: list[ReceivedMessage] = []
+        overheard: list[ReceivedMessage] = []
+        for one in words:
+            if isinstance(one, IncomingMessage):
+                await self._sort(one, admitted, overheard)
             else:
-                await self._take_reactions([one for one in group if isinstance(one, Reaction)])
-
-    async def _take_reactions(self, reactions: Sequence[Reaction]) -> None:
-        metrics.INTAKE.labels("reaction").inc(len(reactions))
-        for reaction in reactions:
-            if self._access.may_talk(reaction.author):
-                await self._approvals.react(reaction)
-
-    async def _take(self, messages: Sequence[IncomingMessage]) -> None:
-        admitted = [message for message in messages if self._access.admits(message)]
-        metrics.INTAKE.labels("not_admitted").inc(len(messages) - len(admitted))
+                admitted += await self._change(one)
+        metrics.INTAKE.labels("not_admitted").inc(len(words) - len(admitted))
+        if overheard:
+            await self._store.overhear(overheard)
+            metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
-        for accepted in await self._store.accept([_received(message) for message in admitted]):
+        for accepted in await self._store.accept(admitted):
             if accepted is None:
                 metrics.INTAKE.labels("duplicate").inc()
             else:
                 await self._choose_lane(accepted)
 
+    async def _sort(
+        self,
+        message: IncomingMessage,
+        admitted: list[ReceivedMessage],
+        overheard: list[ReceivedMessage],
+    ) -> None:
+        if not self._access.may_talk(message.author):
+            self._guests.discard(message.files)
+            await self._guests.stranger(message)
+            return
+        await self._guests.welcome(message)
+        if self._access.addressed(message):
+            admitted.append(received(message))
+            return
+        self._guests.discard(message.files)
+        if message.text and self._access.listens:
+            overheard.append(received(message))
+
+    async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
+        """Return what an edit or a deletion is to be stored as, if it is anything to the bot."""
+        if isinstance(change, Deletion):
+            deletion = received_deletion(change)
+            # People may take back what they wrote whether they still may talk or not.
+            known = self._access.may_talk(change.author)
+            known = known or await self._store.find_target(deletion) is not None
+            return [deletion] if known else []
+        if not self._access.may_talk(change.message.author):
+            self._guests.discard(change.message.files)
+            return []
+        edit = received_edit(change)
+        if await self._store.find_target(edit) is None and self._access.addressed(change.message):
+            return [received(change.message)]
+        return [edit]
+
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
         message = accepted.message
+        if message.expires_at is not None:
+            self._expiry.at(message.expires_at)
+        if message.kind is ReceivedKind.DELETION:
+            metrics.INTAKE.labels("deletion").inc()
+            await self._changes.delete(accepted)
+            return
         allowance = self._access.spend(message.author)
+        verdict = self._verdict(message)
         urgent = self._router.urgent_work(accepted)
-        if urgent is not None:
-            await self._urgent.put(message.chat, Job(urgent, accepted.id))
+        if verdict is not Verdict.TALK:
+            await self._keep_silent(accepted, verdict)
+        elif urgent is not None:
+            await self._urgent.put(message.chat, Job(urgent, accepted))
         elif allowance is Allowance.OVER:
             metrics.INTAKE.labels("rate_limited").inc()
             await self._store.answer(accepted, (), outcome="rate_limited")
@@ -104,11 +219,32 @@ class Intake:
             metrics.INTAKE.labels("mailbox_full").inc()
             log.warning("intake.mailbox_full")
             await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
+        elif message.kind is ReceivedKind.EDIT:
+            metrics.INTAKE.labels("edit").inc()
+            await self._changes.edit(accepted)
         else:
             metrics.INTAKE.labels("accepted").inc()
-            job = Job(partial(self._router.handle, accepted), accepted.id)
-            await self._mailboxes.put(message.chat, job)
+            if not message.chat.startswith(f"{ChatKind.GROUP}:"):
+                # In a group it is seen first whether the bot may write there.
+                self._router.notice(message)
+            await self._mailboxes.put(message.chat, self._router.job(accepted))
             await self._remind_of_question(message)
+
+    def _verdict(self, message: ReceivedMessage) -> Verdict:
+        author = Person(message.author, message.author_number)
+        if self._access.is_admin(author):
+            return Verdict.TALK
+        return self._loop_guard.verdict(message.chat, message.author, len(message.text))
+
+    async def _keep_silent(self, accepted: AcceptedMessage, verdict: Verdict) -> None:
+        metrics.INTAKE.labels("loop").inc()
+        message = accepted.message
+        if verdict is Verdict.FIRST_SILENCE:
+            log.warning("intake.loop")
+            words = self._loop_guard.notice(message.chat, message.author)
+            await self._refuse(accepted, words, "loop")
+        else:
+            await self._store.answer(accepted, (), outcome="loop")
 
     async def _remind_of_question(self, message: ReceivedMessage) -> None:
         question = self._approvals.overlooked_by(message)
@@ -119,27 +255,3 @@ class Intake:
         # Not behind the chat's other messages: the person should know now.
         refuse = partial(self._router.refuse, accepted, words, outcome)
         await self._urgent.put(accepted.message.chat, Job(refuse))
-
-
-def _received(message: IncomingMessage) -> ReceivedMessage:
-    received_at = time.time_ns() // 1_000_000
-    return ReceivedMessage(
-        account=message.account,
-        author=message.author.aci,
-        author_number=message.author.number,
-        author_name=message.author.name,
-        timestamp=message.timestamp,
-        chat=str(message.chat),
-        text=message.text,
-        files=tuple(
-            ReceivedFile(file.id, file.content_type, file.name, file.size, file.voice_note)
-            for file in message.files
-        ),
-        quote=None if message.quote is None else _received_quote(message.quote),
-        received_at=received_at,
-        sent_at=min(message.server_timestamp or received_at, received_at),
-    )
-
-
-def _received_quote(quote: Quoted) -> ReceivedQuote:
-    return ReceivedQuote(quote.timestamp, quote.author, quote.by_bot, quote.text, quote.has_files)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.observability import metrics
+from conversation_store.models import AcceptedMessage
 
 MAX_WAITING_IN_CHAT: Final = 100
 """Messages that one chat may have waiting; the next one is refused in words."""
@@ -25,11 +26,13 @@ class Job:
 
     Attributes:
         run: does it; handles every failure but those that end the process.
-        inbox_id: the accepted message that it answers; None for work that cannot be dropped.
+        accepted: the message that it answers; None for work that cannot be dropped.
+        joins: it is a piece of a conversation, which may be answered together with its neighbours.
     """
 
     run: Callable[[], Awaitable[None]]
-    inbox_id: int | None = None
+    accepted: AcceptedMessage | None = None
+    joins: bool = False
 
 
 class Mailboxes:
@@ -42,6 +45,7 @@ class Mailboxes:
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
         self._waiting: dict[str, deque[Job]] = {}
+        self._arrivals: dict[str, asyncio.Event] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._count = 0
         self._winding_down = False
@@ -64,6 +68,8 @@ class Mailboxes:
         queue = self._waiting.get(chat)
         if queue is not None:
             queue.append(job)
+            if chat in self._arrivals:
+                self._arrivals[chat].set()
             return
         self._waiting[chat] = deque([job])
         worker = self._tasks.create_task(self._work(chat))
@@ -81,16 +87,63 @@ class Mailboxes:
 
     def drop(self, chat: str, *, before: int) -> tuple[int, ...]:
         """Remove the waiting messages of a chat that came before one; return their inbox ids."""
-        queue = self._waiting.get(chat)
-        if queue is None:
-            return ()
-        waiting = [job.inbox_id for job in queue if job.inbox_id is not None]
-        dropped = tuple(inbox_id for inbox_id in waiting if inbox_id < before)
-        kept = [job for job in queue if job.inbox_id not in dropped]
-        queue.clear()
-        queue.extend(kept)
-        self._taken(len(dropped))
+        waiting = [job.accepted for job in self._waiting.get(chat, ()) if job.accepted is not None]
+        dropped = tuple(accepted.id for accepted in waiting if accepted.id < before)
+        for inbox_id in dropped:
+            self.replace(chat, inbox_id, None)
         return dropped
+
+    def piece(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
+        """Return a message that waits in a chat."""
+        place = self._place(chat, inbox_id)
+        return None if place is None else self._waiting[chat][place].accepted
+
+    def replace(self, chat: str, inbox_id: int, job: Job | None) -> bool:
+        """Put a job in the place of the one that answers a message, or none; False without one."""
+        place = self._place(chat, inbox_id)
+        if place is None:
+            return False
+        queue = self._waiting[chat]
+        if job is not None:
+            queue[place] = job
+        else:
+            del queue[place]
+            self._taken(1)
+        return True
+
+    def take_joining(
+        self, chat: str, joins: Callable[[AcceptedMessage], bool]
+    ) -> AcceptedMessage | None:
+        """Take the chat's next message out, if it is a piece that joins; its job does not run."""
+        queue = self._waiting.get(chat)
+        if not queue or not queue[0].joins:
+            return None
+        accepted = queue[0].accepted
+        if accepted is None or not joins(accepted):
+            return None
+        queue.popleft()
+        self._taken(1)
+        return accepted
+
+    def has_waiting(self, chat: str) -> bool:
+        """Whether anything waits in a chat, behind the job that runs."""
+        return bool(self._waiting.get(chat))
+
+    async def arrival(self, chat: str, *, seconds: float) -> None:
+        """Wait until another job comes to a chat whose job runs, or so long."""
+        arrived = self._arrivals[chat] = asyncio.Event()
+        try:
+            await asyncio.wait_for(arrived.wait(), seconds)
+        except TimeoutError:
+            pass
+        finally:
+            del self._arrivals[chat]
+
+    def _place(self, chat: str, inbox_id: int) -> int | None:
+        for place, job in enumerate(self._waiting.get(chat, ())):
+            if job.accepted is not None and job.accepted.id == inbox_id:
+                return place
+        return None
 
     async def drain(self) -> None:
         """Wait until no job runs; after `wind_down`, those that wait do not count."""

@@ -2,22 +2,30 @@
 
 A part is on disk before it comes here. While there is no connection it waits as long as it
 takes; an attempt counts only when the Signal side had its chance. The chat's mailbox worker
-waits here, so a chat's messages leave in their order.
+waits here, so a chat's messages leave in their order. What a person with a new, untrusted key is
+to get is put aside until the key is trusted.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
-from bot.errors import SignalError, SignalRateLimited, SignalRejected, SignalUnavailable
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalUnavailable,
+    SignalUntrusted,
+)
 from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
-from bot.messaging.messenger import Messenger
+from bot.messaging.messenger import Messenger, Quote
+from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
 from conversation_store.models import OutgoingMessage
 from conversation_store.store import ConversationStore
@@ -69,31 +77,60 @@ class Outbox:
         self._policy = policy
         self._clock = clock
         self._rate_limited_until = 0.0
+        self._put_aside: dict[str, list[OutgoingMessage]] = {}
 
     async def deliver(self, parts: Sequence[OutgoingMessage]) -> None:
-        """Send parts one after the other; returns when each is sent or given up."""
+        """Send parts one after the other; returns when each is sent, put aside or given up."""
         for part in parts:
-            await self._deliver(part)
+            if part.chat in self._put_aside:
+                self._put_aside[part.chat].append(part)
+            else:
+                await self._deliver(part)
+
+    def take_back(self, chat: str) -> tuple[OutgoingMessage, ...]:
+        """Return what was put aside for a chat, to be delivered now."""
+        return tuple(self._put_aside.pop(chat, ()))
 
     async def _deliver(self, part: OutgoingMessage) -> None:
-        chat = ChatId.parse(part.chat)
         attempt = part.attempts
-        files = tuple(
-            Attachment(file.name, file.content_type, file.data) for file in part.attachments
-        )
         while True:
             await self._until_sending_makes_sense()
             try:
-                timestamp = await self._messenger.send(chat, part.text, attachments=files)
+                timestamp = await self._send(part)
+            except SignalUntrusted:
+                log.warning("outbox.put_aside")
+                self._put_aside.setdefault(part.chat, []).append(part)
+                return
             except SignalError as error:
                 if isinstance(error, SignalUnavailable) and not self._messenger.connected:
                     continue
                 attempt += 1
-                if await self._failed(part, attempt, error):
+                if isinstance(error, SignalRejected) and part.replaces is not None and part.text:
+                    # The old message is gone, or too old to be edited: better twice than never.
+                    part = replace(part, replaces=None)
+                elif await self._failed(part, attempt, error):
                     return
             else:
                 await self._store.mark_sent(part, timestamp)
                 return
+
+    async def _send(self, part: OutgoingMessage) -> int:
+        """Send a part and return its timestamp; one that takes a message away keeps that one's."""
+        chat = ChatId.parse(part.chat)
+        if part.replaces is not None and not part.text and not part.attachments:
+            await self._messenger.delete(chat, part.replaces)
+            return part.replaces
+        quote = part.quote
+        return await self._messenger.send(
+            chat,
+            part.text,
+            styles=[StyleRange(one.start, one.length, TextStyle(one.style)) for one in part.styles],
+            quote=None if quote is None else Quote(quote.timestamp, quote.author, quote.text),
+            replaces=part.replaces,
+            attachments=[
+                Attachment(file.name, file.content_type, file.data) for file in part.attachments
+            ],
+        )
 
     async def _failed(self, part: OutgoingMessage, attempt: int, error: SignalError) -> bool:
         """Count a failed attempt, wait before the next, and say whether there is none."""

@@ -5,10 +5,11 @@ from functools import partial
 import structlog
 
 from bot.approvals import ApprovalDesk
+from bot.dispatch.changes import Changes
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outbox import Outbox
 from bot.dispatch.router import Router
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, ReceivedKind
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -22,6 +23,7 @@ async def resume(
     urgent: Mailboxes,
     outbox: Outbox,
     router: Router,
+    changes: Changes,
 ) -> None:
     """Queue unfinished work, before anything new comes in, so that every chat keeps its order.
 
@@ -36,9 +38,14 @@ async def resume(
     for accepted in unfinished.accepted:
         if accepted.id in stopped:
             continue
-        work = router.urgent_work(accepted)
-        lane = urgent if work is not None else mailboxes
-        lane.add(accepted.message.chat, Job(work or partial(router.handle, accepted), accepted.id))
+        if accepted.message.kind is ReceivedKind.DELETION:
+            await changes.delete(accepted)
+        elif accepted.message.kind is ReceivedKind.EDIT:
+            await changes.edit(accepted)
+        elif (work := router.urgent_work(accepted)) is not None:
+            urgent.add(accepted.message.chat, Job(work, accepted))
+        else:
+            mailboxes.add(accepted.message.chat, router.job(accepted))
 
 
 async def _stop_what_was_to_be_stopped(
@@ -52,8 +59,8 @@ async def _stop_what_was_to_be_stopped(
         if router.is_stop(accepted.message):
             stopped.update(earlier)
             earlier.clear()
-        else:
-            earlier.append(accepted.id)
+        elif accepted.message.kind is not ReceivedKind.DELETION:
+            earlier += (accepted.id, *(piece.id for piece in accepted.joined))
     if stopped:
         await store.stop(sorted(stopped))
     return frozenset(stopped)

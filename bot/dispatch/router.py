@@ -1,26 +1,35 @@
 """From an accepted message to its one answer: a command, a conversation, or a plain sentence."""
 
 import re
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from bot.approvals import Answer, ApprovalDesk
-from bot.chat.handler import ChatHandler
-from bot.commands.base import Command, CommandContext, Reply
+from bot.chat.handler import ChatHandler, Thought
+from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
+from bot.dispatch.loop_guard import LoopGuard
+from bot.dispatch.mailboxes import Job
 from bot.dispatch.outbox import Outbox
-from bot.dispatch.turns import Turns, TurnStopped
+from bot.dispatch.pieces import Pieces
+from bot.dispatch.presence import Presence
+from bot.dispatch.turns import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import ChatId, Person
 from bot.messaging.formatting import split
 from bot.observability import metrics
 from conversation_store.errors import StoreError
 from conversation_store.models import (
     AcceptedMessage,
+    EditOutcome,
     OutgoingMessage,
+    ReceivedKind,
     ReceivedMessage,
     StoredAttachment,
+    StoredQuote,
 )
 from conversation_store.store import ConversationStore
 
@@ -30,10 +39,33 @@ Work = Callable[[], Awaitable[None]]
 
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
 
-ONLY_TEXT: Final = "I can only read text so far. Please write what it is about."
+EDIT_ANSWERED_SECONDS: Final = 600.0
+"""An edit of a message that was answered no longer ago is answered by editing the answer."""
+
+QUOTE_CHARACTERS: Final = 200
+"""Of the message that an answer is shown as a reply to."""
+
 NO_WORDS: Final = "Yes? Write what you want to know in the same message."
-UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
+DISAPPEARED: Final = (
+    "Your message disappeared before I could answer it. Please send it again if you still need it."
+)
 BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
+
+
+class Rooms(Protocol):
+    """What a group allows. Implemented by `bot.dispatch.groups.GroupRooms`."""
+
+    async def may_write(self, chat: ChatId) -> bool:
+        """Whether the bot may write in a group."""
+        ...
+
+
+class Doorkeeper(Protocol):
+    """Whose key counts. Implemented by `bot.dispatch.identities.Identities`."""
+
+    async def may_talk(self, person: Person) -> bool:
+        """Whether somebody's key is as good as the policy asks."""
+        ...
 
 
 class Router:
@@ -43,9 +75,15 @@ class Router:
         commands: by name, without the exclamation mark.
         conversation: everything that is no command.
         turns: makes the conversation stoppable.
+        pieces: gathers what is written in one go.
         approvals: knows the questions that wait for an answer.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
+        presence: shows that an answer is being written.
+        loop_guard: is told who was answered.
+        rooms: what groups allow.
+        doorkeeper: whose key counts.
+        clock: seconds since 1970.
     """
 
     def __init__(
@@ -54,16 +92,39 @@ class Router:
         commands: dict[str, Command],
         conversation: ChatHandler,
         turns: Turns,
+        pieces: Pieces,
         approvals: ApprovalDesk,
         outbox: Outbox,
         store: ConversationStore,
+        presence: Presence,
+        loop_guard: LoopGuard,
+        rooms: Rooms,
+        doorkeeper: Doorkeeper,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._commands = commands
         self._conversation = conversation
         self._turns = turns
+        self._pieces = pieces
         self._approvals = approvals
         self._outbox = outbox
         self._store = store
+        self._presence = presence
+        self._loop_guard = loop_guard
+        self._rooms = rooms
+        self._doorkeeper = doorkeeper
+        self._clock = clock
+
+    def job(self, accepted: AcceptedMessage) -> Job:
+        """Return the work of answering a message, for its mailbox."""
+        message = accepted.message
+        is_command = _parse_command(message.text)[0] is not None
+        joins = message.kind is ReceivedKind.MESSAGE and not is_command and not accepted.begun
+        return Job(partial(self.handle, accepted), accepted, joins=joins)
+
+    def notice(self, message: ReceivedMessage) -> None:
+        """Let people see at once that a message was taken."""
+        self._presence.noticed(ChatId.parse(message.chat), message.author, message.timestamp)
 
     def is_stop(self, message: ReceivedMessage) -> bool:
         """Whether a message is a command that ends what came before it."""
@@ -83,20 +144,49 @@ class Router:
         Raises:
             StoreError: the process cannot go on; in a group when it came out of one.
         """
-        try:
-            outgoing = await self._answer(accepted)
-        except TurnStopped:
-            await self._store.stop((accepted.id,))
-            metrics.TURNS.labels("stopped").inc()
+        ready = await self._ready(accepted)
+        if ready is None:
             return
+        chat = ChatId.parse(ready.message.chat)
+        if chat.is_group:
+            self.notice(ready.message)
+        async with self._presence.typing(chat) as typing:
+            outgoing = await self._answer_somehow(ready)
+            await self._outbox.deliver(outgoing)
+            typing.answered = bool(outgoing)
+        self._loop_guard.answered(ready.message.chat, ready.message.author)
+
+    async def _ready(self, accepted: AcceptedMessage) -> AcceptedMessage | None:
+        """Return what is to be answered now; None where a guest keeps silent."""
+        if accepted.message.kind is ReceivedKind.EDIT:
+            within_ms = int(EDIT_ANSWERED_SECONDS * 1_000)
+            outcome, accepted = await self._store.settle_edit(
+                accepted, answered_within_ms=within_ms
+            )
+            if outcome not in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
+                return None
+        message = accepted.message
+        chat = ChatId.parse(message.chat)
+        if chat.is_group and not await self._rooms.may_write(chat):
+            await self._store.answer(accepted, (), outcome="may_not_write", joined=accepted.joined)
+            return None
+        if not await self._doorkeeper.may_talk(_author(message)):
+            await self._store.answer(accepted, (), outcome="unverified", joined=accepted.joined)
+            return None
+        return accepted
+
+    async def _answer_somehow(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...]:
+        """Answer a message with what can be said; a bug becomes a sentence."""
+        pieces = [accepted, *accepted.joined]
+        try:
+            return await self._answer(pieces)
         except Exception as error:
             if _is_of_the_store(error):
                 raise
             # The last boundary of a turn: a bug ends here, in words for the person.
             log.exception("turn.bug", turn=accepted.id)
             metrics.TURNS.labels("bug").inc()
-            outgoing = await self._store.answer(accepted, (BUG,), outcome="bug")
-        await self._outbox.deliver(outgoing)
+            return await self._store.answer(pieces[0], (BUG,), outcome="bug", joined=pieces[1:])
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
         """Take a message as the answer to a question, or say why it is none."""
@@ -108,27 +198,59 @@ class Router:
         """Answer a message with a sentence that explains why it is not taken."""
         await self._outbox.deliver(await self._store.answer(accepted, (words,), outcome=outcome))
 
-    async def _answer(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...]:
+    async def _answer(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
+        """Answer what the pieces are, also when they become other ones meanwhile."""
+        while pieces:
+            first = pieces[0]
+            if len(pieces) == 1 and (outgoing := await self._answer_alone(first)) is not None:
+                return outgoing
+            try:
+                thought = await self._turns.run(
+                    first.message.chat, pieces, partial(self._think, pieces)
+                )
+            except TurnStopped:
+                await self._store.stop([piece.id for piece in pieces])
+                metrics.TURNS.labels("stopped").inc()
+                return ()
+            except TurnChanged:
+                await self._store.restart_turn(first.id)
+                pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
+                continue
+            return await self._conversation.finish(pieces, thought, quote=_quote_of(pieces[-1]))
+        return ()
+
+    async def _think(self, pieces: list[AcceptedMessage]) -> Thought:
+        if not pieces[0].begun:
+            await self._pieces.gather(pieces[0].message.chat, pieces)
+        return await self._conversation.think(tuple(pieces))
+
+    async def _answer_alone(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...] | None:
+        """Answer what needs no conversation; None where it does."""
         message = accepted.message
         name, argument = _parse_command(message.text)
         if name is not None:
             reply = await self._run_command(name, argument, accepted)
-            return await self._store.answer(
-                accepted,
-                split(reply.text),
-                outcome="command",
-                attachments=[
-                    StoredAttachment(file.name, file.content_type, file.data)
-                    for file in reply.attachments
-                ],
-            )
-        if not message.text.strip():
-            words = ONLY_TEXT if message.files else NO_WORDS
-            return await self._store.answer(accepted, (words,), outcome="no_words")
-        thought = await self._turns.run(
-            message.chat, accepted.id, self._conversation.think(accepted)
+            return await self._say(accepted, reply, outcome="command")
+        if message.expires_at is not None and message.expires_at <= self._clock() * 1_000:
+            return await self._say(accepted, Reply(DISAPPEARED), outcome="disappeared")
+        if not message.text.strip() and not message.files:
+            return await self._say(accepted, Reply(NO_WORDS), outcome="no_words")
+        return None
+
+    async def _say(
+        self, accepted: AcceptedMessage, reply: Reply, *, outcome: str
+    ) -> tuple[OutgoingMessage, ...]:
+        return await self._store.answer(
+            accepted,
+            split(reply.text),
+            outcome=outcome,
+            attachments=[
+                StoredAttachment(file.name, file.content_type, file.data)
+                for file in reply.attachments
+            ],
+            quote=_quote_of(accepted),
+            always_quote=ChatId.parse(accepted.message.chat).is_group,
         )
-        return await self._conversation.finish(accepted, thought)
 
     async def _run_command(self, name: str, argument: str, accepted: AcceptedMessage) -> Reply:
         command = self._commands.get(name)
@@ -138,11 +260,22 @@ class Router:
         return await command.run(
             CommandContext(
                 chat=ChatId.parse(message.chat),
-                author=Person(message.author, message.author_number, message.author_name),
+                author=_author(message),
                 argument=argument,
                 inbox_id=accepted.id,
             )
         )
+
+
+def _author(message: ReceivedMessage) -> Person:
+    return Person(message.author, message.author_number, message.author_name)
+
+
+def _quote_of(accepted: AcceptedMessage) -> StoredQuote:
+    """What an answer is shown as a reply to; phones know a message by its first timestamp."""
+    message = accepted.message
+    timestamp = message.target_timestamp or message.timestamp
+    return StoredQuote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])
 
 
 def _parse_command(text: str) -> tuple[str | None, str]:

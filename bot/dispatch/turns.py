@@ -1,14 +1,16 @@
-"""Turn control: runs a chat's turn so that `!stop` can end it, and bounds how many run."""
+"""Turn control: runs a chat's turn so that it can be stopped or changed; bounds how many run."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from bot.dispatch.mailboxes import Mailboxes
 from bot.observability import metrics
+from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -23,17 +25,36 @@ STOP_SECONDS: Final = 5.0
 
 
 class TurnStopped(Exception):
-    """The turn was ended by `!stop`; its message gets no answer."""
+    """The turn was ended by `!stop`; its messages get no answer."""
+
+
+class TurnChanged(Exception):
+    """What the turn is to answer was edited or deleted; its pieces are now other ones."""
+
+
+class _Fate(Enum):
+    """What is to become of a running turn."""
+
+    GOES_ON = "goes on"
+    STOPPED = "stopped"
+    CHANGED = "changed"
 
 
 @dataclass(slots=True)
 class _Running:
-    """The turn that a chat has in progress."""
+    """The turn that a chat has in progress; `pieces` are the messages that it answers."""
 
-    inbox_id: int
+    pieces: list[AcceptedMessage]
     scope: asyncio.Timeout
+    fate: _Fate = _Fate.GOES_ON
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    stopped: bool = False
+
+    def let_go(self, fate: _Fate) -> None:
+        """Cancel the work; once stopped it stays stopped."""
+        if self.fate is not _Fate.STOPPED:
+            self.fate = fate
+        if self.scope.when() is None:
+            self.scope.reschedule(asyncio.get_running_loop().time())
 
 
 class Turns:
@@ -55,31 +76,66 @@ class Turns:
         """How many turns are in progress."""
         return len(self._running)
 
-    async def run(self, chat: str, inbox_id: int, work: Coroutine[Any, Any, T]) -> T:
+    async def run(
+        self, chat: str, pieces: list[AcceptedMessage], work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
         """Do a turn's stoppable part: everything before its answer is stored.
+
+        Args:
+            chat: where.
+            pieces: the messages that it answers; changed in place when they are.
+            work: what is done.
 
         Raises:
             TurnStopped: somebody stopped it.
+            TurnChanged: a piece was edited or deleted meanwhile.
         """
-        # A time-out without a deadline is a cancel scope: `stop` moves the deadline to now.
+        # A time-out without a deadline is a cancel scope: letting go moves the deadline to now.
         scope = asyncio.timeout(None)
-        running = _Running(inbox_id, scope)
+        running = _Running(pieces, scope)
         try:
             async with scope:
                 self._running[chat] = running
                 metrics.RUNNING_TURNS.inc()
                 async with self._places:
-                    return await work
+                    done = await work()
         except TimeoutError:
-            if scope.expired():
-                running.stopped = True
+            if not scope.expired():
+                raise
+            if running.fate is _Fate.STOPPED:
                 raise TurnStopped from None
-            raise
+            raise TurnChanged from None
         finally:
-            work.close()
             metrics.RUNNING_TURNS.dec()
             del self._running[chat]
             running.ended.set()
+        if running.fate is _Fate.CHANGED:  # told so at the very moment when it was done
+            raise TurnChanged
+        running.fate = _Fate.GOES_ON
+        return done
+
+    def piece(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
+        """Return a message that the chat's running turn answers, as it reads now."""
+        running = self._running.get(chat)
+        pieces: Sequence[AcceptedMessage] = running.pieces if running is not None else ()
+        return next((piece for piece in pieces if piece.id == inbox_id), None)
+
+    def revise(self, accepted: AcceptedMessage) -> bool:
+        """Let the chat's running turn begin afresh with a changed message; False if it has none."""
+        return self._change(accepted.message.chat, accepted.id, [accepted])
+
+    def withdraw(self, chat: str, inbox_id: int) -> bool:
+        """Let the chat's running turn begin afresh without a message; False if it has none."""
+        return self._change(chat, inbox_id, [])
+
+    def _change(self, chat: str, inbox_id: int, instead: list[AcceptedMessage]) -> bool:
+        running = self._running.get(chat)
+        if running is None or self.piece(chat, inbox_id) is None:
+            return False
+        place = [piece.id for piece in running.pieces].index(inbox_id)
+        running.pieces[place : place + 1] = instead
+        running.let_go(_Fate.CHANGED)
+        return True
 
     async def stop(self, chat: str, *, before: int) -> int:
         """Stop what was asked for in a chat before a message: its turn and what waits behind it.
@@ -93,19 +149,20 @@ class Turns:
         """
         dropped = self._mailboxes.drop(chat, before=before)
         running = self._running.get(chat)
-        stopped = running is not None and running.inbox_id < before and await _end(running)
+        stopped = 0
+        if running is not None and running.pieces and running.pieces[0].id < before:
+            stopped = len(running.pieces) if await _end(running) else 0
         await self._store.stop(dropped)
         return len(dropped) + stopped
 
 
 async def _end(running: _Running) -> bool:
     """Tell a turn to let go, and return whether it does: its answer may have been found by now."""
-    if running.scope.when() is None:
-        running.scope.reschedule(asyncio.get_running_loop().time())
+    running.let_go(_Fate.STOPPED)
     try:
         async with asyncio.timeout(STOP_SECONDS):
             await running.ended.wait()
     except TimeoutError:
-        log.warning("turn.slow_to_stop", turn=running.inbox_id)
+        log.warning("turn.slow_to_stop", turn=running.pieces[0].id)
         return True
-    return running.stopped
+    return running.fate is _Fate.STOPPED

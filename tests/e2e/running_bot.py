@@ -31,6 +31,7 @@ class World:
             "signal": {"url": f"unix:{self.signal.path}", "phone_number": BOT.number},
             "llm": {"base_url": self.model.base_url, "model": "fake", "max_concurrency": 1_000},
             "store": {"path": self.folder / "store.db"},
+            "bot": {"settle_seconds": 0.0},
             "access": {"policy": "open", "messages_per_minute": 1_000},
             "attestation": {"dstack_socket": self.folder / "no-dstack.sock"},
             "health": {"listen": ""},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.app import tool_settings
+from bot.parts import tool_settings
 from bot.config import load_settings, setting_names
 from bot.errors import SettingsError
 

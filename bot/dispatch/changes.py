@@ -1,0 +1,95 @@
+"""Edits and deletions: what people make of what they have written.
+
+A change of what waits or runs is made in memory first, in one step with the decision that it does,
+so that no answer to the old words can slip through; then it is stored. Both are rows of the inbox,
+so a restart in between makes the change again.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.router import Router
+from bot.dispatch.turns import Turns
+from bot.messaging.events import ChatId, Person
+from conversation_store.models import AcceptedMessage
+from conversation_store.store import ConversationStore
+
+IsGroupAdmin = Callable[[ChatId, Person], Awaitable[bool]]
+
+
+class Changes:
+    """Carries out accepted edits and deletions.
+
+    Args:
+        store: where they are kept.
+        turns: what runs.
+        mailboxes: what waits.
+        urgent: where a deletion by somebody else waits for the group's word.
+        router: answers what was edited.
+        is_group_admin: whether somebody may delete what others wrote.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ConversationStore,
+        turns: Turns,
+        mailboxes: Mailboxes,
+        urgent: Mailboxes,
+        router: Router,
+        is_group_admin: IsGroupAdmin,
+    ) -> None:
+        self._store = store
+        self._turns = turns
+        self._mailboxes = mailboxes
+        self._urgent = urgent
+        self._router = router
+        self._is_group_admin = is_group_admin
+
+    async def edit(self, edit: AcceptedMessage) -> None:
+        """Let a message without an answer read otherwise; else answer the edit in its turn."""
+        chat = edit.message.chat
+        target_id = await self._store.find_target(edit.message)
+        target = None if target_id is None else self._unanswered(chat, target_id)
+        if target is None:
+            await self._mailboxes.put(chat, self._router.job(edit))
+            return
+        revised = _revised(target, edit)
+        if not self._turns.revise(revised):
+            self._mailboxes.replace(chat, target.id, self._router.job(revised))
+        await self._store.merge_edit(edit, target)
+
+    async def delete(self, deletion: AcceptedMessage) -> None:
+        """Forget what was deleted, and what was made of it; end the turn that is about it."""
+        message = deletion.message
+        if message.author == message.target_author:
+            await self._forget(deletion)
+        else:
+            job = Job(partial(self._forget_if_allowed, deletion))
+            await self._urgent.put(message.chat, job)
+
+    async def _forget_if_allowed(self, deletion: AcceptedMessage) -> None:
+        message = deletion.message
+        person = Person(message.author, message.author_number)
+        if await self._is_group_admin(ChatId.parse(message.chat), person):
+            await self._forget(deletion)
+        else:
+            await self._store.answer(deletion, (), outcome="no_group_admin")
+
+    async def _forget(self, deletion: AcceptedMessage) -> None:
+        chat = deletion.message.chat
+        for inbox_id in await self._store.forget(deletion):
+            if not self._turns.withdraw(chat, inbox_id):
+                self._mailboxes.replace(chat, inbox_id, None)
+
+    def _unanswered(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
+        return self._turns.piece(chat, inbox_id) or self._mailboxes.piece(chat, inbox_id)
+
+
+def _revised(target: AcceptedMessage, edit: AcceptedMessage) -> AcceptedMessage:
+    """A message as it reads after an edit; it stays the message that it was."""
+    new = edit.message
+    message = replace(target.message, text=new.text, files=new.files, quote=new.quote)
+    return replace(target, message=message)

@@ -1,0 +1,66 @@
+"""Disappearing messages: what was to be gone by now is gone from the store as well."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
+
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""A clock that is set, or a machine that slept, is noticed so late at the most."""
+
+SHORTEST_WAIT_SECONDS: Final = 0.5
+"""Between two looks, however many messages disappear."""
+
+
+class Expiry:
+    """Removes what disappears, at its time.
+
+    A message that still waits for its answer then loses its words; its answer says so.
+
+    Args:
+        store: what it is removed from.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: ConversationStore, *, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._next_at: int | None = None
+        self._sooner = asyncio.Event()
+
+    def at(self, when_ms: int) -> None:
+        """Look again at that time, if not before."""
+        if self._next_at is None or when_ms < self._next_at:
+            self._next_at = when_ms
+            self._sooner.set()
+
+    async def run(self) -> None:
+        """Remove what is due, until cancelled; raises StoreError."""
+        while True:
+            self._sooner.clear()
+            self._next_at = None
+            expired = await self._store.expire(int(self._clock() * 1_000))
+            if expired.next_at is not None:
+                self.at(expired.next_at)
+            self._sooner.clear()
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        await asyncio.sleep(SHORTEST_WAIT_SECONDS)
+        while (left := self._seconds_left()) > 0:
+            try:
+                await asyncio.wait_for(self._sooner.wait(), left)
+            except TimeoutError:
+                return
+            self._sooner.clear()
+
+    def _seconds_left(self) -> float:
+        if self._next_at is None:
+            return LONGEST_WAIT_SECONDS
+        return min(self._next_at / 1_000 - self._clock(), LONGEST_WAIT_SECONDS)

@@ -1,0 +1,58 @@
+"""People write in pieces: messages that follow each other closely become one turn."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bot.dispatch.mailboxes import Mailboxes
+from conversation_store.models import AcceptedMessage
+
+MAX_PIECES: Final = 20
+"""Messages that one turn answers; who writes more in one go gets another answer."""
+
+
+class Pieces:
+    """Gathers what a person writes in one go.
+
+    Args:
+        mailboxes: where further pieces come in.
+        settle_seconds: silence that ends a person's words; 0 answers each message alone.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        mailboxes: Mailboxes,
+        *,
+        settle_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._mailboxes = mailboxes
+        self._settle_seconds = settle_seconds
+        self._clock = clock
+
+    async def gather(self, chat: str, pieces: list[AcceptedMessage]) -> None:
+        """Wait until a person has finished, and add what was written to the pieces.
+
+        Of what waits already, messages join that were sent close to each other; of what comes in
+        meanwhile, all of the same author. It ends at once where something else waits.
+        """
+        if not self._settle_seconds:
+            return
+        began_at = self._clock() * 1_000
+
+        def joins(following: AcceptedMessage) -> bool:
+            last, message = pieces[-1].message, following.message
+            in_one_go = message.sent_at - last.sent_at <= self._settle_seconds * 1_000
+            same_author = message.author == last.author
+            return same_author and (in_one_go or message.received_at >= began_at)
+
+        while len(pieces) < MAX_PIECES:
+            following = self._mailboxes.take_joining(chat, joins)
+            if following is not None:
+                pieces.append(following)
+                continue
+            left = pieces[-1].message.received_at / 1_000 + self._settle_seconds - self._clock()
+            if left <= 0 or self._mailboxes.has_waiting(chat):
+                return
+            await self._mailboxes.arrival(chat, seconds=min(left, self._settle_seconds))

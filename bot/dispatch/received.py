@@ -1,0 +1,75 @@
+"""What came in, as it is stored."""
+
+import time
+from dataclasses import replace
+
+from bot.messaging.events import Deletion, Edit, IncomingMessage, Quoted
+from conversation_store.models import (
+    ReceivedFile,
+    ReceivedKind,
+    ReceivedMessage,
+    ReceivedQuote,
+)
+
+
+def received(message: IncomingMessage) -> ReceivedMessage:
+    """Return a message as it is stored.
+
+    When it was sent is what Signal's server says; the author's own clock may be anywhere.
+    """
+    now_ms = _now_ms()
+    expires_at = now_ms + message.expires_seconds * 1_000 if message.expires_seconds else None
+    return ReceivedMessage(
+        account=message.account,
+        author=message.author.aci,
+        author_number=message.author.number,
+        author_name=message.author.name,
+        timestamp=message.timestamp,
+        chat=str(message.chat),
+        text=message.text,
+        received_at=now_ms,
+        sent_at=min(message.server_timestamp or now_ms, now_ms),
+        files=tuple(
+            ReceivedFile(file.id, file.content_type, file.name, file.size, file.voice_note)
+            for file in message.files
+        ),
+        quote=None if message.quote is None else _received_quote(message.quote),
+        expires_at=expires_at,
+        view_once=message.view_once,
+    )
+
+
+def received_edit(edit: Edit) -> ReceivedMessage:
+    """Return an edit as it is stored: the message as it reads now, and which one it was."""
+    return replace(
+        received(edit.message),
+        kind=ReceivedKind.EDIT,
+        target_author=edit.message.author.aci,
+        target_timestamp=edit.target_timestamp,
+    )
+
+
+def received_deletion(deletion: Deletion) -> ReceivedMessage:
+    """Return a deletion as it is stored: it has no words."""
+    now_ms = _now_ms()
+    return ReceivedMessage(
+        account=deletion.account,
+        author=deletion.author.aci,
+        author_number=deletion.author.number,
+        timestamp=deletion.timestamp,
+        chat=str(deletion.chat),
+        text="",
+        received_at=now_ms,
+        sent_at=now_ms,
+        kind=ReceivedKind.DELETION,
+        target_author=deletion.target_author,
+        target_timestamp=deletion.target_timestamp,
+    )
+
+
+def _received_quote(quote: Quoted) -> ReceivedQuote:
+    return ReceivedQuote(quote.timestamp, quote.author, quote.by_bot, quote.text, quote.has_files)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,136 @@
+"""Single parts, made of the settings; what is only looked at (`check`) is made here as well."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pydantic import SecretStr
+
+from bot.attestation.trust import REAL, Trust
+from bot.chat.media import WORDS_BYTES
+from bot.chat.prompt import BYTES_PER_TOKEN
+from bot.config import McpServerSettings, Settings
+from bot.endpoint import OpenEndpoint, has_to_prove, open_unproven
+from bot.messaging.messenger import Messenger
+from bot.messaging.spawned import SpawnedSignalCli, socket_path
+from tools.catalog import CATALOG
+from tools.results import LEAST_LIMIT_BYTES
+from tools.settings import (
+    RESULT_LIMIT_BYTES,
+    McpServer,
+    SearchProvider,
+    ToolSettings,
+    WeatherSettings,
+    WebSearchSettings,
+)
+
+
+@asynccontextmanager
+async def open_endpoint(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[OpenEndpoint]:
+    """Open the model's endpoint, with proof of who reads along where it has to give some."""
+    if has_to_prove(settings):
+        # Imported here: who asks for no proof does without 13 MB of cryptography.
+        from bot.attested_endpoint import open_attested  # noqa: PLC0415
+
+        async with open_attested(settings, trust) as attested:
+            yield attested
+    else:
+        async with open_unproven(settings) as unproven:
+            yield unproven
+
+
+async def store_key(settings: Settings) -> str | None:
+    """Return the key of the store, from where the settings say.
+
+    Raises:
+        AgentError: the guest agent does not give one.
+        SettingsError: it gives one that would be lost.
+    """
+    if settings.store.key_source == "setting":
+        return _secret(settings.store.key)
+    from bot.attestation.dstack import DstackAgent  # noqa: PLC0415 - as above
+    from bot.attestation.store_key import derive_store_key  # noqa: PLC0415
+
+    agent = DstackAgent(settings.attestation.dstack_socket)
+    return await derive_store_key(agent, may_be_lost=settings.store.key_may_be_lost)
+
+
+def tool_settings(settings: Settings) -> ToolSettings:
+    """Return which tools are wanted; none where the model could not call them anyway."""
+    wanted = settings.tools
+    if not wanted.enabled or wanted.max_tool_calls == 0:
+        return ToolSettings(disabled=frozenset(CATALOG))
+    switches = {
+        "calculate": wanted.calculator.enabled,
+        "current_time": wanted.current_time.enabled,
+        "get_weather": wanted.weather.enabled,
+        "web_search": wanted.web_search.enabled,
+        "web_fetch": wanted.web_fetch.enabled,
+    }
+    return ToolSettings(
+        disabled=frozenset(name for name, on in switches.items() if not on),
+        weather=WeatherSettings(wanted.weather.geocoding_url, wanted.weather.forecast_url),
+        web_search=WebSearchSettings(
+            provider=SearchProvider(wanted.web_search.provider),
+            api_key=_secret(wanted.web_search.api_key),
+            url=wanted.web_search.url,
+            max_results=wanted.web_search.max_results,
+        ),
+        mcp_servers=tuple(
+            _mcp_server(name, server) for name, server in sorted(settings.mcp.servers.items())
+        ),
+        result_limit_bytes=result_limit(settings.llm.context_tokens),
+    )
+
+
+def _mcp_server(name: str, server: McpServerSettings) -> McpServer:
+    token = _secret(server.token)
+    return McpServer(
+        name=name,
+        command=server.command,
+        # Settings have no case, variables do: by custom they are upper case.
+        environment={key.upper(): value.get_secret_value() for key, value in server.env.items()},
+        url=server.url,
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+        timeout_seconds=server.timeout_seconds,
+    )
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return value.get_secret_value() if value is not None else None
+
+
+def spawned_signal_cli(settings: Settings) -> SpawnedSignalCli | None:
+    """Return the signal-cli that is to be started; None where one runs elsewhere."""
+    if settings.signal.url != "spawn:":
+        return None
+    return SpawnedSignalCli(socket_path(settings.store.path), data_dir=settings.signal.data_dir)
+
+
+def make_messenger(settings: Settings) -> Messenger:
+    """Return the transport that `SIGNAL__URL` names."""
+    signal, note_to_self = settings.signal, settings.access.note_to_self
+    if signal.url.startswith(("http://", "https://")):
+        # Imported here: signalbot costs 0.7 s and 25 MB that the daemon transport does not need.
+        from bot.messaging.signal_rest import SignalRest  # noqa: PLC0415
+
+        return SignalRest(signal.url, signal.phone_number, note_to_self=note_to_self)
+    from bot.messaging.signal_daemon import SignalDaemon  # noqa: PLC0415
+
+    spawned = spawned_signal_cli(settings)
+    return SignalDaemon(
+        signal.url if spawned is None else spawned.url,
+        signal.phone_number,
+        data_dir=signal.data_dir if spawned is None else spawned.data_dir,
+        note_to_self=note_to_self,
+    )
+
+
+def words_limit(context_tokens: int) -> int:
+    """What is in the files of one message takes a quarter of the context at the most; bytes."""
+    return min(WORDS_BYTES, context_tokens * BYTES_PER_TOKEN // 4)
+
+
+def result_limit(context_tokens: int) -> int:
+    """A tool's result takes an eighth of the context at the most; bytes."""
+    eighth = context_tokens * BYTES_PER_TOKEN // 8
+    return min(RESULT_LIMIT_BYTES, max(LEAST_LIMIT_BYTES, eighth))

@@ -1,0 +1,149 @@
+"""Edits: the person corrects a question, the bot corrects its answer."""
+
+import asyncio
+
+from bot.demo.signal_side import ADA
+from bot.messaging.events import Person
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.fakes.openai_server import echo, held, script, text
+
+BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+
+def asked(here: World) -> str:
+    """What the model was asked last, without the time."""
+    content: str = here.model.requests[-1]["messages"][-1]["content"]
+    return content.partition("] ")[2]
+
+
+async def test_an_edit_while_the_model_thinks_is_what_gets_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here, running_bot(here.settings()):
+        question = await here.signal.say("How hihg is Everest?")
+        await here.model.wait_for_requests(1)
+        await here.signal.edit("How high is Everest?", question)
+        answer = await here.answer()
+    assert asked(here) == "How high is Everest?"
+    assert (answer.replaces, len(here.signal.sent)) == (None, 1)
+
+
+async def test_an_edit_of_what_waits_changes_it_in_its_place() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release))) as here, running_bot(here.settings()):
+        await here.signal.say("first")
+        await here.model.wait_for_requests(1)
+        waiting = await here.signal.say("secnod")
+        await here.signal.say("third")
+        await here.signal.edit("second", waiting)
+        release.set()
+        answers = [(await here.answer()).text for _ in range(3)]
+    assert [answer.partition("] ")[2] for answer in answers] == ["first", "second", "third"]
+
+
+async def test_an_edit_after_the_answer_edits_the_answer() -> None:
+    async with world() as here, running_bot(here.settings()):
+        question = await here.signal.say("Is Sidney nice?")
+        old = await here.answer()
+        await here.signal.edit("Is Sydney nice?", question)
+        new = await here.answer()
+        assert (new.replaces, asked(here)) == (old.timestamp, "Is Sydney nice?")
+        await here.signal.say("and in winter?")
+        await here.answer()
+    shown = [message["content"] for message in here.model.requests[-1]["messages"][1:]]
+    assert len(shown) == 3
+    assert not any("Sidney" in content for content in shown)
+
+
+async def test_the_second_edit_names_the_first_one_and_the_answer_changes_once_more() -> None:
+    async with world() as here, running_bot(here.settings()):
+        question = await here.signal.say("one")
+        await here.answer()
+        first_edit = await here.signal.edit("two", question)
+        second_answer = await here.answer()
+        await here.signal.edit("three", first_edit)
+        third_answer = await here.answer()
+    assert third_answer.replaces == second_answer.timestamp
+    assert asked(here) == "three"
+
+
+async def test_a_longer_answer_takes_the_old_ones_place_and_goes_on_below() -> None:
+    long = "\n\n".join(f"Paragraph {number}. {'word ' * 300}" for number in range(3))
+    async with world(script(text("short"), text(long), text("short again"))) as here:
+        async with running_bot(here.settings()):
+            question = await here.signal.say("one")
+            short = await here.answer()
+            edit = await here.signal.edit("two", question)
+            parts = [await here.answer() for _ in range(3)]
+            assert [part.replaces for part in parts] == [short.timestamp, None, None]
+            await here.signal.edit("three", edit)
+            last = await here.answer()
+            await here.signal.until(lambda: len(here.signal.deleted) == 2)
+    assert last.replaces == parts[0].timestamp
+    gone = [timestamp for _, timestamp in here.signal.deleted]
+    assert gone == [parts[1].timestamp, parts[2].timestamp]
+
+
+async def test_an_edited_command_is_carried_out_anew() -> None:
+    async with world() as here, running_bot(here.settings()):
+        command = await here.signal.say("!hepl")
+        unknown = await here.answer()
+        await here.signal.edit("!help", command)
+        answer = await here.answer()
+    assert answer.replaces == unknown.timestamp
+    assert answer.text.startswith("Write to me")
+
+
+async def test_nobody_edits_what_somebody_else_wrote() -> None:
+    async with world() as here, running_bot(here.settings(access={"groups": "always"})):
+        question = await here.signal.say("mine", group=GROUP)
+        answer = await here.answer()
+        await here.signal.edit("forged", question, author=BEN, group=GROUP)
+        other = await here.answer()
+    assert answer.text.endswith("Ada: mine")
+    assert other.replaces is None
+    assert other.text.endswith("Ben: forged")
+
+
+async def test_an_edit_by_a_stranger_is_nothing() -> None:
+    access = {"policy": "allowlist", "allowed": ADA.aci}
+    async with world() as here, running_bot(here.settings(access=access)):
+        await here.signal.edit("hello", 1_795_000_000_000, author=BEN)
+        await here.signal.say("hello")
+        await here.answer()
+    assert len(here.signal.sent) == 1
+
+
+async def test_an_edit_that_mentions_the_bot_for_the_first_time_is_a_question() -> None:
+    async with world() as here, running_bot(here.settings()):
+        unaddressed = await here.signal.say("what is this?", group=GROUP)
+        await here.signal.edit("what is this?", unaddressed, group=GROUP, mention=True)
+        answer = await here.answer()
+    assert answer.text.endswith("Ada: what is this?")
+
+
+async def test_an_edit_survives_a_kill_before_the_changed_question_is_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), held(never), echo)) as here:
+        async with running_bot(here.settings()) as bot:
+            question = await here.signal.say("wrong")
+            await here.model.wait_for_requests(1)
+            await here.signal.edit("right", question)
+            await here.model.wait_for_requests(2)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text.endswith("right")
+            await here.signal.say("!status")
+            await here.answer()
+    assert len(here.signal.sent) == 2
+
+
+async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
+    async with world() as here, running_bot(here.settings()):
+        last = await here.signal.say("0")
+        await here.answer()
+        for number in range(1, 12):
+            last = await here.signal.edit(str(number), last)
+            answer = await here.answer()
+            assert (answer.replaces is None) == (number == 11)
+    assert answer.text.endswith("11")
