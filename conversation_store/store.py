@@ -543,7 +543,9 @@ class ConversationStore:
             overheard.forget_chat(execute, chat)
             return turns.clear(execute, chat)
 
-        return await self._database.write(delete)
+        forgotten = await self._database.write(delete)
+        await self._scrub(needed=True)
+        return forgotten
 
     async def mark_sent(self, part: OutgoingMessage, signal_timestamp: int) -> None:
         """Mark a part as sent and forget what was in it; the history has the answer."""

@@ -1,0 +1,141 @@
+"""What tests of the store write into it, and how they look at what is left."""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+from typing import Any
+
+from conversation_store.models import (
+    AcceptedMessage,
+    AnswerPart,
+    AuditEntry,
+    OutgoingMessage,
+    ReceivedKind,
+    ReceivedMessage,
+    StoredMessage,
+    StoredToolCall,
+    Turn,
+    TurnState,
+    TurnUsage,
+)
+from conversation_store.store import ConversationStore, open_store
+
+ACCOUNT = "+4915100000000"
+ADA = "direct:ada"
+GROUP = "group:g"
+CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
+TEN_MINUTES_MS = 600_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def store_at(
+    folder: Path, *, retention_days: int = 30
+) -> AbstractAsyncContextManager[ConversationStore]:
+    return open_store(folder / "store.db", retention_days=retention_days)
+
+
+def received(
+    timestamp: int, text: str = "hello", chat: str = ADA, *, author: str = "ada", **more: Any
+) -> ReceivedMessage:
+    more.setdefault("received_at", now_ms())
+    return ReceivedMessage(ACCOUNT, author, timestamp, chat, text, author_name="Ada", **more)
+
+
+def edit_of(
+    target: int, timestamp: int, text: str, chat: str = ADA, *, author: str = "ada", **more: Any
+) -> ReceivedMessage:
+    return received(
+        timestamp,
+        text,
+        chat,
+        author=author,
+        kind=ReceivedKind.EDIT,
+        target_author=author,
+        target_timestamp=target,
+        **more,
+    )
+
+
+def deletion_of(
+    target: int, timestamp: int, chat: str = ADA, *, author: str = "ada", of: str | None = None
+) -> ReceivedMessage:
+    return received(
+        timestamp,
+        "",
+        chat,
+        author=author,
+        kind=ReceivedKind.DELETION,
+        target_author=of or author,
+        target_timestamp=target,
+    )
+
+
+async def accept(store: ConversationStore, message: ReceivedMessage) -> AcceptedMessage:
+    (accepted,) = await store.accept([message])
+    assert accepted is not None
+    return accepted
+
+
+async def finish(
+    store: ConversationStore, turn: Turn, parts: Sequence[str | AnswerPart] = ("a",), **more: Any
+) -> tuple[OutgoingMessage, ...]:
+    return await store.finish_turn(
+        turn,
+        state=TurnState.ANSWERED,
+        answer=" ".join(part if isinstance(part, str) else part.text for part in parts),
+        parts=parts,
+        model="m",
+        usage=TurnUsage(1, 2, 3),
+        **more,
+    )
+
+
+async def answer(
+    store: ConversationStore,
+    message: ReceivedMessage,
+    parts: Sequence[str | AnswerPart] = ("a",),
+    *,
+    sent_at: int = 9_000,
+) -> AcceptedMessage:
+    """Accept a message, answer it in a turn, and mark the parts as sent from `sent_at` on."""
+    accepted = await accept(store, message)
+    await mark(
+        store, await finish(store, store.begin_turn([accepted], message.text), parts), sent_at
+    )
+    return accepted
+
+
+async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_at: int) -> None:
+    for number, part in enumerate(parts):
+        await store.mark_sent(part, sent_at + number)
+
+
+async def call(store: ConversationStore, turn: Turn, result: str, **more: Any) -> None:
+    """Let a turn call a tool that gives a result."""
+    await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+    entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3, CALL.arguments)
+    await store.record_result(turn.id, CALL.id, result, entry, **more)
+
+
+async def questions(store: ConversationStore, chat: str = ADA) -> list[str | None]:
+    """Return what the history of a chat says that people have asked."""
+    return [turn[0].content for turn in await store.history(chat, max_bytes=1_000_000)]
+
+
+async def waiting(store: ConversationStore) -> list[int]:
+    return [accepted.id for accepted in (await store.unfinished()).accepted]
+
+
+def rows(folder: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / "store.db")) as database:
+        return database.execute(sql).fetchall()
+
+
+def is_left(folder: Path, words: str) -> bool:
+    """Whether the raw files of the store hold words anywhere, also where SQLite looks no more."""
+    return any(words.encode() in path.read_bytes() for path in sorted(folder.glob("store.db*")))

@@ -1,0 +1,285 @@
+"""Edits in the store: of what waits, of what was answered, of what was said to others."""
+
+from pathlib import Path
+
+import pytest
+
+from conversation_store.models import (
+    AnswerPart,
+    EditOutcome,
+    OutgoingMessage,
+    ReceivedFile,
+    ReceivedQuote,
+    StoredAttachment,
+    StoredMessage,
+    StoredStyle,
+)
+from conversation_store.outgoing import MAX_ANSWER_EDITS
+from conversation_store.store import ConversationStore
+from tests.unit.stores import (
+    ADA,
+    GROUP,
+    TEN_MINUTES_MS,
+    accept,
+    answer,
+    call,
+    deletion_of,
+    edit_of,
+    finish,
+    is_left,
+    mark,
+    questions,
+    received,
+    store_at,
+    waiting,
+)
+
+FILE = StoredAttachment("chart.png", "image/png", b"chart")
+
+
+async def settle(
+    store: ConversationStore, target: int, timestamp: int, text: str = "edited"
+) -> tuple[EditOutcome, int | None]:
+    edit = await accept(store, edit_of(target, timestamp, text))
+    outcome, settled = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    return outcome, settled.replaces
+
+
+async def answer_edit(
+    store: ConversationStore, target: int, timestamp: int, *parts: str | AnswerPart
+) -> tuple[OutgoingMessage, ...]:
+    """Let an edit be answered in place of the answer before it."""
+    edit = await accept(store, edit_of(target, timestamp, f"edit {timestamp}"))
+    outcome, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    assert outcome is EditOutcome.ANSWERED
+    turn = store.begin_turn([edit], edit.message.text)
+    return await finish(store, turn, parts, replaces=edit.replaces)
+
+
+def shapes(parts: tuple[OutgoingMessage, ...]) -> list[tuple[str, int | None, int]]:
+    return [(part.text, part.replaces, len(part.attachments)) for part in parts]
+
+
+async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> None:
+    files = (ReceivedFile("f", "image/png"),)
+    quote = ReceivedQuote(3, "bob", by_bot=False)
+    async with store_at(tmp_path) as store:
+        target = await accept(store, received(1, "teh", expires_at=50))
+        edit = await accept(store, edit_of(1, 2, "the", files=files, quote=quote, expires_at=40))
+        assert await store.find_target(edit.message) == target.id
+        merged = await store.merge_edit(edit, target)
+        again = await accept(store, edit_of(2, 3, "then"))
+        assert await store.find_target(again.message) == target.id
+    async with store_at(tmp_path) as store:
+        assert (await store.unfinished()).accepted == (merged, again)
+        message = merged.message
+        assert (message.timestamp, message.text, message.expires_at) == (1, "the", 40)
+        assert (message.files, message.quote) == (files, quote)
+        final = await store.merge_edit(again, merged)
+        assert (await store.unfinished()).accepted == (final,)
+        assert final.message.text == "then"
+
+
+async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        assert await settle(store, 1, 2, "hello") == (EditOutcome.UNKNOWN, None)
+    async with store_at(tmp_path) as store:
+        (edit,) = (await store.unfinished()).accepted
+        assert await store.find_target(edit.message) is None
+        parts = await finish(store, store.begin_turn([edit], "hello"))
+        await mark(store, parts, 100)
+        assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
+
+
+async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "the first words"), ["a", "b", "c"], sent_at=100)
+    async with store_at(tmp_path) as store:
+        fewer = await answer_edit(store, 1, 2, "A")
+        assert shapes(fewer) == [("A", 100, 0), ("", 101, 0), ("", 102, 0)]
+        assert (await store.unfinished()).outgoing == fewer
+        await mark(store, fewer, 200)
+        assert await questions(store) == ["edit 2"]
+        bold = AnswerPart("B", (StoredStyle(0, 1, "BOLD"),))
+        more = await answer_edit(store, 2, 3, bold, "C")
+        assert shapes(more) == [("B", 200, 0), ("C", None, 0)]
+        await mark(store, more, 300)
+        assert shapes(await answer_edit(store, 1, 4, "D")) == [("D", 300, 0), ("", 301, 0)]
+        assert not is_left(tmp_path, "the first words")
+        assert not is_left(tmp_path, "edit 2")
+
+
+async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        parts = await finish(store, store.begin_turn([accepted], "q"), ["a", "b", "c"])
+        await mark(store, parts[:1], 100)
+        await store.mark_failed(parts[1], give_up=True)
+        replacing = await answer_edit(store, 1, 2, "A", "B")
+        assert shapes(replacing) == [("A", 100, 0), ("B", None, 0)]
+        assert (await store.unfinished()).outgoing == replacing
+        again = await answer_edit(store, 1, 3, "C", "D")
+        assert shapes(again) == [("C", 100, 0), ("D", None, 0)]
+        assert (await store.unfinished()).outgoing == again
+
+
+async def test_an_answer_that_was_edited_too_often_is_sent_anew(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1), sent_at=100)
+        for number in range(MAX_ANSWER_EDITS):
+            parts = await answer_edit(store, 1, 2 + number, "x")
+            assert shapes(parts) == [("x", 100 + number, 0)]
+            await mark(store, parts, 101 + number)
+        fresh = await answer_edit(store, 1, 50, "x")
+        assert shapes(fresh) == [("x", None, 0)]
+        await mark(store, fresh, 500)
+        assert shapes(await answer_edit(store, 1, 51, "y")) == [("y", 500, 0)]
+
+
+async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1), sent_at=100)
+        for timestamp, shape in (
+            (2, [("x", 100, 0), ("", None, 1)]),
+            (3, [("x", 200, 0), ("", None, 1), ("", 201, 0)]),
+        ):
+            edit = await accept(store, edit_of(1, timestamp, "edited"))
+            _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+            turn = store.begin_turn([edit], "edited")
+            await call(store, turn, "drawn", files=[FILE])
+            parts = await finish(store, turn, ["x"], replaces=edit.replaces)
+            assert shapes(parts) == shape
+            await mark(store, parts, timestamp * 100)
+
+
+async def test_an_edited_command_is_answered_in_its_place_as_well(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        command = await accept(store, received(1, "!hepl"))
+        await mark(store, await store.answer(command, ["?"], outcome="command"), 100)
+        edit = await accept(store, edit_of(1, 2, "!help"))
+        _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        parts = await store.answer(edit, ["help"], outcome="command", attachments=[FILE])
+        assert shapes(parts) == [("help", 100, 0), ("", None, 1)]
+
+
+async def test_an_edit_of_a_piece_replaces_the_answer_to_all_of_them(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        pieces = [await accept(store, received(number)) for number in (1, 2)]
+        await mark(store, await finish(store, store.begin_turn(pieces, "one two")), 100)
+        assert await settle(store, 2, 3) == (EditOutcome.ANSWERED, pieces[0].id)
+
+
+async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        first = await answer(store, received(1), sent_at=100)
+        assert await settle(store, 1, 2) == (EditOutcome.ANSWERED, first.id)
+    async with store_at(tmp_path) as store:
+        (edit,) = (await store.unfinished()).accepted
+        assert edit.replaces == first.id
+        outcome, again = await store.settle_edit(edit, answered_within_ms=-1)
+        assert (outcome, again) == (EditOutcome.ANSWERED, edit)
+        parts = await finish(store, store.begin_turn([edit], "q"), replaces=edit.replaces)
+        assert shapes(parts) == [("a", 100, 0)]
+
+
+async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "q"))
+        edit = await accept(store, edit_of(1, 2, "edited"))
+        outcome, _ = await store.settle_edit(edit, answered_within_ms=-1)
+        assert outcome is EditOutcome.TOO_LATE
+        assert await waiting(store) == []
+        assert await questions(store) == ["q"]
+
+
+@pytest.mark.parametrize("outcome", ["rate_limited", "mailbox_full", "approval"])
+async def test_what_was_refused_is_not_answered_by_editing_it(tmp_path: Path, outcome: str) -> None:
+    async with store_at(tmp_path) as store:
+        refused = await accept(store, received(1))
+        await store.answer(refused, ["Not now."], outcome=outcome)
+        assert await settle(store, 1, 2) == (EditOutcome.TOO_LATE, None)
+        assert await waiting(store) == []
+
+
+async def test_what_was_stopped_or_deleted_is_not_answered_by_editing_it(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        stopped = await accept(store, received(1))
+        await store.stop([stopped.id])
+        assert await settle(store, 1, 2) == (EditOutcome.TOO_LATE, None)
+        await answer(store, received(3))
+        edit = await accept(store, edit_of(3, 4, "edited"))
+        await store.forget(await accept(store, deletion_of(3, 5)))
+        outcome, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        assert outcome is EditOutcome.TOO_LATE
+        assert await store.accept([edit_of(3, 6, "again")]) == (None,)
+
+
+async def test_the_same_edit_is_accepted_once(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await accept(store, received(1))
+        edit = edit_of(1, 2, "edited")
+        first, second = await store.accept([edit, edit])
+        assert first is not None
+        assert second is None
+
+
+async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "ada's", GROUP))
+        for edit in (edit_of(1, 2, "x", GROUP, author="bob"), edit_of(1, 3, "x", ADA)):
+            accepted = await accept(store, edit)
+            assert await store.find_target(edit) is None
+            outcome, _ = await store.settle_edit(accepted, answered_within_ms=TEN_MINUTES_MS)
+            assert outcome is EditOutcome.UNKNOWN
+        assert await questions(store, GROUP) == ["ada's"]
+
+
+async def test_an_edit_of_what_was_said_to_others_changes_that(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "teh dog", GROUP)])
+        for timestamp, target in ((2, 1), (3, 2)):
+            edit = await accept(store, edit_of(target, timestamp, f"dog {timestamp}", GROUP))
+            outcome, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+            assert outcome is EditOutcome.OVERHEARD
+        assert [heard.text for heard in await store.overheard(GROUP)] == ["dog 3"]
+        assert await waiting(store) == []
+        assert not is_left(tmp_path, "teh dog")
+
+
+async def test_an_edit_of_what_a_turn_was_told_changes_nothing_any_more(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "teh dog", GROUP)])
+        accepted = await accept(store, received(2, chat=GROUP))
+        turn = store.begin_turn([accepted], "q", overheard=await store.overheard(GROUP))
+        for timestamp in (3, 4):
+            edit = await accept(store, edit_of(1, timestamp, "the dog", GROUP))
+            outcome, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+            assert outcome is EditOutcome.OVERHEARD
+            assert await store.overheard(GROUP) == ()
+            await finish(store, turn)
+
+
+async def test_an_answer_without_words_leaves_the_earlier_one_as_it_is(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1), sent_at=100)
+        edit = await accept(store, edit_of(1, 2, "edited"))
+        _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        assert await store.answer(edit, (), outcome="rate_limited") == ()
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "q1"))
+        await answer(store, received(2, "q2"))
+        await answer_edit(store, 1, 3, "A")
+        assert await store.history(ADA, max_bytes=1_000) == (
+            (StoredMessage("user", "q2"), StoredMessage("assistant", "a")),
+            (StoredMessage("user", "edit 3"), StoredMessage("assistant", "A")),
+        )

@@ -1,0 +1,84 @@
+"""What people say to each other in a group: kept within bounds, for one turn."""
+
+from pathlib import Path
+
+from conversation_store.overheard import OVERHEARD_BYTES, OVERHEARD_ROWS
+from conversation_store.store import ConversationStore
+from tests.unit.stores import GROUP, accept, finish, is_left, received, store_at
+
+
+async def texts(store: ConversationStore, chat: str = GROUP) -> list[str]:
+    return [heard.text for heard in await store.overheard(chat)]
+
+
+async def test_what_is_overheard_is_kept_once_and_in_order(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "one", GROUP, sent_at=7), received(2, "two", GROUP)])
+        await store.overhear([received(2, "two", GROUP), received(3, "else", "group:other")])
+    async with store_at(tmp_path) as store:
+        first, second = await store.overheard(GROUP)
+        assert (first.text, first.author_name, first.sent_at) == ("one", "Ada", 7)
+        assert second.text == "two"
+        assert await texts(store, "group:other") == ["else"]
+
+
+async def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    many = [received(number, f"number {number}", GROUP) for number in range(OVERHEARD_ROWS + 7)]
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "other group", "group:other")])
+        await store.overhear(many)
+        assert await texts(store) == [message.text for message in many[7:]]
+        assert len(await texts(store, "group:other")) == 1
+        await store.overhear(many)
+        assert await texts(store) == [message.text for message in many[7:]]
+
+
+async def test_only_so_many_bytes_are_kept(tmp_path: Path) -> None:
+    half = "é" * (OVERHEARD_BYTES // 4)
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(number, f"{number}{half[1:]}", GROUP) for number in (1, 2)])
+        await store.overhear([received(3, "three", GROUP)])
+        assert [text[0] for text in await texts(store)] == ["2", "t"]
+        await store.overhear([received(4, "é" * 65_536, GROUP)])
+        (cut,) = await texts(store)
+        assert cut == "é" * (OVERHEARD_BYTES // 2)
+
+
+async def test_a_turn_takes_what_was_overheard_and_its_end_takes_the_texts(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "small talk", GROUP)])
+        accepted = await accept(store, received(2, chat=GROUP))
+        turn = store.begin_turn([accepted], "q", overheard=await store.overheard(GROUP))
+        await store.ping()
+        assert await texts(store) == []
+        await store.overhear([received(3, "meanwhile", GROUP)])
+        await finish(store, turn)
+        assert await texts(store) == ["meanwhile"]
+        await store.overhear([received(1, "small talk", GROUP)])
+        assert await texts(store) == ["meanwhile"]
+        await store.expire()
+    assert not is_left(tmp_path, "small talk")
+
+
+async def test_a_turn_that_does_not_answer_leaves_what_it_was_told_to_the_next(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "small talk", GROUP)])
+        first, second, third = [
+            await accept(store, received(number, chat=GROUP)) for number in (2, 3, 4)
+        ]
+        store.begin_turn([first], "q", overheard=await store.overheard(GROUP))
+        await store.stop([first.id])
+        assert await texts(store) == ["small talk"]
+        store.begin_turn([second], "q", overheard=await store.overheard(GROUP))
+        await store.answer(second, ["Sorry."], outcome="bug")
+        assert await texts(store) == ["small talk"]
+        turn = store.begin_turn([third], "q", overheard=await store.overheard(GROUP))
+    async with store_at(tmp_path) as store:
+        assert await texts(store) == []
+        await store.restart_turn(turn.id)
+        assert await texts(store) == ["small talk"]
+        turn = store.begin_turn([third], "q", overheard=await store.overheard(GROUP))
+        await finish(store, turn)
+        assert await texts(store) == []

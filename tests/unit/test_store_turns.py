@@ -1,0 +1,274 @@
+"""Turns in the store: pieces, images, files of tools, quotes, and what a crash leaves of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from conversation_store.models import (
+    AnswerPart,
+    AuditEntry,
+    ReceivedFile,
+    ReceivedQuote,
+    StoredAttachment,
+    StoredImage,
+    StoredMessage,
+    StoredQuote,
+    StoredStyle,
+)
+from tests.unit.stores import (
+    ADA,
+    CALL,
+    GROUP,
+    accept,
+    answer,
+    call,
+    deletion_of,
+    edit_of,
+    finish,
+    is_left,
+    mark,
+    now_ms,
+    questions,
+    received,
+    rows,
+    store_at,
+    waiting,
+)
+
+IMAGE = StoredImage("image/jpeg", b"\xff\xd8 a cat")
+QUOTE = StoredQuote(1, "ada", "hello")
+MEBIBYTE = 1024 * 1024
+
+
+async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_path: Path) -> None:
+    whole = received(
+        5,
+        "look 👀",
+        GROUP,
+        sent_at=17,
+        author_number="+49151",
+        files=(ReceivedFile("a.jpg", "image/jpeg", "cat", 7), ReceivedFile("v", "audio/aac")),
+        quote=ReceivedQuote(3, "bob", by_bot=False, text="what?", has_files=True),
+        expires_at=4_000_000_000_000,
+        view_once=True,
+    )
+    edit, deletion = edit_of(5, 6, "looks", GROUP), deletion_of(4, 7, GROUP, of="bob")
+    async with store_at(tmp_path) as store:
+        accepted = [await accept(store, message) for message in (whole, edit, deletion)]
+    async with store_at(tmp_path) as store:
+        assert (await store.unfinished()).accepted == tuple(accepted)
+        assert [one.message for one in accepted] == [whole, edit, deletion]
+
+
+async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
+        other = await accept(store, received(1, chat="direct:bob", author="bob"))
+        turn = store.begin_turn(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
+        assert turn.id == pieces[0].id
+    async with store_at(tmp_path) as store:
+        first, second = (await store.unfinished()).accepted
+        assert first == replace(pieces[0], begun=True, joined=tuple(pieces[1:]))
+        assert second == other
+        resumed = await store.resume_turn(first)
+        assert resumed == replace(turn, attempts=2)
+        (sent,) = await finish(store, resumed)
+        assert sent.quote is None
+        assert await waiting(store) == [other.id]
+    outcomes = rows(tmp_path, "SELECT outcome, body FROM inbox ORDER BY id")
+    assert outcomes[:3] == [("answered", None), ("joined", None), ("joined", None)]
+
+
+async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
+        turn = store.begin_turn(pieces[:2], "the first try", images=[IMAGE])
+        await call(store, turn, "the first result")
+        await store.restart_turn(turn.id)
+        assert await waiting(store) == [piece.id for piece in pieces]
+    async with store_at(tmp_path) as store:
+        found = (await store.unfinished()).accepted
+        assert [(one.begun, one.joined) for one in found] == [(False, ())] * 3
+        await finish(store, store.begin_turn(pieces[1:], "the second try"))
+        assert await waiting(store) == [pieces[0].id]
+        assert await questions(store) == ["the second try"]
+    assert not is_left(tmp_path, "the first")
+
+
+async def test_a_row_of_an_earlier_try_is_not_in_the_way(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        store.begin_turn([accepted], "the first try", images=[IMAGE])
+        turn = store.begin_turn([accepted], "the second try")
+        await finish(store, turn)
+        assert await store.history(ADA, max_bytes=1_000) == (
+            (StoredMessage("user", "the second try"), StoredMessage("assistant", "a")),
+        )
+
+
+async def test_stopping_a_turn_closes_its_pieces(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        pieces = [await accept(store, received(number)) for number in (1, 2)]
+        store.begin_turn(pieces, "secret plan", images=[IMAGE], notices=["secret voice"])
+        await store.stop([pieces[0].id])
+        assert await waiting(store) == []
+    assert not is_left(tmp_path, "secret")
+    assert not is_left(tmp_path, "a cat")
+
+
+async def test_an_answer_without_a_turn_closes_what_it_answers_as_well(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        first, second = [await accept(store, received(number)) for number in (1, 2)]
+        parts = await store.answer(first, ["x"], outcome="no_words", joined=[second])
+        assert [(part.text, part.quote) for part in parts] == [("x", None)]
+        assert await waiting(store) == []
+
+
+async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for number in range(4):
+            accepted = await accept(store, received(number))
+            images = [StoredImage("image/png", f"{number}.{half}".encode()) for half in (1, 2)]
+            await finish(store, store.begin_turn([accepted], f"q{number}", images=images))
+        bob = await accept(store, received(9, chat="direct:bob", author="bob"))
+        await finish(store, store.begin_turn([bob], "bob's", images=[IMAGE]))
+    async with store_at(tmp_path) as store:
+        turns = await store.history(ADA, max_bytes=1_000)
+    shown = [[image.data for image in turn[0].images] for turn in turns]
+    assert shown == [[], [], [b"2.1", b"2.2"], [b"3.1", b"3.2"]]
+
+
+async def test_an_answer_keeps_styles_and_quote_until_it_is_sent(tmp_path: Path) -> None:
+    styled = AnswerPart("bold words", (StoredStyle(0, 4, "BOLD"), StoredStyle(2, 6, "ITALIC")))
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.begin_turn([accepted], "q")
+        sent = await finish(store, turn, [styled, "plain"], quote=QUOTE, always_quote=True)
+        assert [part.quote for part in sent] == [QUOTE, None]
+    async with store_at(tmp_path) as store:
+        assert (await store.unfinished()).outgoing == sent
+        await mark(store, sent, 5)
+    assert rows(tmp_path, "SELECT DISTINCT text, styles, quote FROM outbox") == [(None, None, None)]
+
+
+async def test_an_answer_is_a_reply_only_where_something_else_was_said_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        first, second = [await accept(store, received(number)) for number in (1, 2)]
+        (to_first,) = await finish(store, store.begin_turn([first], "q"), quote=QUOTE)
+        assert to_first.quote == QUOTE  # the second message came in between
+        (to_second,) = await finish(store, store.begin_turn([second], "q"), quote=QUOTE)
+        assert to_second.quote == QUOTE  # the first answer came in between
+        late = await accept(store, received(3, received_at=now_ms() + 60_000))
+        (to_late,) = await finish(store, store.begin_turn([late], "q"), quote=QUOTE)
+        assert to_late.quote is None
+        other = await accept(store, received(4, chat="direct:bob", author="bob"))
+        later = await accept(store, received(5, received_at=now_ms() + 60_000))
+        await accept(store, received(6, chat="direct:bob", author="bob"))
+        await store.answer(other, ["elsewhere"], outcome="command")
+        (to_later,) = await store.answer(later, ["x"], outcome="command", quote=QUOTE)
+        assert to_later.quote is None
+
+
+async def test_a_note_is_sent_like_an_answer_and_answers_nothing(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        notes = [await store.add_note(ADA, text) for text in ("one", "two")]
+    async with store_at(tmp_path) as store:
+        assert (await store.unfinished()).outgoing == tuple(notes)
+        await store.mark_sent(notes[0], 7)
+        assert (await store.unfinished()).outgoing == (notes[1],)
+
+
+async def test_a_fact_is_what_was_last_said(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        assert await store.fact("profile") is None
+        await store.set_fact("profile", "one")
+        await store.set_fact("profile", "two")
+    async with store_at(tmp_path) as store:
+        assert await store.fact("profile") == "two"
+
+
+async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
+    tmp_path: Path,
+) -> None:
+    chart = StoredAttachment("chart.png", "image/png", b"the chart" * 100)
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        await call(store, store.begin_turn([accepted], "q"), "drawn", files=[chart])
+    async with store_at(tmp_path) as store:
+        (accepted,) = (await store.unfinished()).accepted
+        parts = await finish(store, await store.resume_turn(accepted), ["one", "two"])
+        assert [part.attachments for part in parts] == [(chart,), ()]
+        assert (await store.unfinished()).outgoing == parts
+        await mark(store, parts, 7)
+        await store.expire()
+        assert rows(tmp_path, "SELECT * FROM turn_files") == []
+    assert not is_left(tmp_path, "the chart")
+
+
+async def test_files_of_tools_that_are_too_many_are_left_out(tmp_path: Path) -> None:
+    sizes = [9, 8, 8, 8, 8, 1, 0]
+    files = [
+        StoredAttachment(f"{number}", "x/y", bytes(size * MEBIBYTE))
+        for number, size in enumerate(sizes)
+    ]
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.begin_turn([accepted], "q")
+        await call(store, turn, "drawn", files=files)
+        (part,) = await finish(store, turn)
+        assert [file.name for file in part.attachments] == ["1", "2", "3", "4", "6"]
+
+
+async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
+    file = StoredAttachment("secret", "x/y", b"secret")
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.begin_turn([accepted], "secret")
+        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        assert await store.forget(await accept(store, deletion_of(1, 2))) == (accepted.id,)
+        entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3, "secret")
+        await store.record_calls(turn.id, StoredMessage("assistant", "secret", (CALL,)))
+        await store.record_result(turn.id, CALL.id, "secret", entry, [file])
+        assert await finish(store, turn, ["secret"]) == ()
+        assert await store.answer(accepted, ["secret"], outcome="bug") == ()
+        store.begin_turn([accepted], "secret")
+        await store.ping()
+        assert rows(tmp_path, "SELECT tool, arguments FROM audit") == [("calculate", None)]
+        for table in ("turns", "messages", "outbox", "turn_files", "exchanges"):
+            assert rows(tmp_path, f"SELECT * FROM {table}") == []
+    assert not is_left(tmp_path, "secret")
+
+
+async def test_without_retention_nothing_stays_past_the_turn(tmp_path: Path) -> None:
+    file = StoredAttachment("quiet.png", "image/png", b"quiet file")
+    async with store_at(tmp_path, retention_days=0) as store:
+        await store.overhear([received(1, "quiet talk", GROUP)])
+        assert await store.overheard(GROUP) == ()
+        pieces = [await accept(store, received(number, "quiet words")) for number in (2, 3)]
+        turn = store.begin_turn(pieces, "quiet", images=[IMAGE], notices=["quiet voice"])
+        await call(store, turn, "quiet result", files=[file])
+        await mark(store, await finish(store, turn, ["quiet answer"]), 5)
+        assert await questions(store) == []
+    assert not is_left(tmp_path, "quiet")
+    assert not is_left(tmp_path, "a cat")
+
+
+async def test_clearing_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "secret talk", GROUP)])
+        accepted = await accept(store, received(2, chat=GROUP))
+        parts = await finish(store, store.begin_turn([accepted], "q", images=[IMAGE]))
+        await mark(store, parts, 5)
+        assert await store.clear(GROUP) == 1
+        assert await store.overheard(GROUP) == ()
+    assert not is_left(tmp_path, "secret talk")
+    assert not is_left(tmp_path, "a cat")
+
+
+async def test_retention_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "old talk", GROUP)])
+        await answer(store, received(2, "old question"))
+        await store.purge(4_000_000_000_000)
+    assert not is_left(tmp_path, "old")
