@@ -1,0 +1,379 @@
+"""Signs of life: what a person's phone is told, and when. The seconds take no time here."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.dispatch.presence import (
+    MAX_CHATS,
+    MAX_IN_FLIGHT,
+    SIGN_SECONDS,
+    TYPING_REFRESH_SECONDS,
+    Presence,
+)
+from bot.errors import SignalUnavailable
+from bot.messaging.events import ChatId, ChatKind
+from tests.skipped_waits import run_without_waiting
+
+ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+CHAT: Final = ChatId(ChatKind.DIRECT, ADA)
+GROUP: Final = ChatId(ChatKind.GROUP, "Z3JvdXA=")
+TIMESTAMP: Final = 1795291728387
+
+Sign = tuple[object, ...]
+
+
+class Phones:
+    """What phones show, with the second at which it came; a Messenger in little."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[float, Sign]] = []
+        self.begun = 0
+        self.takes_seconds = 0.0
+        self.away = False
+
+    @property
+    def signs(self) -> list[Sign]:
+        return [sign for _, sign in self.given]
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        await self._show("still" if stop else "typing", chat)
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        await self._show(emoji, chat, author, timestamp)
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        await self._show("read", person, *timestamps)
+
+    async def _show(self, *sign: object) -> None:
+        self.begun += 1
+        await asyncio.sleep(self.takes_seconds)
+        if self.away:
+            raise SignalUnavailable("away")
+        self.given.append((asyncio.get_running_loop().time(), sign))
+
+
+@asynccontextmanager
+async def presence_on(
+    phones: Phones, *, ack_reaction: str | None = None, read_receipts: bool = False
+) -> AsyncIterator[Presence]:
+    """A presence all of whose signs are given when this is left."""
+    async with asyncio.TaskGroup() as tasks:
+        yield Presence(phones, ack_reaction=ack_reaction, read_receipts=read_receipts, tasks=tasks)
+
+
+def test_typing_is_seen_from_the_first_moment_to_the_answer() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(25)
+                turn.answered = True
+        assert phones.given == [
+            (0, ("typing", CHAT)),
+            (TYPING_REFRESH_SECONDS, ("typing", CHAT)),
+            (2 * TYPING_REFRESH_SECONDS, ("typing", CHAT)),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_typing_is_taken_back_when_no_answer_comes() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT):
+                await asyncio.sleep(3)
+        assert phones.given == [(0, ("typing", CHAT)), (3, ("still", CHAT))]
+
+    run_without_waiting(scenario())
+
+
+def test_typing_of_a_turn_that_is_stopped_or_fails_is_taken_back() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            for group in (CHAT, GROUP):
+                try:
+                    async with asyncio.timeout(3), presence.typing(group):
+                        await asyncio.Event().wait()
+                except TimeoutError:
+                    pass
+        assert phones.given == [
+            (0, ("typing", CHAT)),
+            (3, ("still", CHAT)),
+            (3, ("typing", GROUP)),
+            (6, ("still", GROUP)),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_a_message_is_noticed_before_its_turn_begins() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
+            presence.noticed(GROUP, ADA, TIMESTAMP)
+            await asyncio.sleep(1.5)
+            async with presence.typing(GROUP) as turn:
+                await asyncio.sleep(10)
+                turn.answered = True
+        assert phones.given == [
+            (0, ("typing", GROUP)),
+            (0, ("👀", GROUP, ADA, TIMESTAMP)),
+            (0, ("read", ADA, TIMESTAMP)),
+            (TYPING_REFRESH_SECONDS, ("typing", GROUP)),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_without_settings_for_it_nothing_but_typing_is_shown() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP)
+        assert phones.signs == [("typing", CHAT)]
+
+    run_without_waiting(scenario())
+
+
+def test_a_message_that_no_turn_takes_up_shows_typing_once() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP)
+            presence.noticed(CHAT, ADA, TIMESTAMP + 1)
+            await asyncio.sleep(60)
+        assert phones.given == [(0, ("typing", CHAT))]
+
+    run_without_waiting(scenario())
+
+
+def test_turns_of_one_chat_count_as_one_and_chats_are_apart() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT), presence.typing(GROUP) as in_group:
+                async with presence.typing(CHAT):
+                    await asyncio.sleep(5)
+                await asyncio.sleep(1)
+                in_group.answered = True
+        assert phones.given == [
+            (0, ("typing", CHAT)),
+            (0, ("typing", GROUP)),
+            (6, ("still", CHAT)),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_typing_goes_on_at_once_after_an_answer_while_another_turn_waits() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT) as second:
+                async with presence.typing(CHAT) as first:
+                    await asyncio.sleep(2)
+                    first.answered = True
+                await asyncio.sleep(2)
+                second.answered = True
+            async with presence.typing(CHAT) as third:
+                await asyncio.sleep(2)
+                third.answered = True
+        assert phones.given == [(second, ("typing", CHAT)) for second in (0, 2, 4)]
+
+    run_without_waiting(scenario())
+
+
+def test_typing_goes_on_at_once_after_a_message_of_the_turn() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            presence.message_sent(CHAT)
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(4)
+                presence.message_sent(CHAT)
+                await asyncio.sleep(11)
+                turn.answered = True
+        assert phones.given == [(second, ("typing", CHAT)) for second in (0, 4, 14)]
+
+    run_without_waiting(scenario())
+
+
+def test_a_slow_sign_that_the_answer_has_overtaken_is_taken_back() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        phones.takes_seconds = 2
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(1)
+                turn.answered = True
+        assert phones.given == [(2, ("typing", CHAT)), (4, ("still", CHAT))]
+
+    run_without_waiting(scenario())
+
+
+def test_a_turn_that_begins_while_typing_is_taken_back_shows_it_again() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        phones.takes_seconds = 2
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT):
+                await asyncio.sleep(3)
+            await asyncio.sleep(1)
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(5)
+                turn.answered = True
+        assert phones.given == [
+            (2, ("typing", CHAT)),
+            (5, ("still", CHAT)),
+            (7, ("typing", CHAT)),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_a_signal_side_that_hangs_or_is_away_costs_a_turn_no_time() -> None:
+    async def scenario() -> None:
+        for phones in (hanging(), away()):
+            clock = asyncio.get_running_loop().time
+            async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
+                began = clock()
+                presence.noticed(CHAT, ADA, TIMESTAMP)
+                async with presence.typing(CHAT) as turn:
+                    turn.answered = True
+                assert clock() == began
+            assert phones.given == []
+            assert clock() - began <= 2 * SIGN_SECONDS
+
+    run_without_waiting(scenario())
+
+
+def test_typing_is_shown_again_once_the_signal_side_is_back() -> None:
+    async def scenario() -> None:
+        phones = away()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(5)
+                phones.away = False
+                await asyncio.sleep(10)
+                turn.answered = True
+        assert phones.given == [(TYPING_REFRESH_SECONDS, ("typing", CHAT))]
+
+    run_without_waiting(scenario())
+
+
+def test_signs_for_which_there_is_no_room_are_not_given() -> None:
+    async def scenario() -> None:
+        phones = hanging()
+        async with presence_on(phones, ack_reaction="👀") as presence:
+            for number in range(3 * MAX_CHATS):
+                chat = ChatId(ChatKind.DIRECT, f"person-{number}")
+                presence.noticed(chat, chat.value, TIMESTAMP)
+            await asyncio.sleep(SIGN_SECONDS / 2)
+            assert phones.begun == MAX_IN_FLIGHT
+            phones.takes_seconds = 0
+            await asyncio.sleep(SIGN_SECONDS)
+            presence.noticed(CHAT, ADA, TIMESTAMP)
+        assert phones.signs == [("👀", CHAT, ADA, TIMESTAMP)]
+
+    run_without_waiting(scenario())
+
+
+def test_nothing_is_shown_after_the_end_and_nobody_waits_for_it() -> None:
+    async def scenario() -> None:
+        phones = hanging()
+        clock = asyncio.get_running_loop().time
+        async with presence_on(phones, ack_reaction="👀") as presence:
+            async with presence.typing(CHAT):
+                presence.noticed(CHAT, ADA, TIMESTAMP)
+                await asyncio.sleep(1)
+                presence.cancel()
+            presence.noticed(GROUP, ADA, TIMESTAMP)
+            async with presence.typing(GROUP):
+                pass
+        assert clock() == 1
+        assert phones.given == []
+
+    run_without_waiting(scenario())
+
+
+def test_a_turn_that_ends_with_everything_else_leaves_no_task_behind() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+
+        async def turn(presence: Presence) -> None:
+            async with presence.typing(CHAT):
+                await asyncio.Event().wait()
+
+        async def everything() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                presence = Presence(phones, ack_reaction=None, read_receipts=False, tasks=tasks)
+                tasks.create_task(turn(presence))
+                await asyncio.sleep(1)
+                raise ConnectionError
+
+        with pytest.raises(ExceptionGroup):
+            await everything()
+        assert phones.given == [(0, ("typing", CHAT))]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_without_waiting(scenario())
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.integers(0, 40),  # begins
+        st.integers(0, 30),  # lasts
+        st.booleans(),  # is answered
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+@given(TURNS, st.sampled_from([0, 0.5, 1.5, 4.5, 1_000]))
+def test_however_turns_overlap_typing_never_outlasts_them(
+    turns: list[tuple[int, int, bool]], takes_seconds: float
+) -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        phones.takes_seconds = takes_seconds
+
+        async def turn(presence: Presence, begins: int, lasts: int, answered: bool) -> None:
+            await asyncio.sleep(begins)
+            async with presence.typing(CHAT) as typing:
+                await asyncio.sleep(lasts)
+                typing.answered = answered
+
+        async with presence_on(phones) as presence, asyncio.TaskGroup() as tasks:
+            for times in turns:
+                tasks.create_task(turn(presence, *times))
+        end = max(begins + lasts for begins, lasts, _ in turns)
+        answers = [float(begins + lasts) for begins, lasts, answered in turns if answered]
+        shown = [at for at, (sign, _) in phones.given if sign == "typing"]
+        taken_back = [at for at, (sign, _) in phones.given if sign == "still"]
+        if shown:
+            assert max(taken_back + answers) >= max(shown)
+            assert max(shown) <= end + SIGN_SECONDS
+
+    run_without_waiting(scenario())
+
+
+def hanging() -> Phones:
+    phones = Phones()
+    phones.takes_seconds = 1_000
+    return phones
+
+
+def away() -> Phones:
+    phones = Phones()
+    phones.away = True
+    return phones
