@@ -36,6 +36,10 @@ MAX_VERIFIED: Final = 10_000
 MAX_HELD_BACK: Final = 10_000
 """People whose messages wait on the Signal side, known at once; of more nothing is remembered."""
 
+MAX_SENT_ANYWAY: Final = 3
+"""How often things are sent to a person whose key counts as trusted, and to whom sends fail for
+their key nevertheless, before the person writes."""
+
 TOLD_AGAIN_SECONDS: Final = 86_400.0
 
 HINT: Final = "an admin's !trust, or signal-cli trust, lets the person in"
@@ -123,7 +127,7 @@ class Identities:
         self._clock = clock
         self._waiting = WaitingKeys(store, clock=clock)
         self._noting = asyncio.Lock()
-        self._held_back: set[str] = set()
+        self._held_back: dict[str, int] = {}
         self._verified: dict[str, float] = {}
         self._changes = 0
 
@@ -142,7 +146,7 @@ class Identities:
         self._changes += 1
         self._verified.pop(event.person.aci, None)
         if len(self._held_back) < MAX_HELD_BACK:
-            self._held_back.add(event.person.aci)
+            self._held_back.setdefault(event.person.aci, 0)
         await self._look_at(event.person)
 
     async def seen(self, person: str) -> None:
@@ -205,7 +209,7 @@ class Identities:
         if identity is None:
             return
         if identity.trust is not TrustLevel.UNTRUSTED:
-            await self.seen(person.aci)
+            await self._send_anyway(person.aci)
         elif self._policy == "always":
             await self._trust_at_once(person, identity)
         else:
@@ -224,8 +228,18 @@ class Identities:
         await self._release(person.aci)
 
     async def _release(self, person: str) -> None:
-        self._held_back.discard(person)
+        self._held_back.pop(person, None)
         await self._on_trusted(person)
+
+    async def _send_anyway(self, person: str) -> None:
+        """Send what waits for a person whose key was trusted meanwhile; a bounded number of times.
+
+        That the next send does not fail for the same reason is the Signal side's word alone.
+        """
+        times = self._held_back.get(person, 0)
+        if times < MAX_SENT_ANYWAY:
+            self._held_back[person] = times + 1
+            await self._on_trusted(person)
 
     async def _refuse(self, person: Person, identity: PeerIdentity) -> None:
         async with self._noting:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from bot.dispatch.identities import (
     CANNOT_TELL,
+    MAX_SENT_ANYWAY,
     ONLY_VERIFIED,
     OPERATOR_KNOWS,
     TOLD_AGAIN_SECONDS,
@@ -276,6 +277,18 @@ async def test_a_late_frame_about_a_key_that_is_trusted_tells_nobody(tmp_path: P
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
         await here.identities.changed(new_key())
         assert await here.told() == []
+    assert here.released == [ADA.aci]
+
+
+async def test_sends_that_go_on_failing_for_a_trusted_key_end(tmp_path: Path) -> None:
+    async with house(tmp_path, "tofu") as here:
+        here.keys.set(ADA, TrustLevel.UNVERIFIED)
+        for _ in range(MAX_SENT_ANYWAY + 2):
+            await here.identities.changed(new_key())
+        assert here.released == [ADA.aci] * MAX_SENT_ANYWAY
+        await here.identities.seen(ADA.aci)
+        await here.identities.changed(new_key())
+        assert len(here.released) == MAX_SENT_ANYWAY + 2
 
 
 async def test_a_signal_side_that_is_slow_to_answer_is_asked_again(tmp_path: Path) -> None:
