@@ -2,17 +2,21 @@
 
 Signal shows up to 2,000 bytes as text and makes a file of what is longer. So a long answer is
 split where a reader would pause: between paragraphs, else lines, else sentences, else words. A
-code block or a word that is longer than a message stays whole all the same.
+code block or a word that is longer than a message stays whole all the same. In plain text a code
+block is what is between fences; in styled text it is monospace of several lines.
 """
 
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
 from typing import Final
+
+from bot.messaging.styled import Span, StyledText, TextStyle, ranges_of, spans_of, well_formed
 
 PART_LIMIT_BYTES: Final = 2_000
 """What Signal shows as text in one message."""
@@ -61,37 +65,72 @@ class _Pause:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Return the messages that an answer is sent as, in order; none for an empty one.
+    """Return the messages that a plain answer is sent as, in order; none for an empty one.
 
     Joined they are the text without the white space between them. A text of more than
     `ANSWER_LIMIT_BYTES` is cut and says so at its end.
     """
-    text = _shorten(text.encode(errors="replace").decode().strip())
-    if len(text.encode()) <= PART_LIMIT_BYTES:
-        return (text,) if text else ()
-    pauses = list(_pauses(text))
-    parts: list[str] = []
-    start = 0
-    while (reach := _reach(text, start, PART_LIMIT_BYTES)) < len(text):
-        pause = _best(pauses, start, reach)
-        if pause is None:
-            break
-        parts.append(text[start : pause.end])
-        start = pause.resume
-    parts.append(text[start:])
-    return tuple(part for part in parts if part)
+    text, _ = _shortened(well_formed(text).strip())
+    blocks = [match.span() for match in _CODE_BLOCK.finditer(text)]
+    return tuple(text[start:end] for start, end in _parts(text, blocks))
 
 
-def _shorten(text: str) -> str:
+def split_styled(styled: StyledText) -> tuple[StyledText, ...]:
+    """Return the messages that a styled answer is sent as; each has its part of the styles.
+
+    Their texts are to the whole text what those of `split` are.
+    """
+    whole = well_formed(styled.text)
+    text, kept = _shortened(whole.rstrip())
+    first = len(text) - len(text.lstrip())
+    spans = [span._replace(end=min(span.end, kept)) for span in spans_of(whole, styled.styles)]
+    blocks = [
+        (span.start, span.end)
+        for span in spans
+        if span.style is TextStyle.MONOSPACE and "\n" in text[span.start : span.end]
+    ]
+    return tuple(_part(text[start:end], start, spans) for start, end in _parts(text, blocks, first))
+
+
+def _part(text: str, start: int, spans: list[Span]) -> StyledText:
+    end = start + len(text)
+    cut = (
+        Span(max(span.start, start) - start, min(span.end, end) - start, span.style)
+        for span in spans
+        if span.start < end and start < span.end
+    )
+    return StyledText(text, ranges_of(text, cut))
+
+
+def _parts(
+    text: str, blocks: Sequence[tuple[int, int]], start: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Yield where each message begins and ends; code blocks are given in their order."""
+    if len(text.encode()) > PART_LIMIT_BYTES:
+        pauses = list(_pauses(text, blocks))
+        while (reach := _reach(text, start, PART_LIMIT_BYTES)) < len(text):
+            pause = _best(pauses, start, reach)
+            if pause is None:
+                break
+            if start < pause.end:
+                yield start, pause.end
+            start = pause.resume
+    if start < len(text):
+        yield start, len(text)
+
+
+def _shortened(text: str) -> tuple[str, int]:
+    """Return the text that is sent, and how much of the given one it begins with."""
     if len(text.encode()) <= ANSWER_LIMIT_BYTES:
-        return text
+        return text, len(text)
     ending = f"\n\n{CUT_NOTICE}"
     reach = _reach(text, 0, ANSWER_LIMIT_BYTES - len(ending))
     kept = text[: _whole_graphemes(text, reach)]
     before_last_word, *last_word = kept.rsplit(maxsplit=1)
     if last_word and len(last_word[0]) <= _WORD_BOUND:
         kept = before_last_word
-    return kept.rstrip() + ending
+    kept = kept.rstrip()
+    return kept + ending, len(kept)
 
 
 def _reach(text: str, start: int, limit: int) -> int:
@@ -109,13 +148,13 @@ def _best(pauses: list[_Pause], start: int, reach: int) -> _Pause | None:
     return pauses[beyond] if beyond < len(pauses) else None
 
 
-def _pauses(text: str) -> Iterator[_Pause]:
-    blocks = [match.span() for match in _CODE_BLOCK.finditer(text)]
+def _pauses(text: str, blocks: Sequence[tuple[int, int]]) -> Iterator[_Pause]:
+    following = deque(blocks)
     for match in _PAUSE.finditer(text):
         pause = _pause(match)
-        while blocks and blocks[0][1] <= pause.end:
-            del blocks[0]
-        inside_code = bool(blocks) and blocks[0][0] < pause.resume
+        while following and following[0][1] <= pause.end:
+            following.popleft()
+        inside_code = bool(following) and following[0][0] < pause.resume
         if not inside_code and not _extends(text[pause.resume]):
             yield pause
 

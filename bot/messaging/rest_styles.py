@@ -1,0 +1,102 @@
+r"""Styled text as signal-cli-rest-api takes it: with markers that switch styles on and off.
+
+Its parser knows `*italic*`, `**bold**`, `~strikethrough~`, `||spoiler||` and `` `monospace` ``,
+inside each other but never across, and `\` in front of a marker that is none. It has no words for
+some things, and there the text stays whole and a style gives way:
+
+- a marker right behind a backslash would be taken for text, and one behind its own character for
+  a longer marker, so the edge of the style moves to before them;
+- three asterisks in a row have no safe reading, so italic gives way to bold where they begin or
+  end at the same place, or cross.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from bot.messaging.styled import Span, StyleRange, TextStyle, merged, spans_of
+
+_MARKERS: Final = {
+    TextStyle.BOLD: "**",
+    TextStyle.ITALIC: "*",
+    TextStyle.STRIKETHROUGH: "~",
+    TextStyle.SPOILER: "||",
+    TextStyle.MONOSPACE: "`",
+}
+_UNSAFE_BEFORE: Final = {
+    TextStyle.BOLD: "\\*",
+    TextStyle.ITALIC: "\\*",
+    TextStyle.STRIKETHROUGH: "\\",
+    TextStyle.SPOILER: "\\|",
+    TextStyle.MONOSPACE: "\\",
+}
+_MARKER_CHARACTER: Final = re.compile(r"[*~|`]")
+
+
+def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
+    """Return what the server's parser makes this text and, as far as it can, these styles of."""
+    moved = merged(_on_safe_edges(text, span) for span in spans_of(text, styles))
+    spans = _nested(merged(_expressible(text, _nested(moved))))
+    pieces: list[str] = []
+    written = 0
+    for place, marker in _switches(spans):
+        pieces += (_escaped(text[written:place]), marker)
+        written = place
+    return "".join([*pieces, _escaped(text[written:])])
+
+
+def _escaped(text: str) -> str:
+    return _MARKER_CHARACTER.sub(r"\\\g<0>", text)
+
+
+def _on_safe_edges(text: str, span: Span) -> Span:
+    start, end = (_safe_edge(text, edge, span.style) for edge in (span.start, span.end))
+    return span._replace(start=start, end=end)
+
+
+def _safe_edge(text: str, edge: int, style: TextStyle) -> int:
+    while edge and text[edge - 1] in _UNSAFE_BEFORE[style]:
+        edge -= 1
+    return edge
+
+
+def _nested(spans: Iterable[Span]) -> list[Span]:
+    """Return spans that never cross, outer ones first: who crosses the end of one is divided."""
+    waiting = [(start, -end, style) for start, end, style in spans]
+    heapify(waiting)
+    nested: list[Span] = []
+    ends: list[int] = []
+    while waiting:
+        start, negative_end, style = heappop(waiting)
+        end = -negative_end
+        while ends and ends[-1] <= start:
+            ends.pop()
+        if ends and ends[-1] < end:
+            heappush(waiting, (ends[-1], -end, style))
+            end = ends[-1]
+        nested.append(Span(start, end, style))
+        ends.append(end)
+    return nested
+
+
+def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield the spans whose markers are read as such; which others are not, see above."""
+    bold = {edge for span in spans if span.style is TextStyle.BOLD for edge in span[:2]}
+    for span in spans:
+        between_bold = span.style is TextStyle.ITALIC and not bold.isdisjoint(span[:2])
+        if not between_bold and span == _on_safe_edges(text, span):
+            yield span
+
+
+def _switches(spans: Iterable[Span]) -> Iterator[tuple[int, str]]:
+    """Yield every marker with its place; what was switched on last is switched off first."""
+    opened: list[Span] = []
+    for span in spans:
+        while opened and opened[-1].end <= span.start:
+            closed = opened.pop()
+            yield closed.end, _MARKERS[closed.style]
+        yield span.start, _MARKERS[span.style]
+        opened.append(span)
+    for span in reversed(opened):
+        yield span.end, _MARKERS[span.style]

@@ -1,0 +1,182 @@
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.messaging.markdown import render
+from bot.messaging.rest_styles import escaped_markup
+from bot.messaging.styled import Span, StyleRange, TextStyle, merged, ranges_of, spans_of
+
+FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
+BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
+TOGGLES: Final = {"**": BOLD, "*": ITALIC, "~": STRIKETHROUGH, "||": SPOILER, "`": MONOSPACE}
+UNITS: Final = (
+    "\\",
+    "*",
+    "|",
+    "~",
+    "`",
+    "a",
+    "b",
+    " ",
+    "\n",
+    "é",
+    "e\u0301",
+    "👍🏽",
+    "🎈",
+    "ش",
+    "\u200d",
+)
+
+
+def served(markup: str) -> tuple[str, tuple[StyleRange, ...]]:
+    """Do what the server does with text in its styled mode, from the rules of its parser.
+
+    A backslash in front of a marker's first character vanishes, and makes text of the marker that
+    follows: of two asterisks or bars at once, if there are two. A bar alone is text. A marker
+    closes the style that was opened last, if that is its own, and opens it otherwise.
+    """
+    text = ""
+    opened: list[tuple[TextStyle, int]] = []
+    spans = []
+    for backslash, marker, other in re.findall(
+        r"(\\(?=[*~|`]))?(?:(\*\*|\*|~|\|\||`)|(.))", markup, re.DOTALL
+    ):
+        if other or backslash:
+            text += other or marker
+        elif opened and opened[-1][0] is TOGGLES[marker]:
+            style, start = opened.pop()
+            spans.append(Span(start, len(text), style))
+        else:
+            opened.append((TOGGLES[marker], len(text)))
+    return text, ranges_of(text, spans)
+
+
+@pytest.mark.parametrize(
+    ("markup", "text", "styles"),
+    [
+        ("**this** is *it*", "this is it", [(0, 4, BOLD), (8, 2, ITALIC)]),
+        ("👍🏽**x**", "👍🏽x", [(4, 1, BOLD)]),
+        ("||**x**||", "x", [(0, 1, BOLD), (0, 1, SPOILER)]),
+        ("||**x||**", "x", []),
+        ("2*3=6 and a*b", "23=6 and ab", [(1, 9, ITALIC)]),
+        (r"Test \** \* \~ Escape", "Test ** * ~ Escape", []),
+        (r"a\b c:\\*", r"a\b c:\*", []),
+        (r"\|a| \||", "|a| ||", []),
+        ("```x```", "x", [(0, 1, MONOSPACE)]),
+    ],
+)
+def test_the_model_of_the_server_follows_its_rules(
+    markup: str, text: str, styles: list[tuple[int, int, TextStyle]]
+) -> None:
+    assert served(markup) == (text, tuple(StyleRange(*style) for style in styles))
+
+
+@pytest.mark.parametrize(
+    ("markdown", "markup"),
+    [
+        ("plain words", "plain words"),
+        ("**bold** and *italic*", "**bold** and *italic*"),
+        ("~~gone~~ ||secret|| `code`", "~gone~ ||secret|| `code`"),
+        ("2*3=6 and a*b | c~d", r"2\*3=6 and a\*b \| c\~d"),
+        ("**a *b* c**", "**a *b* c**"),
+        ("**`x` is *it* now**", "**`x` is *it* now**"),
+        ("# Read *this*", "**Read this**"),
+        (r"`C:\dir\` is it", "`C:\\dir`\\ is it"),
+        ("`SELECT *`", r"`SELECT \*`"),
+        ("```\na || b\n```", "`a \\|\\| b`"),
+    ],
+)
+def test_styles_become_markers_and_everything_else_is_escaped(markdown: str, markup: str) -> None:
+    styled = render(markdown)
+    assert escaped_markup(styled.text, styled.styles) == markup
+
+
+def test_what_is_out_of_the_text_or_empty_leaves_no_marker() -> None:
+    styles = [StyleRange(3, 9, BOLD), StyleRange(1, 0, ITALIC), StyleRange(7, 2, SPOILER)]
+    assert escaped_markup("abc", styles) == "abc"
+
+
+def test_styles_that_cross_are_divided() -> None:
+    styles = [StyleRange(0, 4, STRIKETHROUGH), StyleRange(2, 4, MONOSPACE)]
+    assert escaped_markup("abcdef", styles) == "~ab`cd`~`ef`"
+
+
+TEXTS = st.lists(st.sampled_from(UNITS), max_size=12).map("".join)
+SIMPLE_TEXTS = st.text("ab ~`é🎈", min_size=4, max_size=12)
+STYLES = st.lists(
+    st.builds(StyleRange, st.integers(0, 12), st.integers(0, 12), st.sampled_from(TextStyle)),
+    max_size=6,
+)
+
+
+@FUZZ
+@given(TEXTS, STYLES)
+def test_the_text_arrives_as_it_is_whatever_its_styles(
+    text: str, styles: Sequence[StyleRange]
+) -> None:
+    assert served(escaped_markup(text, styles))[0] == text
+
+
+@FUZZ
+@given(TEXTS, STYLES)
+def test_nothing_but_markers_next_to_a_style_takes_it_on(
+    text: str, styles: Sequence[StyleRange]
+) -> None:
+    arrived = covered(served(escaped_markup(text, styles))[1], text)
+    assert all(text[place] in "\\*|" for place, _ in arrived - covered(styles, text))
+
+
+@FUZZ
+@given(SIMPLE_TEXTS, STYLES)
+def test_styles_arrive_as_they_are_where_the_text_has_nothing_special(
+    text: str, styles: Sequence[StyleRange]
+) -> None:
+    without_italic = tuple(style for style in styles if style.style is not ITALIC)
+    assert served(escaped_markup(text, without_italic)) == (
+        text,
+        ranges_of(text, spans_of(text, without_italic)),
+    )
+
+
+@FUZZ
+@given(SIMPLE_TEXTS, STYLES)
+def test_italic_arrives_wherever_it_neither_meets_nor_crosses_an_edge_of_bold(
+    text: str, styles: Sequence[StyleRange]
+) -> None:
+    spans = [span for span in spans_of(text, styles) if span.style in {BOLD, ITALIC}]
+    bold = [span for span in spans if span.style is BOLD]
+    free = [span for span in spans if span.style is BOLD or not any(meet(span, b) for b in bold)]
+    arrived = served(escaped_markup(text, ranges_of(text, spans)))
+    assert arrived == (text, ranges_of(text, free))
+
+
+def meet(italic: Span, bold: Span) -> bool:
+    return not (
+        italic.end < bold.start
+        or bold.end < italic.start
+        or (bold.start < italic.start and italic.end < bold.end)
+        or (italic.start < bold.start and bold.end < italic.end)
+    )
+
+
+@FUZZ
+@given(TEXTS, STYLES)
+def test_asterisks_of_two_markers_never_touch(text: str, styles: Sequence[StyleRange]) -> None:
+    assert "***" not in re.sub(r"\\[*~|`]", "x", escaped_markup(text, styles))
+
+
+def covered(styles: Sequence[StyleRange], text: str) -> set[tuple[int, TextStyle]]:
+    return {
+        (place, style)
+        for start, end, style in spans_of(text, styles)
+        for place in range(start, end)
+    }
+
+
+def test_merging_leaves_no_two_ranges_of_a_style_that_touch() -> None:
+    spans = merged([Span(0, 2, BOLD), Span(2, 3, BOLD), Span(1, 2, ITALIC), Span(5, 5, BOLD)])
+    assert spans == [Span(0, 3, BOLD), Span(1, 2, ITALIC)]
