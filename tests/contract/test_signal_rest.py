@@ -13,7 +13,7 @@ import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
 from bot.demo.signal_frames import quote_of, text_frame
-from bot.demo.signal_side import ADA
+from bot.demo.signal_side import ADA, SharedFile
 from bot.errors import (
     SignalError,
     SignalRateLimited,
@@ -22,9 +22,9 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.account import Group
-from bot.messaging.events import ChatId, ChatKind, Incoming
-from bot.messaging.messenger import MAX_DELIVERY
+from bot.messaging.account import Group, Profile
+from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile
+from bot.messaging.messenger import MAX_DELIVERY, FileTooBig
 from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, AnswerTooBig, Bounds
 from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
 from bot.observability.metrics import FRAMES
@@ -201,6 +201,76 @@ async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness:
             harness.api.hold.set()
         assert harness.api.most_in_flight == 3
         assert len(harness.api.sent) == 10
+
+
+async def test_signs_of_life_leave_the_other_places_to_what_people_wait_for(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        harness.api.hold.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(5):
+                tasks.create_task(harness.messenger.show_typing(PERSON))
+                tasks.create_task(harness.messenger.mark_read(ADA.aci, [number]))
+                tasks.create_task(harness.messenger.react(PERSON, "👀", author="x", timestamp=1))
+            await harness.api.wait_until(lambda: harness.api.in_flight == 1)
+            tasks.create_task(harness.messenger.send(PERSON, "one"))
+            tasks.create_task(harness.messenger.send(PERSON, "two"))
+            await harness.api.wait_until(lambda: harness.api.in_flight == 3)
+            harness.api.hold.set()
+        assert len(harness.api.sent) == 2
+        assert len(harness.api.typing) == len(harness.api.receipts) == 5
+
+
+async def test_a_sign_of_life_that_gets_no_turn_is_given_up() -> None:
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(turn=0.02))
+        async with in_background(messenger.run(ignore)):
+            await api.wait_for_receiver()
+            api.hold.clear()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(messenger.show_typing(PERSON))
+                await api.wait_until(lambda: api.in_flight == 1)
+                with pytest.raises(SignalUnavailable):
+                    await messenger.show_typing(PERSON, stop=True)
+                assert await in_time(messenger, api) > 0
+
+
+async def in_time(messenger: SignalRest, api: SignalRestApi) -> int:
+    """Send while all places but one are free."""
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(messenger.send(PERSON, "hello"))
+        await api.wait_until(lambda: api.in_flight == 2)
+        api.hold.set()
+    return sending.result()
+
+
+async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> None:
+    huge = SharedFile("video/mp4", bytes(ANSWER_LIMIT_BYTES + 1))
+    async with open_harness() as harness:
+        await harness.people.say(None, files=[huge])
+        file = IncomingFile(next(iter(harness.api.files)), "video/mp4")
+        with pytest.raises(FileTooBig):
+            await harness.messenger.fetch_file(PERSON, file, max_bytes=2 * ANSWER_LIMIT_BYTES)
+        assert await harness.messenger.send(PERSON, "next") > 0
+
+
+async def test_a_name_alone_is_not_set_because_the_server_would_remove_the_picture(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        before = harness.api.requests
+        for profile in (Profile(name="Tee"), Profile(about="x"), Profile(picture=b"x")):
+            with pytest.raises(SignalRejected):
+                await harness.messenger.set_profile(profile)
+        assert harness.api.requests == before
+
+
+async def test_a_message_request_is_accepted_by_nobody(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        before = harness.api.requests
+        await harness.messenger.accept_request(ADA.aci)
+        assert harness.api.requests == before
 
 
 async def test_a_call_that_gets_no_turn_is_not_sent() -> None:

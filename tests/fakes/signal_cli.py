@@ -22,6 +22,8 @@ class SignalCli(SignalSide):
         identities: what listIdentities tells about the account itself, with a filter by number
             and without.
         lists_devices: whether listDevices is answered.
+        lacks: methods that this version does not have.
+        told: by method, what it answers instead of the truth.
         asked: every method that was called.
     """
 
@@ -32,6 +34,8 @@ class SignalCli(SignalSide):
         self.fates: Sequence[str] = ["SUCCESS"]
         self.identities: tuple[list[Json], list[Json]] | None = None
         self.lists_devices = True
+        self.lacks: set[str] = set()
+        self.told: dict[str, object] = {}
         self.asked: list[str] = []
 
     @property
@@ -42,6 +46,10 @@ class SignalCli(SignalSide):
         self.asked.append(name)
         if self.silent:
             raise LostReply
+        if name in self.lacks:
+            raise Refusal(-32601, "Method not implemented")
+        if name in self.told:
+            return self.told[name]
         return await super()._call(client, name, params)
 
     async def _list_identities(self, client: Client, params: Json) -> object:

@@ -1,6 +1,7 @@
 """What only the daemon transport promises; the rest is in tests/contract/test_messenger.py."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from bot.demo.json_rpc_server import HangUp, Json, LostReply, Refusal
 from bot.demo.signal_frames import text_frame
-from bot.demo.signal_side import ADA, Group, Sent
+from bot.demo.signal_side import ADA, Group, Sent, SharedFile
 from bot.errors import (
     SignalError,
     SignalRateLimited,
@@ -21,8 +22,10 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.events import ChatId, ChatKind, Incoming, Quoted
+from bot.messaging.account import MAX_ATTACHMENT_BYTES, PeerIdentity, Profile, TrustLevel
+from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile, Quoted
 from bot.messaging.json_rpc import LINE_LIMIT_BYTES, LineBuffer
+from bot.messaging.messenger import FileTooBig
 from bot.messaging.signal_daemon import QUEUE_LIMIT, Bounds, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
@@ -442,6 +445,106 @@ async def test_the_admins_of_a_group_are_known_by_aci_and_number(tmp_path: Path)
         group = await messenger.group(TEAM)
         assert group is not None
         assert group.admins == {ADA.aci, ADA.number}
+
+
+async def test_a_request_is_accepted_until_signal_cli_says_that_it_cannot(tmp_path: Path) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        await messenger.accept_request(ADA.aci)
+        assert side.accepted_requests == [ADA.aci]
+        side.lacks.add("sendMessageRequestResponse")
+        await messenger.accept_request(ADA.aci)
+        await messenger.accept_request(ADA.aci)
+        assert side.asked.count("sendMessageRequestResponse") == 2
+
+
+async def test_a_change_of_the_profile_leaves_the_rest(tmp_path: Path) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        for change in (Profile(name="Tee"), Profile(about="a bot"), Profile(picture=b"\x89PNG")):
+            await messenger.set_profile(change)
+        assert side.profile == Profile("Tee", "a bot", b"\x89PNG")
+        with pytest.raises(SignalRejected):
+            await messenger.set_profile(Profile(picture=bytes(MAX_ATTACHMENT_BYTES + 1)))
+        assert side.asked.count("updateProfile") == 3
+
+
+FILE = IncomingFile("9zKpVoice.m4a", "audio/aac")
+
+
+async def test_a_discarded_file_is_gone_from_the_folder_and_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "attachments"
+    folder.mkdir(parents=True)
+    stays = [tmp_path / "data" / "account.db", folder / "other", tmp_path / "x"]
+    for path in (*stays, folder / FILE.id):
+        path.write_bytes(b"?")
+    (folder / "link").symlink_to(tmp_path / "x")
+    (folder / "folder").mkdir()
+    messenger = SignalDaemon("unix:/nowhere", "+4915100000000", data_dir=tmp_path / "data")
+    bad = ("../account.db", str(tmp_path / "x"), "..", ".", "", "link/../other", "a\0", "folder")
+    for file_id in (FILE.id, FILE.id, "link", *bad):
+        await messenger.discard_file(IncomingFile(file_id, "audio/aac"))
+    assert all(path.exists() for path in stays)
+    assert [path.name for path in sorted(folder.iterdir())] == ["folder", "other"]
+
+
+async def test_without_signal_cli_s_folder_nothing_is_deleted(tmp_path: Path) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        await side.say(None, files=[SharedFile("text/plain", b"words")])
+        await messenger.discard_file(IncomingFile(next(iter(side.files)), "text/plain"))
+        assert side.files
+
+
+@pytest.mark.parametrize("answer", [{"data": "?"}, {"data": "YQ"}, {"data": 5}, {}, "a", None])
+async def test_a_file_that_cannot_be_read_is_no_file(tmp_path: Path, answer: object) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.told["getAttachment"] = answer
+        with pytest.raises(SignalTimeout):
+            await messenger.fetch_file(CHAT, FILE, max_bytes=100)
+
+
+@pytest.mark.parametrize(("length", "fits"), [(98, True), (99, True), (100, True), (101, False)])
+async def test_a_file_is_measured_by_its_bytes(tmp_path: Path, length: int, fits: bool) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.told["getAttachment"] = {"data": base64.b64encode(bytes(length)).decode()}
+        if fits:
+            assert await messenger.fetch_file(CHAT, FILE, max_bytes=100) == bytes(length)
+        else:
+            with pytest.raises(FileTooBig):
+                await messenger.fetch_file(CHAT, FILE, max_bytes=100)
+
+
+NUMBER_OF_ADA = "12345" * 12
+KEY_OF_ADA: Json = {"uuid": ADA.aci, "safetyNumber": NUMBER_OF_ADA, "trustLevel": "UNTRUSTED"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "identity"),
+    [
+        ([], None),
+        ([OWN_ROW], None),
+        ([KEY_OF_ADA | {"safetyNumber": None}], None),
+        ([KEY_OF_ADA | {"safetyNumber": "12345"}], None),
+        ([KEY_OF_ADA | {"uuid": None, "number": ADA.number}], None),
+        ([OWN_ROW, KEY_OF_ADA], PeerIdentity(ADA.aci, TrustLevel.UNTRUSTED, NUMBER_OF_ADA)),
+        (
+            [
+                KEY_OF_ADA | {"addedTimestamp": 1, "safetyNumber": "0" * 60},
+                KEY_OF_ADA | {"addedTimestamp": 3, "trustLevel": "TRUSTED_VERIFIED"},
+                KEY_OF_ADA | {"addedTimestamp": 2, "safetyNumber": "9" * 60},
+            ],
+            PeerIdentity(ADA.aci, TrustLevel.VERIFIED, NUMBER_OF_ADA),
+        ),
+        (
+            [KEY_OF_ADA | {"uuid": ADA.aci.upper(), "trustLevel": "WHO_KNOWS"}],
+            PeerIdentity(ADA.aci, TrustLevel.UNTRUSTED, NUMBER_OF_ADA),
+        ),
+    ],
+)
+async def test_the_newest_key_of_a_person_counts(
+    tmp_path: Path, rows: list[Json], identity: PeerIdentity | None
+) -> None:
+    async with signal_cli(tmp_path) as side, running(side) as messenger:
+        side.told["listIdentities"] = rows
+        assert await messenger.peer_identity(ADA.aci) == identity
 
 
 async def test_stop_receiving_waits_until_what_was_read_is_delivered(tmp_path: Path) -> None:
