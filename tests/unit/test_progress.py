@@ -1,64 +1,349 @@
-"""The progress message of a turn."""
+"""The progress message of a turn. The seconds take no time here."""
 
-from bot.chat.progress import MAX_EDITS, Progress
-from bot.errors import SignalUnavailable
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.chat.progress import MAX_EDITS, PROGRESS_SECONDS, Progress
+from bot.errors import SignalError, SignalUnavailable
 from bot.messaging.events import ChatId, ChatKind
+from tests.skipped_waits import run_without_waiting
 
-CHAT = ChatId(ChatKind.DIRECT, "ada")
+CHAT: Final = ChatId(ChatKind.DIRECT, "ada")
 
 
 class Channel:
-    """Keeps what was shown; a Messenger in little."""
+    """Keeps what was shown; a Messenger in little. Its timestamps count from 101."""
 
-    def __init__(self, *, broken: bool = False) -> None:
+    def __init__(self, *, takes_seconds: float = 0.01) -> None:
         self.shown: list[tuple[str, int | None]] = []
-        self.broken = broken
+        self.remembered: list[int] = []
+        self.takes_seconds = takes_seconds
+        self.error: SignalError | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for text, _ in self.shown]
 
     async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
-        if self.broken:
-            raise SignalUnavailable("away")
+        await asyncio.sleep(self.takes_seconds)
+        if self.error is not None:
+            raise self.error
         self.shown.append((text, replaces))
         return 100 + len(self.shown)
 
-
-async def test_one_message_is_extended_by_editing_its_last_edit() -> None:
-    channel = Channel()
-    progress = Progress(channel, CHAT, None)
-    assert await progress.show(["calculate"]) == 101
-    await progress.show(["calculate"])
-    await progress.show(["get_weather", "web_search"])
-    await progress.show(["web_fetch"])
-    assert channel.shown == [
-        ("🔧 Using calculate…", None),
-        ("🔧 Using calculate, get_weather, web_search…", 101),
-        ("🔧 Using calculate, get_weather, web_search, web_fetch…", 102),
-    ]
+    async def remember(self, timestamp: int) -> None:
+        self.remembered.append(timestamp)
 
 
-async def test_after_a_restart_the_earlier_message_is_edited() -> None:
-    channel = Channel()
-    await Progress(channel, CHAT, 77).show(["calculate"])
-    assert channel.shown == [("🔧 Using calculate…", 77)]
+@asynccontextmanager
+async def turn(channel: Channel, *, timestamp: int | None = None) -> AsyncIterator[Progress]:
+    progress = Progress(channel, CHAT, timestamp, remember=channel.remember)
+    async with progress.running():
+        yield progress
 
 
-async def test_nothing_is_shown_for_no_tools() -> None:
-    channel = Channel()
-    assert await Progress(channel, CHAT, None).show([]) is None
-    assert channel.shown == []
+async def a_while() -> None:
+    """Long enough for what is shown to arrive."""
+    await asyncio.sleep(1)
 
 
-async def test_signals_limit_of_edits_is_kept() -> None:
-    channel = Channel()
-    progress = Progress(channel, CHAT, None)
-    for number in range(30):
-        await progress.show([f"tool_{number}"])
-    assert len(channel.shown) == 1 + MAX_EDITS
+def test_one_message_is_edited_as_tools_start_and_end() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await a_while()
+            progress.finished("calculate", ok=True)
+            await a_while()
+            progress.show(["get_weather", "web_search"])
+            await a_while()
+            progress.finished("web_search", ok=False)
+            await a_while()
+            progress.finished("get_weather", ok=True)
+            await a_while()
+        assert channel.shown == [
+            ("🔧 Using calculate…", None),
+            ("🔧 Using calculate ✓", 101),
+            ("🔧 Using calculate ✓, get_weather, web_search…", 102),
+            ("🔧 Using calculate ✓, get_weather, web_search ✗…", 103),
+            ("🔧 Using calculate ✓, get_weather ✓, web_search ✗", 104),
+        ]
+        assert channel.remembered == [101, 102, 103, 104, 105]
+
+    run_without_waiting(scenario())
 
 
-async def test_a_channel_that_fails_is_no_failure_of_the_turn() -> None:
-    channel = Channel(broken=True)
-    progress = Progress(channel, CHAT, None)
-    assert await progress.show(["calculate"]) is None
-    channel.broken = False
-    await progress.show(["web_search"])
-    assert channel.shown == [("🔧 Using calculate, web_search…", None)]
+def test_after_a_restart_the_earlier_message_is_edited() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel, timestamp=77) as progress:
+            progress.show(["calculate"])
+            await a_while()
+        assert channel.shown == [("🔧 Using calculate…", 77)]
+        assert channel.remembered == [101]
+
+    run_without_waiting(scenario())
+
+
+@pytest.mark.parametrize("timestamp", [None, 77])
+def test_nothing_is_shown_for_no_tools(timestamp: int | None) -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel, timestamp=timestamp) as progress:
+            progress.show([])
+            await a_while()
+        assert channel.shown == []
+
+    run_without_waiting(scenario())
+
+
+def test_what_changes_while_an_edit_is_under_way_is_shown_together() -> None:
+    async def scenario() -> None:
+        channel = Channel(takes_seconds=1)
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await asyncio.sleep(0.5)
+            progress.finished("calculate", ok=True)
+            progress.show(["web_search"])
+            progress.finished("web_search", ok=True)
+            progress.show(["web_fetch"])
+            await asyncio.sleep(2)
+        assert channel.shown == [
+            ("🔧 Using calculate…", None),
+            ("🔧 Using calculate ✓, web_search ✓, web_fetch…", 101),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_a_tool_that_ends_at_once_costs_one_edit_before_the_answer_and_none_after_it() -> None:
+    async def scenario() -> None:
+        channel = Channel(takes_seconds=0.2)
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await asyncio.sleep(0.002)
+            progress.finished("calculate", ok=True)
+        shown = [("🔧 Using calculate…", None), ("🔧 Using calculate ✓", 101)]
+        assert channel.shown == shown
+        await a_while()
+        assert channel.shown == shown
+
+    run_without_waiting(scenario())
+
+
+def test_a_tool_runs_until_all_its_calls_have_ended_and_failed_if_one_of_them_did() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show(["web_fetch", "web_fetch"])
+            await a_while()
+            progress.finished("web_fetch", ok=False)
+            await a_while()
+            progress.finished("web_fetch", ok=True)
+            await a_while()
+            progress.show(["web_fetch"])
+            await a_while()
+            progress.finished("web_fetch", ok=True)
+        assert channel.texts == [
+            "🔧 Using web_fetch…",
+            "🔧 Using web_fetch ✗",
+            "🔧 Using web_fetch…",
+            "🔧 Using web_fetch ✓",
+        ]
+
+    run_without_waiting(scenario())
+
+
+@pytest.mark.parametrize("count", [10, 30])
+def test_many_tools_one_after_the_other_keep_signals_limit_of_edits(count: int) -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        names = [f"tool_{number}" for number in range(count)]
+        async with turn(channel) as progress:
+            for name in names:
+                progress.show([name])
+                await a_while()
+                progress.finished(name, ok=True)
+                await a_while()
+        assert len(channel.shown) == 1 + MAX_EDITS
+        assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
+        assert [replaces for _, replaces in channel.shown] == [None, *range(101, 101 + MAX_EDITS)]
+
+    run_without_waiting(scenario())
+
+
+def test_ten_tools_at_once_keep_signals_limit_of_edits() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        names = [f"tool_{number}" for number in range(10)]
+        async with turn(channel) as progress:
+            progress.show(names)
+            for name in names:
+                await a_while()
+                progress.finished(name, ok=True)
+        assert len(channel.shown) <= 1 + MAX_EDITS
+        assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
+
+    run_without_waiting(scenario())
+
+
+def test_late_in_a_long_turn_new_tools_are_still_shown_at_once() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            for number in range(7):
+                progress.show([f"tool_{number}"])
+                await a_while()
+                assert channel.texts[-1].endswith(f"tool_{number}…")
+                progress.finished(f"tool_{number}", ok=True)
+                await a_while()
+
+    run_without_waiting(scenario())
+
+
+def test_a_signal_side_that_is_away_harms_nothing_and_is_tried_again_with_the_next_tool() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        channel.error = SignalUnavailable("away")
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await a_while()
+            channel.error = None
+            progress.show(["web_search"])
+            await a_while()
+            channel.error = SignalUnavailable("away again")
+            progress.finished("calculate", ok=True)
+            await a_while()
+            channel.error = None
+            progress.finished("web_search", ok=True)
+        assert channel.shown == [
+            ("🔧 Using calculate, web_search…", None),
+            ("🔧 Using calculate ✓, web_search ✓", 101),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_a_message_that_never_came_to_be_is_not_begun_when_the_answer_is_there() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        channel.error = SignalUnavailable("away")
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await a_while()
+            channel.error = None
+            progress.finished("calculate", ok=True)
+        assert channel.texts == []
+
+    run_without_waiting(scenario())
+
+
+def test_a_signal_side_that_hangs_costs_a_turn_one_bounded_wait_at_its_end() -> None:
+    async def scenario() -> None:
+        clock = asyncio.get_running_loop().time
+        async with turn(Channel(takes_seconds=1_000)) as progress:
+            progress.show(["calculate"])
+            progress.finished("calculate", ok=True)
+            await asyncio.sleep(0.1)
+            ended = clock()
+        assert clock() - ended == pytest.approx(PROGRESS_SECONDS - 0.1, abs=0.2)
+
+    run_without_waiting(scenario())
+
+
+def test_a_turn_that_is_stopped_waits_for_nothing() -> None:
+    async def stopped_turn() -> None:
+        async with asyncio.timeout(0.5), turn(Channel(takes_seconds=1_000)) as progress:
+            progress.show(["calculate"])
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        clock = asyncio.get_running_loop().time
+        with pytest.raises(TimeoutError):
+            await stopped_turn()
+        assert clock() == 0.5
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_without_waiting(scenario())
+
+
+def test_an_error_of_the_turn_comes_out_as_it_is_after_the_last_state_is_shown() -> None:
+    error = ConnectionError()
+
+    async def failing_turn(channel: Channel) -> None:
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await a_while()
+            progress.finished("calculate", ok=False)
+            raise error
+
+    async def scenario() -> None:
+        channel = Channel()
+        with pytest.raises(ConnectionError) as raised:
+            await failing_turn(channel)
+        assert raised.value is error
+        assert channel.texts == ["🔧 Using calculate…", "🔧 Using calculate ✗"]
+
+    run_without_waiting(scenario())
+
+
+def test_a_timestamp_that_cannot_be_kept_ends_the_turn() -> None:
+    async def refuse(timestamp: int) -> None:
+        raise OSError("disk full")
+
+    async def forgetful_turn() -> None:
+        progress = Progress(Channel(), CHAT, None, remember=refuse)
+        async with progress.running():
+            progress.show(["calculate"])
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        with pytest.raises(ExceptionGroup) as raised:
+            await forgetful_turn()
+        assert raised.value.subgroup(OSError) is not None
+
+    run_without_waiting(scenario())
+
+
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", "d", "e", "f", "g"]),
+        st.integers(0, 20),  # begins
+        st.integers(0, 20),  # lasts
+        st.booleans(),  # ends well
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+@given(CALLS, st.sampled_from([0.0, 0.5, 1.5]))
+def test_however_calls_overlap_the_last_state_is_whole_within_ten_edits(
+    calls: list[tuple[str, int, int, bool]], takes_seconds: float
+) -> None:
+    async def call(progress: Progress, name: str, begins: int, lasts: int, ok: bool) -> None:
+        await asyncio.sleep(begins)
+        progress.show([name])
+        await asyncio.sleep(lasts)
+        progress.finished(name, ok=ok)
+
+    async def scenario() -> None:
+        channel = Channel(takes_seconds=takes_seconds)
+        async with turn(channel) as progress, asyncio.TaskGroup() as tasks:
+            for each in calls:
+                tasks.create_task(call(progress, *each))
+        assert 1 <= len(channel.shown) <= 1 + MAX_EDITS
+        last = channel.texts[-1].removeprefix("🔧 Using ").split(", ")
+        assert {tool[0] for tool in last} == {name for name, *_ in calls}
+        assert all(tool[1:] in (" ✓", " ✗") for tool in last)
+        chain = [None, *range(101, 100 + len(channel.shown))]
+        assert [replaces for _, replaces in channel.shown] == chain
+
+    run_without_waiting(scenario())
