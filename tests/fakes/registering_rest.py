@@ -64,7 +64,7 @@ class RegisteringRestApi:
     async def _verify(self, request: web.Request) -> web.Response:
         assert request.match_info["number"] == self.registrar.number
         asked = await request.json() if request.can_read_body else {}
-        self.registrar.verify(request.match_info["code"], asked.get("pin"))
+        self.registrar.verify(request.match_info["code"], asked.get("pin") or None)
         return web.Response(status=201)
 
 

@@ -1,0 +1,112 @@
+"""The way to signal-cli before the bot has an account, for `link` and `register`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+from bot.config import Settings
+from bot.console import Console
+from bot.errors import BotError, SignalUnavailable
+from bot.messaging.daemon_setup import DaemonSetup
+from bot.messaging.spawned import SpawnedSignalCli, socket_path
+
+START_SECONDS: Final = 60.0
+"""signal-cli takes 2 s, and 10 where it has accounts and no network."""
+RETRY_SECONDS: Final = 0.1
+
+
+class AccountSetup(Protocol):
+    """What signal-cli does for an account that is none yet.
+
+    `messaging.daemon_setup.DaemonSetup` and `messaging.rest_setup.RestSetup`. Every method raises
+    a SignalError where it is not done, of which RegistrationRefused has the reason.
+    """
+
+    async def accounts(self) -> frozenset[str]:
+        """Return the numbers of the accounts that signal-cli has."""
+        ...
+
+    async def start_link(self, device_name: str) -> str:
+        """Return a link that a phone scans within some minutes."""
+        ...
+
+    async def finish_link(self, uri: str, device_name: str) -> str:
+        """Wait for the phone and return the number of its account."""
+        ...
+
+    async def register(self, number: str, *, captcha: str | None, voice: bool) -> None:
+        """Have Signal send a code to a number, by SMS or by a call."""
+        ...
+
+    async def verify(self, number: str, code: str, *, pin: str | None) -> None:
+        """Give Signal the code, and the PIN of a registration lock."""
+        ...
+
+
+@asynccontextmanager
+async def open_setup(settings: Settings, console: Console) -> AsyncIterator[AccountSetup]:
+    """Connect to the signal-cli that `SIGNAL__URL` names; with `spawn:`, run one.
+
+    Raises:
+        SignalUnavailable: nobody answers there.
+        SettingsError: there is no signal-cli to run.
+        BotError: it does not start.
+    """
+    url = settings.signal.url
+    if url.startswith(("http://", "https://")):
+        # Imported here: who runs signal-cli's daemon does without aiohttp.
+        from bot.messaging.rest_setup import RestSetup  # noqa: PLC0415
+
+        async with RestSetup.connect(url) as rest:
+            yield rest
+    elif url == "spawn:":
+        async with _spawned(settings, console) as daemon:
+            yield daemon
+    else:
+        async with DaemonSetup.connect(url) as daemon:
+            yield daemon
+
+
+@asynccontextmanager
+async def _spawned(settings: Settings, console: Console) -> AsyncIterator[DaemonSetup]:
+    """Use the signal-cli of a bot that runs, or run one for the time of the block."""
+    signal_cli = SpawnedSignalCli(
+        socket_path(settings.store.path), data_dir=settings.signal.data_dir
+    )
+    if await _listens(signal_cli.url):
+        async with DaemonSetup.connect(signal_cli.url) as daemon:
+            yield daemon
+        return
+    console.say("Starting signal-cli…")
+    async with signal_cli.process() as process:
+        await _started(signal_cli.url, process)
+        async with DaemonSetup.connect(signal_cli.url) as daemon:
+            yield daemon
+
+
+async def _listens(url: str) -> bool:
+    try:
+        async with DaemonSetup.connect(url):
+            return True
+    except SignalUnavailable:
+        return False
+
+
+async def _started(url: str, process: asyncio.subprocess.Process) -> None:
+    """Wait until signal-cli listens.
+
+    Raises:
+        BotError: it ended instead, or takes too long.
+    """
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while not await _listens(url):
+                if process.returncode is not None:
+                    raise BotError(
+                        f"signal-cli ended with exit code {process.returncode}. Try what"
+                        " signal-cli --version says; it needs Java 25, older ones Java 21."
+                    )
+                await asyncio.sleep(RETRY_SECONDS)
+    except TimeoutError:
+        raise BotError("signal-cli was started, but does not listen.") from None

@@ -1,0 +1,131 @@
+"""`signal-tee-bot register`: give a number of its own a Signal account, the bot's."""
+
+import asyncio
+import re
+from typing import Final
+
+from bot.account_setup import AccountSetup, open_setup
+from bot.config import load_settings
+from bot.console import Console
+from bot.errors import BotError
+from bot.messaging.registration import Reason, RegistrationRefused
+
+MAX_TRIES: Final = 3
+
+BEFORE: Final = """\
+This registers {number} with Signal for the bot. A phone that has Signal with that number now will
+be logged out of it once you enter the code.
+"""
+CAPTCHA: Final = """\
+{reason} On any computer in the same network as this one:
+  1. open https://signalcaptchas.org/registration/generate.html and solve it;
+  2. copy the link of "Open Signal" (right click, copy link; it begins with signalcaptcha://).
+"""
+DONE: Final = """\
+Registered: {number}. Put this into .env:
+
+SIGNAL__PHONE_NUMBER={number}
+
+Keep a copy of signal-cli's folder in a safe place: without it the account is gone. See
+docs/SIGNAL.md."""
+
+
+async def run_register(
+    number: str | None, *, voice: bool, captcha: str | None, console: Console | None = None
+) -> None:
+    """Register the bot's number, by the settings there are.
+
+    Args:
+        number: E.164; asked for where it is not given.
+        voice: have Signal call and not write.
+        captcha: the link of a captcha that is solved already.
+        console: to ask and tell by.
+
+    Raises:
+        BotError: it was not registered; the text says why.
+    """
+    console = console or Console()
+    try:
+        number = number or await console.ask("The bot's number, such as +4915112345678:")
+        settings = load_settings({"signal": {"phone_number": number}})
+        async with open_setup(settings, console) as setup:
+            await register(setup, console, number, voice=voice, captcha=captcha)
+    except asyncio.CancelledError:
+        console.say("\nStopped; the number is not registered.")
+        raise
+
+
+async def register(
+    setup: AccountSetup, console: Console, number: str, *, voice: bool, captcha: str | None
+) -> None:
+    """Register a number: captcha, code, PIN, each as far as Signal wants it.
+
+    Raises:
+        BotError: it was not registered; the text says why.
+    """
+    if number in await setup.accounts():
+        raise RegistrationRefused(Reason.ALREADY_HERE)
+    console.say(BEFORE.format(number=number))
+    await _have_a_code_sent(setup, console, number, voice=voice, captcha=captcha)
+    if number not in await setup.accounts():  # where it was registered from here before, it is now
+        await _enter_the_code(setup, console, number, voice=voice)
+    console.say(DONE.format(number=number))
+
+
+async def _have_a_code_sent(
+    setup: AccountSetup, console: Console, number: str, *, voice: bool, captcha: str | None
+) -> None:
+    for _ in range(MAX_TRIES):
+        try:
+            await setup.register(number, captcha=captcha, voice=voice)
+        except RegistrationRefused as refused:
+            if refused.reason not in {Reason.CAPTCHA_NEEDED, Reason.CAPTCHA_REJECTED}:
+                raise
+            console.say(CAPTCHA.format(reason=refused.reason))
+            captcha = await console.ask("Paste the link here:")
+        else:
+            return
+    raise BotError(f"{Reason.CAPTCHA_REJECTED} Three were enough for now; try again later.")
+
+
+async def _enter_the_code(
+    setup: AccountSetup, console: Console, number: str, *, voice: bool
+) -> None:
+    console.say(f"Signal {'calls' if voice else 'sends an SMS to'} {number} with a code.")
+    for _ in range(MAX_TRIES):
+        code = re.sub(r"\D", "", await console.ask("The code:"))
+        if not code:
+            console.say("It is made of digits.")
+            continue
+        try:
+            await setup.verify(number, code, pin=None)
+        except RegistrationRefused as refused:
+            if refused.reason is Reason.PIN_NEEDED:
+                await _enter_the_pin(setup, console, number, code, refused.remaining)
+                return
+            if refused.reason is not Reason.REFUSED:
+                raise
+            console.say("Signal did not take that code.")
+        else:
+            return
+    raise BotError("Three codes were wrong. Register again for a new one, after a while.")
+
+
+async def _enter_the_pin(
+    setup: AccountSetup, console: Console, number: str, code: str, hours: int | None
+) -> None:
+    until = f" It ends in {hours} hours if the number is not used until then." if hours else ""
+    console.say(f"{Reason.PIN_NEEDED}{until} Its PIN is the one of whoever had the number before.")
+    for _ in range(MAX_TRIES):
+        pin = await console.ask("The PIN:", secret=True)
+        try:
+            await setup.verify(number, code, pin=pin)
+        except RegistrationRefused as refused:
+            if refused.reason not in {Reason.PIN_REJECTED, Reason.PIN_NEEDED}:
+                raise
+            wrong = refused.reason is Reason.PIN_REJECTED
+            left = f" {refused.remaining} tries are left." if wrong and refused.remaining else ""
+            console.say(f"{Reason.PIN_REJECTED}{left}")
+        else:
+            return
+    raise BotError("Three PINs were wrong. Signal locks the number after too many.")

@@ -1,0 +1,474 @@
+"""`link` and `register` as an operator meets them: at a terminal, with Signal on loopback."""
+
+import asyncio
+import codecs
+import fcntl
+import os
+import re
+import struct
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+import segno
+
+from bot.demo.signal_side import BOT
+from bot.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
+from bot.messaging.registration import Reason, RegistrationRefused
+from bot.messaging.rest_setup import RestSetup
+from tests.fakes.registering import (
+    CAPTCHA,
+    CODE,
+    IO_ERROR,
+    LINK_URI,
+    OFFLINE,
+    PIN,
+    USER_ERROR,
+    RegisteringSignalCli,
+    Registrar,
+)
+from tests.fakes.registering_rest import RegisteringRestApi
+from tests.fakes.signal_cli_program import install, starts
+
+READ_BYTES: Final = 65_536
+ROWS: Final = 24
+COLUMNS: Final = 80
+LINKED: Final = f"Linked: {BOT.number}."
+REGISTERED: Final = f"Registered: {BOT.number}."
+
+
+class Side(Protocol):
+    """A Signal side without the account."""
+
+    registrar: Registrar
+
+    @property
+    def url(self) -> str: ...
+
+
+Open = Callable[[Path], AbstractAsyncContextManager[Side]]
+SIDES: Final[dict[str, Open]] = {
+    "daemon": RegisteringSignalCli.open,
+    "rest": RegisteringRestApi.open,
+}
+both_ways = pytest.mark.parametrize("open_side", SIDES.values(), ids=SIDES.keys())
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path, because sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="stb-") as name:
+        yield Path(name)
+
+
+class Terminal:
+    """A program at a terminal of its own. Made by `at_a_terminal`.
+
+    Attributes:
+        shown: everything that the terminal has got so far.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, keys: int) -> None:
+        self._process = process
+        self._keys = keys
+        self._changed = asyncio.Condition()
+        self._seen = 0
+        self.shown = ""
+
+    async def reads(self, text: str) -> None:
+        """Wait until the program has written that, after what was read before."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: text in self.shown[self._seen :])
+        self._seen = self.shown.index(text, self._seen) + len(text)
+
+    async def answers(self, question: str, answer: str) -> None:
+        """Wait for a question and type an answer."""
+        await self.reads(question)
+        os.write(self._keys, f"{answer}\n".encode())
+
+    def presses_ctrl_c(self) -> None:
+        os.write(self._keys, b"\x03")
+
+    async def exit_code(self) -> int:
+        return await self._process.wait()
+
+    async def listen(self) -> None:
+        """Collect what is written until the program has ended."""
+        decode = codecs.getincrementaldecoder("utf-8")().decode
+        while piece := await self._read():
+            self.shown += decode(piece)
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _read(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(self._keys, readable.set)
+        try:
+            await readable.wait()
+            return os.read(self._keys, READ_BYTES)
+        except OSError:  # how a terminal says that nobody writes to it any more
+            return b""
+        finally:
+            loop.remove_reader(self._keys)
+
+
+@asynccontextmanager
+async def at_a_terminal(
+    *arguments: str, url: str, folder: Path, columns: int = COLUMNS, path: Path | None = None
+) -> AsyncIterator[Terminal]:
+    """Run `python -m bot ...` at a terminal until the end of the block."""
+    keys, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
+    search = os.environ["PATH"] if path is None else f"{path}:{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AT_ITS_TERMINAL, *arguments,
+        stdin=its, stdout=its, stderr=its,
+        cwd=folder,
+        env={"PATH": search, "SIGNAL__URL": url, "STORE__PATH": str(folder / "store.db")},
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(its)
+    terminal = Terminal(process, keys)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(terminal.listen())
+        try:
+            yield terminal
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+    os.close(keys)
+
+
+AT_ITS_TERMINAL: Final = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
+from bot.cli import main
+sys.exit(main())
+"""
+
+# Linking
+
+
+@both_ways
+async def test_a_phone_that_scans_the_code_links_the_bot(open_side: Open, folder: Path) -> None:
+    async with (
+        open_side(folder / "socket") as side,
+        at_a_terminal("link", url=side.url, folder=folder) as terminal,
+    ):
+        await terminal.reads("linked device of the Signal account")
+        await terminal.reads("Linked devices")
+        await terminal.reads(LINK_URI)
+        await terminal.reads("Waiting for the phone")
+        side.registrar.linked.set()
+        await terminal.reads(LINKED)
+        await terminal.reads(f"SIGNAL__PHONE_NUMBER={BOT.number}")
+        assert await terminal.exit_code() == 0
+
+
+def modules_on_screen(shown: str) -> list[list[int]]:
+    """What a phone sees: dark modules as 1, two rows of them in each row of the screen."""
+    pairs = {block: pair for pair, block in HALF_BLOCKS.items()}
+    found: list[list[int]] = []
+    for row in re.findall(f"{re.escape(BLACK_ON_WHITE)}(.*?){re.escape(RESET)}", shown):
+        upper_and_lower = [pairs[block] for block in row]
+        found += [[upper for upper, _ in upper_and_lower], [lower for _, lower in upper_and_lower]]
+    return found
+
+
+async def test_the_code_on_the_screen_is_the_link_with_a_light_edge_and_fits_the_screen(
+    folder: Path,
+) -> None:
+    async with (
+        RegisteringSignalCli.open(folder / "socket") as side,
+        at_a_terminal("link", url=side.url, folder=folder) as terminal,
+    ):
+        await terminal.reads("Waiting for the phone")
+        modules = modules_on_screen(terminal.shown)
+    code = segno.make(LINK_URI, error="l", boost_error=False, micro=False)
+    wanted = [list(row) for row in code.matrix_iter(border=QUIET_MODULES)]
+    assert modules[: len(wanted)] == wanted
+    assert not any(any(row) for row in modules[len(wanted) :])
+    assert (len(modules) / 2, len(modules[0])) <= (ROWS, COLUMNS)
+
+
+def test_the_longest_link_that_signal_makes_fits_24_rows() -> None:
+    longest = LINK_URI + "&capabilities=backup4"
+    assert len(longest) > 110
+    assert len(list(drawn(longest))) < ROWS
+
+
+async def test_a_screen_that_is_too_narrow_gets_the_link_alone(folder: Path) -> None:
+    async with (
+        RegisteringSignalCli.open(folder / "socket") as side,
+        at_a_terminal("link", url=side.url, folder=folder, columns=30) as terminal,
+    ):
+        await terminal.reads("too narrow")
+        await terminal.reads(LINK_URI)
+        assert modules_on_screen(terminal.shown) == []
+
+
+async def test_a_code_that_expired_is_followed_by_a_new_one(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.expiring = 1
+        async with at_a_terminal("link", url=side.url, folder=folder) as terminal:
+            await terminal.reads("expired")
+            await terminal.reads(LINK_URI)
+            side.registrar.linked.set()
+            await terminal.reads(LINKED)
+            assert await terminal.exit_code() == 0
+
+
+async def test_codes_that_nobody_scans_come_to_an_end(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.expiring = 1_000
+        async with at_a_terminal("link", url=side.url, folder=folder) as terminal:
+            await terminal.reads("Nobody scanned a code; nothing was linked.")
+            assert await terminal.exit_code() == 1
+        assert side.registrar.shown == 5
+
+
+async def test_over_rest_a_code_that_nobody_scans_expires_too(folder: Path) -> None:
+    async with (
+        RegisteringRestApi.open(folder) as side,
+        RestSetup.connect(side.url, link_seconds=0.05) as setup,
+    ):
+        uri = await setup.start_link("bot")
+        with pytest.raises(RegistrationRefused) as refused:
+            await setup.finish_link(uri, "bot")
+        assert refused.value.reason is Reason.LINK_EXPIRED
+
+
+async def test_ctrl_c_ends_linking_politely(folder: Path) -> None:
+    async with (
+        RegisteringSignalCli.open(folder / "socket") as side,
+        at_a_terminal("link", url=side.url, folder=folder) as terminal,
+    ):
+        await terminal.reads("Waiting for the phone")
+        terminal.presses_ctrl_c()
+        await terminal.reads("nothing was linked")
+        assert await terminal.exit_code() == 130
+        assert "Traceback" not in terminal.shown
+
+
+async def test_linking_starts_signal_cli_where_the_bot_would(folder: Path) -> None:
+    programs = install(folder / "bin")
+    async with at_a_terminal("link", url="spawn:", folder=folder, path=programs) as terminal:
+        await terminal.reads("Starting signal-cli")
+        await terminal.reads(LINKED)
+        assert await terminal.exit_code() == 0
+    assert len(starts(programs)) == 1
+    assert not (folder / "signal-cli.sock").exists()
+
+
+async def test_linking_uses_the_signal_cli_of_a_bot_that_runs(folder: Path) -> None:
+    programs = install(folder / "bin")
+    async with RegisteringSignalCli.open(folder / "signal-cli.sock") as side:
+        side.registrar.linked.set()
+        async with at_a_terminal("link", url="spawn:", folder=folder, path=programs) as terminal:
+            await terminal.reads(LINKED)
+    assert starts(programs) == []
+
+
+async def test_a_signal_cli_that_ends_at_once_is_no_riddle(folder: Path) -> None:
+    programs = install(folder / "bin", "--broken")
+    async with at_a_terminal("link", url="spawn:", folder=folder, path=programs) as terminal:
+        await terminal.reads("signal-cli ended with exit code 7")
+        await terminal.reads("Java")
+        assert await terminal.exit_code() == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "url"),
+    [
+        (("link",), "unix:/nowhere/socket"),
+        (("link",), "http://127.0.0.1:9"),
+        (("register", BOT.number), "tcp://127.0.0.1:9"),
+    ],
+)
+async def test_nobody_at_the_address_is_said_in_a_line(
+    command: tuple[str, ...], url: str, folder: Path
+) -> None:
+    async with at_a_terminal(*command, url=url, folder=folder) as terminal:
+        await terminal.reads("cannot be reached")
+        assert await terminal.exit_code() == 1
+        assert "Traceback" not in terminal.shown
+
+
+async def test_an_account_that_is_linked_already_stays_as_it_is(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.refusals.append(
+            (USER_ERROR, f'The user {BOT.number} already exists\nDelete "/x" before trying again.')
+        )
+        async with at_a_terminal("link", url=side.url, folder=folder) as terminal:
+            await terminal.reads(Reason.ALREADY_HERE)
+            assert await terminal.exit_code() == 1
+
+
+# Registering
+
+
+@both_ways
+async def test_a_number_is_registered_with_captcha_code_and_pin(
+    open_side: Open, folder: Path
+) -> None:
+    async with open_side(folder / "socket") as side:
+        side.registrar.wants_captcha = side.registrar.wants_pin = True
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.reads("will\r\nbe logged out")
+            await terminal.reads("signalcaptchas.org/registration/generate.html")
+            await terminal.answers("Paste the link here:", CAPTCHA)
+            await terminal.answers("The code:", "123-456")
+            await terminal.reads("It ends in 167 hours")
+            await terminal.answers("The PIN:", PIN)
+            await terminal.reads(REGISTERED)
+            await terminal.reads(f"SIGNAL__PHONE_NUMBER={BOT.number}")
+            assert await terminal.exit_code() == 0
+        assert PIN not in terminal.shown
+        assert side.registrar.asked[-1] == ("verify", {"code": CODE, "pin": PIN})
+
+
+async def test_the_number_is_asked_for_where_it_is_not_given(folder: Path) -> None:
+    async with (
+        RegisteringSignalCli.open(folder / "socket") as side,
+        at_a_terminal("register", "--voice", url=side.url, folder=folder) as terminal,
+    ):
+        await terminal.answers("The bot's number", BOT.number)
+        await terminal.reads("Signal calls")
+        await terminal.answers("The code:", CODE)
+        await terminal.reads(REGISTERED)
+        assert side.registrar.asked[0] == ("register", {"voice": True})
+
+
+async def test_what_is_no_number_is_a_wrong_setting(folder: Path) -> None:
+    async with at_a_terminal(
+        "register", "0151 12345", url="unix:/nowhere", folder=folder
+    ) as terminal:
+        await terminal.reads("SIGNAL__PHONE_NUMBER: must be a number in international form")
+        assert await terminal.exit_code() == 2
+
+
+@both_ways
+async def test_what_was_mistyped_is_asked_again(open_side: Open, folder: Path) -> None:
+    async with open_side(folder / "socket") as side:
+        side.registrar.wants_captcha = side.registrar.wants_pin = True
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.answers("Paste the link here:", "signalcaptcha://old")
+            await terminal.reads("did not take the captcha")
+            await terminal.answers("Paste the link here:", CAPTCHA)
+            await terminal.answers("The code:", "111111")
+            await terminal.reads("did not take that code")
+            await terminal.answers("The code:", "")
+            await terminal.reads("made of digits")
+            await terminal.answers("The code:", CODE)
+            await terminal.answers("The PIN:", "0000")
+            await terminal.reads("That is not the PIN. 9 tries are left.")
+            await terminal.answers("The PIN:", PIN)
+            await terminal.reads(REGISTERED)
+
+
+async def test_three_wrong_codes_are_enough(folder: Path) -> None:
+    async with (
+        RegisteringSignalCli.open(folder / "socket") as side,
+        at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal,
+    ):
+        for _ in range(3):
+            await terminal.answers("The code:", "000000")
+        await terminal.reads("Three codes were wrong")
+        assert await terminal.exit_code() == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (-5, "Rate limit reached", "does not say how long to wait"),
+        (IO_ERROR, OFFLINE, "could not reach Signal"),
+        (IO_ERROR, "Failed to register: StatusCode: 499", Reason.OUTDATED[:60]),
+        (
+            USER_ERROR,
+            "Failed to register: Invalid: Before requesting voice verification you need to wait.",
+            "Signal calls only after an SMS was tried",
+        ),
+        (IO_ERROR, "Failed to register: [403] Authorization failed!", Reason.REFUSED),
+    ],
+)
+async def test_what_signal_refuses_is_said_in_plain_words(
+    code: int, words: str, said: str, folder: Path
+) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.refusals.append((code, words))
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.reads(said)
+            assert await terminal.exit_code() == 1
+        assert "Traceback" not in terminal.shown
+
+
+async def test_a_rate_limit_with_a_time_says_how_many_minutes(folder: Path) -> None:
+    next_attempt = round((time.time() + 42 * 60) * 1_000)
+    words = f"Rate limit reached\nNext attempt may be tried at {next_attempt} (some day)"
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.refusals.append((-5, words))
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.reads("takes the next one in 42 minutes")
+
+
+async def test_a_number_that_is_registered_here_is_left_alone(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.registered = True
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.reads(Reason.ALREADY_HERE)
+        assert side.registrar.asked == []
+
+
+async def test_a_captcha_that_the_terminal_cuts_can_be_an_argument(folder: Path) -> None:
+    long_one = CAPTCHA + "x" * 5_000
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.wants_captcha = True
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.answers("Paste the link here:", long_one)
+            await terminal.reads("The terminal cut that")
+            assert await terminal.exit_code() == 1
+        arguments = ("register", BOT.number, "--captcha", CAPTCHA)
+        async with at_a_terminal(*arguments, url=side.url, folder=folder) as terminal:
+            await terminal.answers("The code:", CODE)
+            await terminal.reads(REGISTERED)
+
+
+async def test_ctrl_c_ends_registering_politely_while_it_asks(folder: Path) -> None:
+    async with (
+        RegisteringSignalCli.open(folder / "socket") as side,
+        at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal,
+    ):
+        await terminal.reads("The code:")
+        terminal.presses_ctrl_c()
+        await terminal.reads("the number is not registered")
+        assert await terminal.exit_code() == 130
+
+
+async def test_answers_may_come_from_a_pipe(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        output, code = await piped(f"{CODE}\n", url=side.url, folder=folder)
+        assert (REGISTERED in output, code) == (True, 0)
+        side.registrar.registered = False
+        output, code = await piped("", url=side.url, folder=folder)
+        assert ("input ended" in output, code) == (True, 1)
+
+
+async def piped(answers: str, *, url: str, folder: Path) -> tuple[str, int | None]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bot", "register", BOT.number,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "SIGNAL__URL": url},
+    )  # fmt: skip
+    output, _ = await process.communicate(answers.encode())
+    return output.decode(), process.returncode
