@@ -46,6 +46,7 @@ from bot.messaging.rest_answers import ABOUT, NUMBERS
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
 from bot.messaging.rest_requests import Change, RestRequests
+from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.styled import StyleRange
 from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
@@ -133,8 +134,8 @@ class SignalRest(RestRequests):
         message = SendMessageV2(
             number=self._account.number,
             recipients=[self._recipient(chat)],
-            message=text,
-            text_mode=TextMode.NORMAL,
+            message=escaped_markup(text, styles) if styles else text,
+            text_mode=TextMode.STYLED if styles else TextMode.NORMAL,
             notify_self=False,
             edit_timestamp=replaces,
             quote_timestamp=quote.timestamp if quote else None,

@@ -25,6 +25,7 @@ from bot.messaging.events import (
     Person,
 )
 from bot.messaging.messenger import FileTooBig, Messenger, Quote
+from bot.messaging.styled import StyledText, StyleRange, TextStyle
 from tests.contract.harnesses import HARNESSES, Harness
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 
@@ -45,7 +46,32 @@ def open_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return partial(HARNESSES[request.param], tmp_path)
 
 
-# Replies, deletions, reactions, signs of life
+# Styles, replies, deletions, reactions, signs of life
+
+
+STYLED: Final = StyledText(
+    "👍🏽 2*3 = six, ||not|| `seven`",
+    (
+        StyleRange(5, 9, TextStyle.SPOILER),
+        StyleRange(5, 3, TextStyle.BOLD),
+        StyleRange(11, 3, TextStyle.ITALIC),
+        StyleRange(18, 3, TextStyle.STRIKETHROUGH),
+        StyleRange(24, 7, TextStyle.MONOSPACE),
+    ),
+)
+
+
+@pytest.mark.parametrize("replaces", [None, 17])
+async def test_styles_count_utf16_units_and_nothing_in_the_text_is_markup(
+    open_harness: Open, replaces: int | None
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.messenger.send(PRIVATE, STYLED.text, styles=STYLED.styles, replaces=replaces)
+        await harness.messenger.send(PRIVATE, STYLED.text)
+        styled, plain = await harness.next_sent(), await harness.next_sent()
+        assert StyledText(styled.text, styled.styles) == STYLED
+        assert StyledText(plain.text, plain.styles) == StyledText(STYLED.text)
 
 
 @pytest.mark.parametrize("chat", [PRIVATE, TEAM])
