@@ -6,7 +6,7 @@ nuisance, not a danger, and the bot leaves one only where it is sure that nobody
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -51,6 +51,22 @@ class GroupSide(Protocol):
 
     async def leave_group(self, chat: ChatId) -> None:
         """Leave a group."""
+        ...
+
+
+class SignsSide(Protocol):
+    """Where signs of life are given. Implemented by every Messenger."""
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        """Let a chat see that an answer is being written, or no longer."""
+        ...
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        """Put an emoji on somebody's message."""
+        ...
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        """Tell a person that messages were read."""
         ...
 
 
@@ -184,6 +200,28 @@ class GroupRooms:
 
     def _is_admin(self, person: Person) -> bool:
         return bool(self._admins & {person.aci, person.number})
+
+
+class SignsByRights:
+    """Signs of life, but none in a group where the bot may not write."""
+
+    def __init__(self, side: SignsSide, rooms: GroupRooms) -> None:
+        self._side = side
+        self._rooms = rooms
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        """Let a chat see that an answer is being written, or no longer."""
+        if await self._rooms.may_write(chat):
+            await self._side.show_typing(chat, stop=stop)
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        """Put an emoji on somebody's message."""
+        if await self._rooms.may_write(chat):
+            await self._side.react(chat, emoji, author=author, timestamp=timestamp)
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        """Tell a person that messages were read, which nobody else sees."""
+        await self._side.mark_read(person, timestamps)
 
 
 def _home(chat: ChatId) -> str:

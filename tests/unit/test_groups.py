@@ -1,13 +1,13 @@
 """Where the bot may write, which invitations it accepts, and where it does not stay."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from bot.dispatch.groups import GROUP_SECONDS, MAX_GROUPS, GroupRooms
+from bot.dispatch.groups import GROUP_SECONDS, MAX_GROUPS, GroupRooms, SignsByRights
 from bot.dispatch.patience import Patience
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Group
@@ -67,6 +67,22 @@ class Clock:
         return self.now
 
 
+@dataclass
+class Witness:
+    """Notes the signs that were given, by their chat."""
+
+    seen: list[str] = field(default_factory=list)
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        self.seen.append(f"typing {stop} {chat}")
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        self.seen.append(f"{emoji} {author} {timestamp} {chat}")
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        self.seen.append(f"read {person} {timestamps}")
+
+
 def rooms_of(
     directory: Directory,
     store: ConversationStore,
@@ -108,6 +124,26 @@ async def test_in_an_announcement_group_only_admins_write(
 ) -> None:
     async with rooms(tmp_path, Directory(group)) as here:
         assert await here.may_write(TEAM) is may
+
+
+@pytest.mark.parametrize(
+    ("group", "signs"),
+    [
+        (ROOM, [f"typing False {TEAM}", f"typing True {TEAM}", f"👀 eve 1 {TEAM}"]),
+        (ANNOUNCEMENTS, []),
+    ],
+)
+async def test_signs_of_life_are_given_where_the_bot_may_write(
+    tmp_path: Path, group: Group, signs: list[str]
+) -> None:
+    witness = Witness()
+    async with rooms(tmp_path, Directory(group)) as here:
+        given = SignsByRights(witness, here)
+        await given.show_typing(TEAM)
+        await given.show_typing(TEAM, stop=True)
+        await given.react(TEAM, "👀", author="eve", timestamp=1)
+        await given.mark_read("eve", [1])
+    assert witness.seen == [*signs, "read eve [1]"]
 
 
 async def test_a_private_chat_is_nobodys_group(tmp_path: Path) -> None:
