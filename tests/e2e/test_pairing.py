@@ -1,0 +1,236 @@
+"""Strangers, codes and loops, from the first message to the command line beside the bot."""
+
+import asyncio
+import re
+
+import pytest
+
+from bot.demo.signal_people import SharedFile
+from bot.demo.signal_side import ADA, Sent
+from bot.dispatch.pairing import WELCOME
+from bot.messaging.events import Person
+from conversation_store.pairings import open_pairing_book
+from tests.e2e.daemon_process import daemon, environment, run_command
+from tests.e2e.proving_world import proving_world
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_conversation import BEN
+
+PAIRING = {"policy": "pairing", "admins": BEN.aci}
+SECRET = "my-secret-words"
+GROUP = "Z3JvdXA="
+
+
+def code_in(text: str) -> str:
+    found = re.search(r"^[A-Z0-9]{6}$", text, re.MULTILINE)
+    assert found is not None, text
+    return found[0]
+
+
+async def approve(here: World, code: str, **settings: str) -> str:
+    """Let somebody in by the command line and return what it says."""
+    code_, out, err = await run_command(
+        ["pair", "approve", code], environment(here, **settings), folder=here.folder
+    )
+    assert (code_, err) == (0, "")
+    return out
+
+
+async def sent_to(here: World, person: Person, number: int) -> str:
+    """Return the text of somebody's n-th message from the bot, once it is there."""
+
+    def texts() -> list[str]:
+        return [sent.text for sent in here.signal.sent if sent.chat.value == person.aci]
+
+    await here.signal.until(lambda: len(texts()) >= number)
+    return texts()[number - 1]
+
+
+async def test_a_stranger_is_let_in_by_the_code_while_the_bot_runs() -> None:
+    async with world() as here:
+        pairing = environment(here, ACCESS__POLICY="pairing")
+        async with daemon(pairing, folder=here.folder) as bot:
+            await here.signal.say(SECRET)
+            code = code_in((await here.answer()).text)
+            await here.signal.say(f"{SECRET} again")
+            listed = await run_command(["pair", "list"], pairing, folder=here.folder)
+            assert f"  {code}  Ada {ADA.number} {ADA.aci}, 0 minutes ago\n" in listed[1]
+            out = await approve(here, code.lower(), ACCESS__POLICY="pairing")
+            assert out == f"Let in: Ada {ADA.number} {ADA.aci}\n"
+            assert (await here.answer()).text == WELCOME
+            await here.signal.say("hello")
+            assert (await here.answer()).text.endswith("hello")
+            assert here.signal.accepted_requests == [ADA.aci]
+            logged = "\n".join(bot.stderr)
+        stored = b"".join(file.read_bytes() for file in here.folder.glob("store.db*"))
+    assert len(here.signal.sent) == 3
+    assert SECRET not in str(here.model.requests)
+    assert not [one for one in (SECRET, ADA.aci, str(ADA.number), "Ada", code) if one in logged]
+    assert SECRET.encode() not in stored
+
+
+async def test_whatever_a_stranger_sends_there_is_one_message_within_the_hour() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access=PAIRING)):
+            first = await here.signal.say("hello")
+            await here.answer()
+            await here.signal.say("!help")
+            await here.signal.edit("hello!", first)
+            await here.signal.react("👍", here.signal.sent[0].timestamp)
+            await here.signal.say("", files=[SharedFile("image/png", b"png")])
+            await here.signal.say("hi all", group=GROUP, mention=True)
+        async with running_bot(here.settings(access=PAIRING)):
+            await here.signal.say("still there?")
+            await here.signal.say("hello", author=BEN)
+            await sent_to(here, BEN, 1)
+    assert len(here.signal.sent) == 2
+    assert here.signal.accepted_requests == [BEN.aci]
+
+
+async def test_a_greeting_that_a_crash_left_unsent_is_sent_once() -> None:
+    stuck, sending = asyncio.Event(), asyncio.Event()
+
+    async def stall(sent: Sent) -> None:
+        sending.set()
+        await stuck.wait()
+
+    async with world() as here:
+        async with running_bot(here.settings(access=PAIRING)) as bot:
+            await here.signal.say("hello")
+            code = code_in((await here.answer()).text)
+            here.signal.on_send = stall
+            with open_pairing_book(here.folder / "store.db", None) as book:
+                book.approve(code)
+            await sending.wait()
+            await kill(bot)
+        here.signal.on_send = None
+        for _ in range(2):
+            async with running_bot(here.settings(access=PAIRING)):
+                await here.signal.say("hello")
+                await here.signal.wait_for(lambda sent: sent.text.endswith("hello"))
+    assert here.answers().count(WELCOME) == 1
+
+
+async def test_who_was_let_in_while_the_bot_was_down_is_greeted_by_its_start() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access=PAIRING)):
+            await here.signal.say("hello")
+            code = code_in((await here.answer()).text)
+        await approve(here, code, ACCESS__POLICY="pairing")
+        async with running_bot(here.settings(access=PAIRING)):
+            assert (await here.answer()).text == WELCOME
+
+
+async def test_a_revoked_person_is_a_stranger_at_once() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access=PAIRING)):
+            await here.signal.say("hello")
+            await approve(here, code_in((await here.answer()).text), ACCESS__POLICY="pairing")
+            assert (await here.answer()).text == WELCOME
+            settings = environment(here, ACCESS__POLICY="pairing")
+            revoke = ["pair", "revoke", ADA.aci[:6]]
+            assert (await run_command(revoke, settings, folder=here.folder))[0] == 0
+            assert (await run_command(revoke, settings, folder=here.folder))[0] == 1
+            words = ""
+            while "give this code" not in words:  # the bot looks about twice a second
+                await here.signal.say("me again")
+                words = (await here.answer()).text
+            await here.signal.say("and again")
+            await here.signal.say("hello", author=BEN)
+            await sent_to(here, BEN, 1)
+    assert "and again" not in str(here.model.requests)
+
+
+async def test_an_admin_lets_somebody_in_from_the_chat_and_nobody_else_can() -> None:
+    async with world() as here:
+        access = {**PAIRING, "allowed": "+15550100003"}
+        cleo = Person(aci="0d1e2f30-0000-4000-8000-00000000000c", number="+15550100003")
+        async with running_bot(here.settings(access=access)):
+            await here.signal.say("hello")
+            code = code_in((await here.answer()).text)
+            await here.signal.say(f"!pair {code}", author=cleo)
+            assert "I don't know that command" in (await here.answer()).text
+            await here.signal.say(f"!pair {code}", author=BEN)
+            assert await sent_to(here, BEN, 1) == "Ada can talk to me now."
+            assert await sent_to(here, ADA, 2) == WELCOME
+            await here.signal.say("!pair AAAAAA", author=BEN)
+            assert "no such code" in await sent_to(here, BEN, 2)
+
+
+async def test_an_unknown_code_is_said_in_words_and_by_the_exit_code() -> None:
+    async with world() as here:
+        settings = environment(here, ACCESS__POLICY="pairing")
+        approval = ["pair", "approve", "AAAAAA"]
+        code, out, err = await run_command(approval, settings, folder=here.folder)
+        assert (code, out) == (1, "")
+        assert err == "STORE__PATH: there is no store yet: start the bot once\n"
+        async with running_bot(here.settings(access=PAIRING)):
+            code, out, err = await run_command(approval, settings, folder=here.folder)
+        assert (code, out) == (1, "")
+        assert "There is no such code. It may have expired" in err
+
+
+@pytest.mark.parametrize("policy", ["allowlist", "pairing"])
+async def test_strangers_in_a_group_hear_nothing(policy: str) -> None:
+    async with world() as here, running_bot(here.settings(access={**PAIRING, "policy": policy})):
+        await here.signal.say("hi", group=GROUP, mention=True)
+        await here.signal.say("hello", author=BEN)
+        await here.answer()
+        assert len(here.signal.sent) == 1
+
+
+async def test_people_are_let_in_beside_a_bot_whose_store_has_a_key() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access=PAIRING, store={"key": "k"})):
+            await here.signal.say("hello")
+            code = code_in((await here.answer()).text)
+            settings = environment(here, STORE__KEY="another")
+            refused = await run_command(["pair", "list"], settings, folder=here.folder)
+            assert refused[0] == 1
+            assert "the key does not fit" in refused[2]
+            await approve(here, code, ACCESS__POLICY="pairing", STORE__KEY="k")
+            assert (await here.answer()).text == WELCOME
+
+
+async def test_people_are_let_in_beside_a_bot_whose_key_is_its_machine_s() -> None:
+    async with proving_world() as proving:
+        here = proving.here
+        settings = proving.settings("off", store={"key_source": "dstack"}, access=PAIRING)
+        async with running_bot(settings, trust=proving.trust):
+            await here.signal.say("hello")
+            await approve(
+                here,
+                code_in((await here.answer()).text),
+                ACCESS__POLICY="pairing",
+                STORE__KEY_SOURCE="dstack",
+                ATTESTATION__DSTACK_SOCKET=str(proving.socket),
+            )
+            assert (await here.answer()).text == WELCOME
+
+
+async def test_two_bots_that_answer_each_other_are_stopped_with_one_notice() -> None:
+    async with world() as here, asyncio.TaskGroup() as tasks:
+
+        async def answer_at_once(sent: Sent) -> None:
+            tasks.create_task(here.signal.say("I am a helpful bot as well!"))
+
+        async with running_bot(here.settings(access={"messages_per_minute": 20})):
+            here.signal.on_send = answer_at_once
+            await here.signal.say("hello")
+            notice = await here.signal.wait_for(lambda sent: "two bots" in sent.text)
+            here.signal.on_send = None
+            await here.signal.say("Are you there?")
+            await here.signal.say("hello", author=BEN)
+            await sent_to(here, BEN, 1)
+        mine = [sent for sent in here.signal.sent if sent.chat.value == ADA.aci]
+    assert mine[-1] == notice
+    assert len(mine) == 11
+
+
+async def test_an_admin_is_never_taken_for_a_bot() -> None:
+    async with world() as here:
+        access = {"admins": ADA.aci, "messages_per_minute": 20}
+        async with running_bot(here.settings(access=access)):
+            for number in range(15):
+                await here.signal.say(f"!status {number}")
+                await here.answer()
+    assert len([text for text in here.answers() if "Model: fake" in text]) == 15
