@@ -48,7 +48,8 @@ class Access:
         clock: monotonic seconds.
 
     Attributes:
-        paired: ACIs of those who were let in by a code; counts under the policy `pairing` alone.
+        pairing: whether codes let people in.
+        paired: ACIs of those who were let in by a code.
     """
 
     def __init__(
@@ -62,8 +63,8 @@ class Access:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.paired: frozenset[str] = frozenset()
+        self.pairing = policy == "pairing"
         self._everybody = policy == "open"
-        self._pairing = policy == "pairing"
         self._allowed = allowed | admins
         self._admins = admins
         self._groups = groups
@@ -76,7 +77,7 @@ class Access:
         return (
             self._everybody
             or _is_one_of(person, self._allowed)
-            or (self._pairing and person.aci in self.paired)
+            or (self.pairing and person.aci in self.paired)
         )
 
     def addressed(self, message: IncomingMessage) -> bool:

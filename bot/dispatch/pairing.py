@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.dispatch.access import Access
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
+from bot.messaging.events import ChatId, ChatKind, IncomingMessage
 from conversation_store.models import OutgoingMessage, PairedPerson, PairingRequest
 from conversation_store.pairings import Pairings
 
@@ -108,7 +108,7 @@ class Pairing:
         self._expiries = {request.person: request.expires_at for request in waiting}
         for person in people:
             # Under another policy than `pairing` it would not be true, until that is back.
-            if not person.greeted and self._access.may_talk(Person(person.person)):
+            if self._access.pairing and not person.greeted:
                 await self._greet(person)
 
     async def stranger(self, message: IncomingMessage) -> None:
