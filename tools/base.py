@@ -133,7 +133,7 @@ class Heard:
     """What the model has been told in a conversation, by whom.
 
     Attributes:
-        people: what people wrote.
+        people: what people wrote, with what is in the files that they sent.
         results: what tools returned, as the model read it.
         strangers_before: whether it has read strangers' words further back, which it is no longer
             shown and may still repeat.

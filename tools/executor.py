@@ -1,8 +1,8 @@
 """One call of one tool, as one pipeline.
 
-Find, validate, limit the rate, approve, run under a time-out, mark and trim, audit. Whatever
-happens to the call is a result that the model reads. Only cancellation and a failing audit leave
-the executor.
+Find, validate, limit the rate, approve, run under a time-out, mark and trim, bound the files,
+audit. Whatever happens to the call is a result that the model reads. Only cancellation and a
+failing audit leave the executor.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import structlog
 from tools import policy
 from tools.approval import Approval
 from tools.audit import Audit
-from tools.base import Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
 from tools.errors import (
     Declined,
     Interrupted,
@@ -29,6 +29,7 @@ from tools.errors import (
     Unanswered,
     UnknownTool,
 )
+from tools.files import note_about, presentable
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.results import LEAST_LIMIT_BYTES, mark, trim
@@ -42,6 +43,7 @@ _MOST_NAME_CHARACTERS: Final = 64
 _MOST_NAMES: Final = 40
 
 _EMPTY: Final = "The tool ran and returned nothing."
+_FILES_ALONE: Final = "The tool ran; the person gets what it returned as a file."
 _BUG: Final = "The tool failed because of a fault in the tool itself; trying again will not help."
 _PERHAPS_DONE: Final = " Whether it took effect is unknown; tell the person."
 
@@ -103,6 +105,7 @@ class ToolExecutor:
             approval: asks a person before what needs a yes.
         """
         stopwatch = _Stopwatch()
+        files: tuple[ToolFile, ...] = ()
         try:
             tool = self._find(request.tool)
             arguments = _validate(tool, request.arguments)
@@ -112,11 +115,12 @@ class ToolExecutor:
                 tool = self._find_again(tool)
                 await audit.starting(request)
             with stopwatch:
-                content = await self._run(tool, arguments)
-            outcome, text = Outcome.OK, self._readable(tool, content)
+                output = await self._run(tool, arguments)
+            text, files = self._presentable(tool, output)
+            outcome = Outcome.OK
         except ToolError as error:
             outcome, text = _outcome(error), trim(str(error), self._result_limit_bytes)
-        result = ToolResult(request, outcome, text, stopwatch.seconds)
+        result = ToolResult(request, outcome, text, stopwatch.seconds, files)
         await audit.finished(result)
         return result
 
@@ -147,7 +151,7 @@ class ToolExecutor:
             )
         return tool
 
-    async def _run(self, tool: Tool, arguments: Any) -> str:
+    async def _run(self, tool: Tool, arguments: Any) -> str | ToolOutput:
         seconds = tool.timeout_seconds or self._timeout_seconds
         with _bugs_told(tool.name):
             try:
@@ -164,13 +168,25 @@ class ToolExecutor:
                 words = f"{tool.name} took over {seconds:g} seconds and was stopped."
                 raise _timed_out(tool, words) from None
 
-    def _readable(self, tool: Tool, content: str) -> str:
-        with _bugs_told(tool.name):  # content that is no text is a tool's bug, too
-            if not content.strip():
-                return _EMPTY
-            if tool.untrusted:
-                return mark(content, tool.name, self._result_limit_bytes)
-            return trim(content, self._result_limit_bytes)
+    def _presentable(
+        self, tool: Tool, output: str | ToolOutput
+    ) -> tuple[str, tuple[ToolFile, ...]]:
+        """Return what the model reads of an output, and what the person gets."""
+        with _bugs_told(tool.name):  # an output that is no text and no files is a tool's bug, too
+            if not isinstance(output, ToolOutput):
+                return self._readable(tool, output, ""), ()
+            files = presentable(output.files)
+            note = note_about(len(files), of=len(output.files))
+            words = output.text.strip() or (_FILES_ALONE if files else "")
+            return self._readable(tool, words, note), files
+
+    def _readable(self, tool: Tool, content: str, note: str) -> str:
+        room = max(LEAST_LIMIT_BYTES, self._result_limit_bytes - len(note))
+        if not content.strip():
+            return note.strip() or _EMPTY
+        if tool.untrusted:
+            return mark(content, tool.name, room) + note
+        return trim(content, room) + note
 
 
 class _Stopwatch:

@@ -11,6 +11,7 @@ what people said here, for whoever it belongs to.
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final, Never
 
 from pydantic import BaseModel
@@ -69,7 +70,8 @@ def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
         return True
     if tool.address is None:
         return False
-    if not heard.strangers_before and not any(map(holds_marked, heard.results)):
+    told = chain(heard.results, heard.people)  # people hand on files, which strangers may have made
+    if not heard.strangers_before and not any(map(holds_marked, told)):
         return False
     pages = (result for result in heard.results if marked_by(result) in _MAY_NAME)
     return not _is_named(tool.address(arguments), (*heard.people, *pages))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Tool, shown, visible
+from tools.base import Tool, ToolOutput, shown, visible
 from tools.errors import InvalidArguments
 
 _ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
@@ -25,7 +25,7 @@ _MOST_QUESTION_CHARACTERS: Final = 400
 
 
 def tool_from(
-    function: Callable[..., Awaitable[str]],
+    function: Callable[..., Awaitable[str | ToolOutput]],
     *,
     side_effects: bool = False,
     question: str | None = None,
@@ -40,7 +40,8 @@ def tool_from(
     the docstring's `Args:` describe the arguments, as an argument's own `Field` may do too.
 
     Args:
-        function: async, with a type and a description for every argument.
+        function: async, with a type and a description for every argument; returns what the model
+            reads, or that and files for the person.
         side_effects: it writes, runs or spends something, so a person is asked before each call.
         question: what a call is going to do, with `{argument}` in place of an argument's value;
             a text is put in quotes, and what is invisible in it is spelt out.
@@ -59,7 +60,7 @@ def tool_from(
     arguments = _arguments_model(function, argument_texts)
     parameters = _parameters(arguments)
 
-    async def run(values: BaseModel) -> str:
+    async def run(values: BaseModel) -> str | ToolOutput:
         return await function(**dict(values))
 
     return Tool(

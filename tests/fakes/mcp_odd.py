@@ -101,6 +101,20 @@ def everything() -> CallToolResult:
 
 
 @server.tool()
+def images() -> CallToolResult:
+    """Answer with more images than anybody wants; the first is none."""
+    broken = ImageContent(data="What is Base64?", mime_type="image/png")
+    return CallToolResult(content=[broken, *[ImageContent(data="AAAA", mime_type="image/png")] * 6])
+
+
+@server.tool()
+def fail_with_an_image() -> CallToolResult:
+    """Fail, and show how."""
+    shown = ImageContent(data="AAAA", mime_type="image/png")
+    return CallToolResult(content=[shown], is_error=True)
+
+
+@server.tool()
 def structured_only() -> CallToolResult:
     """Answer with structured content and a text that says less."""
     return CallToolResult(

@@ -18,9 +18,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.fakes.mcp_http import answering
-from tools.base import Tool
+from tools.base import Tool, ToolOutput
 from tools.catalog import open_tools
 from tools.errors import InvalidArguments, ToolError, ToolTimeout
+from tools.files import MOST_FILES
 from tools.mcp.arguments import parser
 from tools.mcp.servers import open_mcp_servers
 from tools.registry import Registry
@@ -96,7 +97,8 @@ def rude(kind: str, *arguments: str, **more: Any) -> McpServer:
 async def call(registry: Registry, name: str, /, **arguments: object) -> str:
     tool = registry.get(name)
     assert tool is not None
-    return await tool.run(tool.parse(json.dumps(arguments)))
+    output = await tool.run(tool.parse(json.dumps(arguments)))
+    return output.text if isinstance(output, ToolOutput) else output
 
 
 async def failure(registry: Registry, name: str, /, **arguments: object) -> str:
@@ -176,12 +178,37 @@ async def test_every_kind_of_content_is_shown_or_named(shared: McpServer) -> Non
     async with offered(shared) as registry:
         assert await call(registry, "odd_everything") == (
             "A text.\n"
-            "[image, image/png, 12 kB: cannot be shown here]\n"
-            "[audio, audio/wav, 1 kB: cannot be shown here]\n"
+            "[image, image/png, 12 kB: given to the person]\n"
+            "[audio, audio/wav, 1 kB: given to the person]\n"
             "[resource report: file:///report.pdf]\n"
             "[resource note://1]\nBuy milk.\n"
-            "[resource blob://1, unknown type, 1 kB: cannot be shown here]"
+            "[resource blob://1, unknown type, 1 kB: given to the person]"
         )
+
+
+async def test_what_is_no_text_is_given_to_the_person_as_files(shared: McpServer) -> None:
+    async with offered(shared) as registry:
+        tool = registry.get("odd_everything")
+        assert tool is not None
+        output = await tool.run({})
+        assert isinstance(output, ToolOutput)
+        assert [(file.name, file.content_type, len(file.data)) for file in output.files] == [
+            ("image-1.png", "image/png", 12_000),
+            ("audio-2.wav", "audio/wav", 3),
+            ("file-3.bin", "unknown type", 3),
+        ]
+
+
+async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: McpServer) -> None:
+    async with offered(shared) as registry:
+        tool = registry.get("odd_images")
+        assert tool is not None
+        output = await tool.run({})
+        assert isinstance(output, ToolOutput)
+        assert output.text.count("given to the person") == len(output.files) == MOST_FILES
+        assert output.text.count("cannot be shown here") == 3
+        failed = await failure(registry, "odd_fail_with_an_image")
+        assert "[image, image/png, 1 kB: cannot be shown here]" in failed
 
 
 async def test_structured_content_is_shown_once(shared: McpServer) -> None:

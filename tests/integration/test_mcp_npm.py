@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from tools.base import ToolOutput
 from tools.errors import ToolError
 from tools.mcp.servers import open_mcp_servers
 from tools.registry import Registry
@@ -66,7 +67,9 @@ async def serving(node: str, program: str) -> AsyncIterator[str]:
 async def call(registry: Registry, name: str, /, **arguments: object) -> str:
     tool = registry.get(name)
     assert tool is not None, [tool.name for tool in registry]
-    return await tool.run(tool.parse(json.dumps(arguments)))
+    output = await tool.run(tool.parse(json.dumps(arguments)))
+    assert isinstance(output, ToolOutput)
+    return output.text
 
 
 async def use(server: McpServer) -> None:

@@ -1,5 +1,6 @@
 """docs/TOOLS.md does what it says: its lines are put where it says, and run."""
 
+import json
 import re
 import shutil
 import sys
@@ -11,7 +12,7 @@ from tests.processes import run_process
 ROOT: Final = Path(__file__).parents[2]
 
 PROGRAM: Final = """
-import asyncio
+import asyncio, json, sys
 from tools.base import ToolRequest
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
@@ -23,15 +24,15 @@ class Quiet:
     async def finished(self, result): pass
 
 async def main():
-    wanted = ToolSettings(disabled=frozenset(CATALOG) - {"roll_dice"})
+    wanted = ToolSettings(disabled=frozenset(CATALOG) - {"roll_dice", "qr_code"})
     async with open_tools(wanted) as registry:
         executor = ToolExecutor(
             registry, limits=RateLimits(per_person=9, per_bot=9), timeout_seconds=9
         )
-        for arguments in ('{"sides": 2, "count": 3}', '{"sides": 1}'):
-            request = ToolRequest("call_1", "roll_dice", arguments, "someone")
+        for name, arguments in json.loads(sys.argv[1]):
+            request = ToolRequest("call_1", name, arguments, "someone")
             result = await executor.execute(request, Quiet(), None)
-            print(result.outcome, result.content[:80])
+            print(result.outcome, result.content[:80], *[f.data[1:4] for f in result.files])
 
 asyncio.run(main())
 """
@@ -47,27 +48,56 @@ async def output_of(*command: str, cwd: Path) -> tuple[str, int | None]:
     return (output if code == 0 else errors), code
 
 
-async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_path: Path) -> None:
-    tool, imported, entry = blocks()
-    assert len(tool.splitlines()) <= 22
-    assert len([line for line in tool.splitlines() if line.strip()]) <= 20
-    assert (imported.count("\n"), entry.count("\n")) == (1, 1)
-    shutil.copytree(ROOT / "tools", tmp_path / "tools")
-    (tmp_path / "tools/dice.py").write_text(tool)
-    catalog = tmp_path / "tools/catalog.py"
+def put_into(folder: Path, name: str, tool: str, imported: str, entry: str) -> None:
+    """Do to a copy of the tools what the document says."""
+    shutil.copytree(ROOT / "tools", folder / "tools")
+    (folder / f"tools/{name}.py").write_text(tool)
+    catalog = folder / "tools/catalog.py"
     text = catalog.read_text()
     text = text.replace("from tools.errors import", f"{imported}from tools.errors import", 1)
     text = re.sub(r"(\nCATALOG: .*\{\n)", lambda found: found[1] + entry, text, count=1)
     catalog.write_text(text)
 
-    output, code = await output_of(sys.executable, "-c", PROGRAM, cwd=tmp_path)
-    assert code == 0, output
-    rolled, refused = output.splitlines()
-    assert re.fullmatch(r"ok [12], [12], [12]", rolled), output
-    assert refused.startswith("invalid The arguments of roll_dice are wrong: 'sides' should")
 
+async def called(folder: Path, *calls: tuple[str, str]) -> list[str]:
+    output, code = await output_of(sys.executable, "-c", PROGRAM, json.dumps(calls), cwd=folder)
+    assert code == 0, output
+    return output.splitlines()
+
+
+async def assert_is_clean(folder: Path, name: str) -> None:
     output, code = await output_of(
         sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"),
-        "tools/dice.py", cwd=tmp_path,
+        f"tools/{name}.py", cwd=folder,
     )  # fmt: skip
     assert code == 0, output
+
+
+async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_path: Path) -> None:
+    tool, imported, entry, _ = blocks()
+    assert len(tool.splitlines()) <= 22
+    assert len([line for line in tool.splitlines() if line.strip()]) <= 20
+    assert (imported.count("\n"), entry.count("\n")) == (1, 1)
+    put_into(tmp_path, "dice", tool, imported, entry)
+
+    rolled, refused = await called(
+        tmp_path, ("roll_dice", '{"sides": 2, "count": 3}'), ("roll_dice", '{"sides": 1}')
+    )
+
+    assert re.fullmatch(r"ok [12], [12], [12]", rolled), rolled
+    assert refused.startswith("invalid The arguments of roll_dice are wrong: 'sides' should")
+    await assert_is_clean(tmp_path, "dice")
+
+
+async def test_a_tool_may_return_a_file(tmp_path: Path) -> None:
+    *_, imported, entry, tool = blocks()
+    imported, entry = (
+        line.replace("tools.dice", "tools.qr").replace("roll_dice", "qr_code")
+        for line in (imported, entry)
+    )
+    put_into(tmp_path, "qr", tool, imported, entry)
+
+    (drawn,) = await called(tmp_path, ("qr_code", '{"text": "hello"}'))
+
+    assert drawn == "ok The person gets the code with your answer. b'PNG'"
+    await assert_is_clean(tmp_path, "qr")

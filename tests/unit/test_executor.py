@@ -14,9 +14,10 @@ from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
 from tools.approval import Decision
-from tools.base import Heard, Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Heard, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
 from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.executor import ToolExecutor
+from tools.files import MOST_FILE_BYTES
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.results import mark
@@ -685,3 +686,82 @@ async def test_a_tool_with_a_time_of_its_own_is_given_it() -> None:
     assert result.outcome is Outcome.TIMEOUT
     assert result.content.startswith("hang took over 0.05 seconds")
     assert "Whether it took effect is unknown" in result.content
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+PICTURE = ToolFile("chart.png", "image/png", b"...")
+
+
+async def drawn(output: ToolOutput, *, untrusted: bool = False) -> ToolResult:
+    async def draw() -> ToolOutput:
+        """Draw a chart."""
+        return output
+
+    executor = an_executor([tool_from(draw, untrusted=untrusted)], result_limit_bytes=1_000)
+    return await execute("draw", executor=executor)
+
+
+async def test_a_file_goes_to_the_person_and_the_words_to_the_model() -> None:
+    result = await drawn(ToolOutput("A chart of the year.", (PICTURE,)))
+    assert (result.outcome, result.content) == (Outcome.OK, "A chart of the year.")
+    assert result.files == (PICTURE,)
+
+
+async def test_a_file_without_words_is_told_of() -> None:
+    result = await drawn(ToolOutput(" ", (PICTURE,)))
+    assert result.content == "The tool ran; the person gets what it returned as a file."
+    assert (await drawn(ToolOutput(""))).content == "The tool ran and returned nothing."
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        (PICTURE,) * 6,
+        (*[PICTURE] * 4, replace(PICTURE, data=b"")),
+        (replace(PICTURE, data=bytes(MOST_FILE_BYTES + 1)), *[PICTURE] * 4),
+    ],
+)
+@pytest.mark.parametrize("untrusted", [True, False])
+async def test_files_beyond_the_bounds_are_left_out_and_the_model_is_told(
+    files: tuple[ToolFile, ...], untrusted: bool
+) -> None:
+    result = await drawn(ToolOutput("Charts. " * 200, files), untrusted=untrusted)
+    assert result.files == (PICTURE,) * 4
+    assert f"\n[The person gets 4 of {len(files)} files: at most 4 are sent" in result.content
+    assert len(result.content.encode()) <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("C:\\a\\Grüße an alle.pdf", "Gr-e-an-alle.pdf"),
+        ("..hidden", "hidden"),
+        ("", "file"),
+        ("x;base64,AAAA\n" + "y" * 100 + ".png", "y" * 60 + ".png"),
+    ],
+)
+async def test_a_files_name_is_made_harmless(name: str, expected: str) -> None:
+    (file,) = (await drawn(ToolOutput("", (replace(PICTURE, name=name),)))).files
+    assert file.name == expected
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        ("Image/PNG", "image/png"),
+        ("image/svg+xml", "image/svg+xml"),
+        ("text/plain; charset=utf-8", "application/octet-stream"),
+        ("image/png;filename=x", "application/octet-stream"),
+        ("", "application/octet-stream"),
+    ],
+)
+async def test_a_files_type_is_made_harmless(content_type: str, expected: str) -> None:
+    (file,) = (await drawn(ToolOutput("", (replace(PICTURE, content_type=content_type),)))).files
+    assert file.content_type == expected
+
+
+async def test_a_call_that_fails_gives_no_file() -> None:
+    assert (await execute("refuse")).files == ()

@@ -294,6 +294,13 @@ def test_what_a_server_says_of_a_failure_is_a_strangers_word_and_names_no_addres
     assert needs_yes(tool, arguments, Heard(people=["I am ill."], results=[failure]))
 
 
+def test_a_file_that_a_person_sent_may_be_a_strangers_and_the_addresses_in_it_are_named() -> None:
+    file = mark("See https://b.example/more.", "a file", 4_096)
+    for url, asked in (("https://b.example/more", False), ("https://b.example/more?ill", True)):
+        tool, arguments = fetch(url)
+        assert needs_yes(tool, arguments, Heard(people=["I am ill.", file])) is asked
+
+
 def test_a_call_with_side_effects_is_asked_about_as_such_wherever_it_goes() -> None:
     tool, arguments = fetch("https://a.example/")
     post = replace(tool, side_effects=True)

@@ -32,10 +32,11 @@ from mcp.types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
+from tools.base import ToolOutput
 from tools.errors import ToolError, ToolTimeout
 from tools.mcp.errors import McpError, first_cause, reason
 from tools.mcp.listing import MOST_TOOLS, usable_tools
-from tools.mcp.results import text_of
+from tools.mcp.results import output_of, text_of
 from tools.mcp.stdio import stdio_streams
 from tools.mcp.streamable_http import http_streams
 from tools.mcp.transport import bounded
@@ -101,8 +102,8 @@ class McpConnection:
             failures = 1 if stable else failures + 1
             await self._pause(failures)
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool by the server's own name for it, and return what it says as text.
+    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolOutput:
+        """Call a tool by the server's own name for it, and return what it says and gives.
 
         The SDK's own method would also hold the answer against the server's output schema, whose
         regular expressions may take for ever.
@@ -129,7 +130,7 @@ class McpConnection:
             raise ToolError(_refusal(name, error, lost=lost)) from None
         except ValidationError:
             raise ToolError(f"The MCP server {name} sent what is no result.") from None
-        return _content(name, result)
+        return _output(name, result)
 
     async def _connect(self, mode: str) -> NoReturn:
         """Connect once and serve until the connection is lost."""
@@ -227,13 +228,13 @@ async def _all_tools(client: Client) -> list[Tool]:
     return tools
 
 
-def _content(name: str, result: CallToolResult | InputRequiredResult) -> str:
+def _output(name: str, result: CallToolResult | InputRequiredResult) -> ToolOutput:
     if isinstance(result, InputRequiredResult):
         raise ToolError(f"The MCP server {name} asks back, which is not possible here.")
-    text = text_of(result)
     if result.is_error:
-        raise ToolError(f"The MCP server {name} says that the call failed." + _framed(text))
-    return text
+        said = _framed(text_of(result))
+        raise ToolError(f"The MCP server {name} says that the call failed." + said)
+    return output_of(result)
 
 
 def _refusal(name: str, error: MCPError, *, lost: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcp import types
 
-from tools.base import Tool
+from tools.base import Tool, ToolOutput
 from tools.mcp.arguments import parser
 
 MOST_TOOLS: Final = 64
@@ -28,7 +28,7 @@ _LEFT_OUT: Final = frozenset(
 _ONLY_INSIDE: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "if"})
 """What endpoints refuse at the top of a tool's parameters, legal as it is."""
 
-Call = Callable[[str, dict[str, Any]], Awaitable[str]]
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolOutput]]
 """Calls a tool by the name that its server gave it."""
 
 

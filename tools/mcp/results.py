@@ -1,6 +1,9 @@
-"""What a server answers to a call, as the text that the model reads."""
+"""What a server answers to a call: as the text that the model reads, and files for the person."""
 
+import base64
+import binascii
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -15,41 +18,91 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from tools.base import ToolFile, ToolOutput
+from tools.files import MOST_FILE_BYTES, MOST_FILES
+
 TEXT_LIMIT_CHARACTERS: Final = 262_144
 """Of one result, before the executor trims it to its own limit."""
 _MOST_NAME_CHARACTERS: Final = 500
+_NO_TYPE: Final = "unknown type"
+_SUBTYPE: Final = re.compile(r"[a-z]+/([a-z0-9]{1,8})")
+
+
+def output_of(result: CallToolResult) -> ToolOutput:
+    """Return a result as text, and what is no text as files; both bounded."""
+    files: list[ToolFile] = []
+    return ToolOutput(_text(result, files), tuple(files))
 
 
 def text_of(result: CallToolResult) -> str:
     """Return a result as one text of bounded length; what is no text is named."""
+    return _text(result, None)
+
+
+def _text(result: CallToolResult, files: list[ToolFile] | None) -> str:
+    """Return a result as text, and collect its files where they are wanted."""
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     structured = result.structured_content
-    parts = [_block(block) for block in result.content]
+    parts = [_block(block, files) for block in result.content]
     if structured is not None and not _is_said(structured, texts):
         parts.append(json.dumps(structured, ensure_ascii=False, separators=(",", ":")))
     return "\n".join(_within_limit(parts))
 
 
-def _block(block: object) -> str:
+def _block(block: object, files: list[ToolFile] | None) -> str:
     match block:
         case TextContent():
             return block.text
         case ImageContent() | AudioContent():
-            return _unshown(block.type, block.mime_type, block.data)
+            return _given(block.type, block.type, block.mime_type, block.data, files)
         case ResourceLink():
             return f"[resource {_short(block.name)}: {_short(block.uri)}]"
         case EmbeddedResource(resource=BlobResourceContents() as resource):
             name = f"resource {_short(resource.uri)}"
-            return _unshown(name, resource.mime_type or "unknown type", resource.blob)
+            return _given(name, "file", resource.mime_type or _NO_TYPE, resource.blob, files)
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"[resource {_short(resource.uri)}]\n{resource.text}"
         case _:
             return "[something that cannot be shown here]"
 
 
-def _unshown(name: str, mime_type: str, base64: str) -> str:
-    kilobytes = -(-len(base64) * 3 // 4 // 1000)
-    return f"[{name}, {_short(mime_type)}, {kilobytes} kB: cannot be shown here]"
+def _given(
+    name: str, title: str, mime_type: str, encoded: str, files: list[ToolFile] | None
+) -> str:
+    """Collect a file where it is wanted and no larger than people get, and say what became of it.
+
+    Args:
+        name: what the model is told that it is.
+        title: what the file is called.
+        mime_type: as the server says.
+        encoded: as Base64.
+        files: what is collected; None where files are not wanted.
+    """
+    kilobytes = -(-len(encoded) * 3 // 4 // 1000)
+    fate = "cannot be shown here"
+    data = _decoded(encoded) if files is not None and len(files) < MOST_FILES else b""
+    if files is not None and data:
+        file_name = f"{title}-{len(files) + 1}.{_suffix(mime_type)}"
+        files.append(ToolFile(file_name, mime_type, data))
+        fate = "given to the person"
+    return f"[{name}, {_short(mime_type)}, {kilobytes} kB: {fate}]"
+
+
+def _decoded(encoded: str) -> bytes:
+    """Return the bytes; none where it is no Base64, or more than people get."""
+    if len(encoded) > -(-MOST_FILE_BYTES // 3) * 4:
+        return b""
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        return b""
+    return data if len(data) <= MOST_FILE_BYTES else b""
+
+
+def _suffix(mime_type: str) -> str:
+    """Return the end of a file's name for most types that there are: `png` for `image/png`."""
+    found = _SUBTYPE.fullmatch(mime_type)
+    return found[1] if found else "bin"
 
 
 def _short(text: str) -> str:

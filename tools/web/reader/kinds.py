@@ -86,6 +86,13 @@ def kind_of(content_type: str, body: bytes) -> Kind:
     raise _unreadable("a file", declared)
 
 
+def may_be_document(content_type: str) -> bool:
+    """Tell by its type alone whether something is worth looking at: `kind_of` may read it."""
+    declared = content_type.partition(";")[0].strip().lower()
+    types = _HTML_TYPES | _TEXT_TYPES | _UNSAID_TYPES
+    return declared.startswith("text/") or declared in types or _is_marked_up(declared)
+
+
 def _is_marked_up(declared: str) -> bool:
     return declared.endswith(("+xml", "+json", "+yaml"))
 

@@ -1,0 +1,83 @@
+"""What a file is that a person sent: by the sender's word for it and by its name, before a look."""
+
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Final
+
+from conversation_store.models import ReceivedFile
+from tools.web.reader.kinds import may_be_document
+
+_UNSAID: Final = frozenset({"", "application/octet-stream"})
+_MOST_NAME_CHARACTERS: Final = 80
+_QUOTES_AND_BRACKETS: Final = str.maketrans('[]“”"`*_~|', " " * 10)
+
+# Phones call such files by the names of spreadsheets, films and programs; bytes tell when read.
+_TEXT_SUFFIXES: Final = frozenset(
+    {
+        ".c", ".cfg", ".conf", ".cpp", ".cs", ".css", ".csv", ".diff", ".go", ".h", ".hpp", ".ics",
+        ".ini", ".java", ".js", ".json", ".jsonl", ".kt", ".log", ".lua", ".md", ".patch", ".php",
+        ".pl", ".py", ".r", ".rb", ".rs", ".rst", ".sh", ".sql", ".srt", ".swift", ".tex", ".toml",
+        ".ts", ".tsv", ".txt", ".vcf", ".xml", ".yaml", ".yml",
+    }
+)  # fmt: skip
+_TYPES: Final = {
+    ".gif": "image/gif",
+    ".htm": "text/html",
+    ".html": "text/html",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".m4a": "audio/mp4",
+    ".mp3": "audio/mpeg",
+    ".ogg": "audio/ogg",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".wav": "audio/wav",
+    ".webp": "image/webp",
+}
+
+
+class FileKind(StrEnum):
+    """What can be done with a file."""
+
+    IMAGE = "image"
+    SOUND = "sound"
+    DOCUMENT = "document"
+    OTHER = "other"
+
+
+def kind_of_file(file: ReceivedFile) -> FileKind:
+    """Tell what a file seems to be."""
+    content_type = type_of_file(file)
+    if file.voice_note or content_type.startswith("audio/"):
+        return FileKind.SOUND
+    if may_be_document(content_type):
+        return FileKind.DOCUMENT
+    return FileKind.IMAGE if content_type.startswith("image/") else FileKind.OTHER
+
+
+def type_of_file(file: ReceivedFile) -> str:
+    """Return a file's MIME type, put right by its name where that knows better."""
+    suffix = PurePosixPath(file.name or "").suffix.lower()
+    if suffix in _TEXT_SUFFIXES and not may_be_document(file.content_type):
+        return "text/plain"
+    return (
+        _TYPES.get(suffix, file.content_type) if file.content_type in _UNSAID else file.content_type
+    )
+
+
+def title_of_file(file: ReceivedFile) -> str:
+    """Return what a file is called, on one line, with nothing in it that could be taken for markup.
+
+    Where it has no name, it is what the sender says that it is.
+    """
+    name = " ".join((file.name or "").translate(_QUOTES_AND_BRACKETS).split())
+    printable = "".join(filter(str.isprintable, name))[:_MOST_NAME_CHARACTERS]
+    return f"“{printable}”" if printable else _UNNAMED[kind_of_file(file)]
+
+
+_UNNAMED: Final = {
+    FileKind.IMAGE: "the image",
+    FileKind.SOUND: "the recording",
+    FileKind.DOCUMENT: "the document",
+    FileKind.OTHER: "the file",
+}
