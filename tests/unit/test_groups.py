@@ -200,10 +200,10 @@ async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:
     directory = Directory()
     async with rooms(tmp_path, directory) as here:
         for number in range(MAX_GROUPS + 1):
-            await here.may_write(ChatId.parse(f"group:{number}"))
-        await here.may_write(ChatId.parse(f"group:{MAX_GROUPS}"))
+            await here.is_group_admin(ChatId.parse(f"group:{number}"), EVE)
+        await here.is_group_admin(ChatId.parse(f"group:{MAX_GROUPS}"), EVE)
         assert directory.asked == MAX_GROUPS + 1
-        await here.may_write(ChatId.parse("group:0"))
+        await here.is_group_admin(ChatId.parse("group:0"), EVE)
         assert directory.asked == MAX_GROUPS + 2
 
 
