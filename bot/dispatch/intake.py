@@ -146,9 +146,15 @@ class Intake:
         for one in words:
             if isinstance(one, IncomingMessage):
                 await self._sort(one, admitted, overheard)
-            else:
-                admitted += await self._change(one)
-        metrics.INTAKE.labels("not_admitted").inc(len(words) - len(admitted))
+                continue
+            # What is changed may have come just before; it has to be known by then.
+            await self._keep(admitted, overheard)
+            admitted, overheard = await self._change(one), []
+        await self._keep(admitted, overheard)
+
+    async def _keep(
+        self, admitted: Sequence[ReceivedMessage], overheard: Sequence[ReceivedMessage]
+    ) -> None:
         if overheard:
             await self._store.overhear(overheard)
             metrics.INTAKE.labels("overheard").inc(len(overheard))
@@ -167,6 +173,7 @@ class Intake:
         overheard: list[ReceivedMessage],
     ) -> None:
         if not self._access.may_talk(message.author):
+            metrics.INTAKE.labels("not_admitted").inc()
             self._guests.discard(message.files)
             await self._guests.stranger(message)
             return
@@ -177,6 +184,8 @@ class Intake:
         self._guests.discard(message.files)
         if message.text and self._access.listens:
             overheard.append(received(message))
+        else:
+            metrics.INTAKE.labels("not_admitted").inc()
 
     async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
         """Return what an edit or a deletion is to be stored as, if it is anything to the bot."""
@@ -187,6 +196,7 @@ class Intake:
             known = known or await self._store.find_target(deletion) is not None
             return [deletion] if known else []
         if not self._access.may_talk(change.message.author):
+            metrics.INTAKE.labels("not_admitted").inc()
             self._guests.discard(change.message.files)
             return []
         edit = received_edit(change)

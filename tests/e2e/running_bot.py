@@ -44,6 +44,10 @@ class World:
         """Return the texts of what the bot sent, progress left out."""
         return [sent.text for sent in self.signal.sent if not sent.text.startswith("🔧")]
 
+    def shown(self) -> str:
+        """Return how the last progress message reads."""
+        return [sent.text for sent in self.signal.sent if sent.text.startswith("🔧")][-1]
+
     async def answer(self) -> Sent:
         """Return the next message of the bot that is no progress."""
         while True:

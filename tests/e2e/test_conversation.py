@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import pairwise
 
 from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
@@ -27,7 +28,8 @@ async def test_progress_is_shown_while_a_tool_runs_and_then_one_answer_comes() -
         async with running_bot(here.settings()):
             await here.signal.say("What is 127*43?")
             answer = await here.answer()
-    assert [sent.text for sent in here.signal.sent] == ["🔧 Using calculate…", "It is 5461."]
+    assert here.shown() == "🔧 Using calculate ✓"
+    assert [sent.text for sent in here.signal.sent][-1] == "It is 5461."
     assert answer.replaces is None
     tool_message = here.model.requests[1]["messages"][-1]
     assert (tool_message["role"], tool_message["content"]) == ("tool", "5461")
@@ -40,10 +42,11 @@ async def test_further_tools_extend_the_same_progress_message() -> None:
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("Work")
         await here.answer()
-    first, second = (sent for sent in here.signal.sent if sent.text.startswith("🔧"))
-    assert first.text == "🔧 Using calculate…"
-    assert second.text == "🔧 Using calculate, current_time…"
-    assert (first.replaces, second.replaces) == (None, first.timestamp)
+    first, *others = (sent for sent in here.signal.sent if sent.text.startswith("🔧"))
+    assert (first.text, first.replaces) == ("🔧 Using calculate…", None)
+    for earlier, later in pairwise((first, *others)):
+        assert later.replaces == earlier.timestamp
+    assert here.shown() == "🔧 Using calculate ✓, current_time ✓"
 
 
 async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model() -> None:

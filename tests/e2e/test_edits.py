@@ -30,14 +30,16 @@ async def test_an_edit_while_the_model_thinks_is_what_gets_answered() -> None:
 
 async def test_an_edit_of_what_waits_changes_it_in_its_place() -> None:
     release = asyncio.Event()
-    async with world(script(held(release))) as here, running_bot(here.settings()):
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
-        waiting = await here.signal.say("secnod")
-        await here.signal.say("third")
-        await here.signal.edit("second", waiting)
-        release.set()
-        answers = [(await here.answer()).text for _ in range(3)]
+    async with world(script(held(release))) as here:
+        async with running_bot(here.settings(bot={"read_receipts": True})):
+            await here.signal.say("first")
+            await here.model.wait_for_requests(1)
+            waiting = await here.signal.say("secnod")
+            await here.signal.edit("second", waiting)
+            third = (ADA.aci, (await here.signal.say("third"),))
+            await here.signal.until(lambda: third in here.signal.receipts)
+            release.set()
+            answers = [(await here.answer()).text for _ in range(3)]
     assert [answer.partition("] ")[2] for answer in answers] == ["first", "second", "third"]
 
 

@@ -72,7 +72,8 @@ async def test_a_stop_drops_pieces_that_nobody_has_answered() -> None:
         await here.signal.say("Hi")
         await here.signal.say("never mind")
         await here.signal.say("!stop")
-        assert (await here.answer()).text == "Stopped."
+        stopped = await here.answer()
+    assert stopped.text == "Stopped. 1 more of your messages will not be answered."
     assert not here.model.requests
 
 

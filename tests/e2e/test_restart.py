@@ -65,7 +65,8 @@ async def test_a_turn_goes_on_after_its_last_stored_tool_result() -> None:
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "It is 5461."
     assert here.model.requests[2] == here.model.requests[1]
-    assert [sent.text for sent in here.signal.sent] == ["🔧 Using calculate…", "It is 5461."]
+    assert here.shown() == "🔧 Using calculate ✓"
+    assert here.answers() == ["It is 5461."]
 
 
 async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> None:

@@ -192,12 +192,13 @@ async def test_an_address_that_is_asked_about_is_shown_as_being_used_only_after_
     async with world(steps) as here, brave_api() as brave:
         async with running_bot(with_search(here, brave)):
             await here.signal.say("Search for night trains")
-            assert (await here.signal.next_sent()).text == "🔧 Using web_search…"
-            asked = await here.signal.next_sent()
+            asked = await here.answer()
             assert asked.text.startswith("❓")
+            assert here.shown().startswith("🔧 Using web_search")
+            assert "web_fetch" not in here.shown()
             await here.signal.react("👍", asked.timestamp)
-            assert (await here.signal.next_sent()).text == "🔧 Using web_search, web_fetch…"
             assert (await here.answer()).text == "It is not there."
+    assert here.shown() == "🔧 Using web_search ✓, web_fetch ✗"
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "http://ada:pw@evil.example/", "2130706433"])

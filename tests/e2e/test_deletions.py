@@ -1,0 +1,138 @@
+"""What a person deletes for everyone is gone from the bot as well."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+
+from bot.demo.signal_side import ADA
+from bot.messaging.events import Person
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.fakes.openai_server import echo, held, script, text, tool_calls
+
+BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+SECRET = "sesquipedalian"
+ANSWER = "antidisestablishmentarianism"
+CALCULATE = ("calculate", {"expression": "977773*977777"})
+PRODUCT = "956043952021"
+
+
+def files_of(here: World) -> bytes:
+    """Everything that lies in the store's files, as bytes."""
+    return b"".join(path.read_bytes() for path in sorted(Path(here.folder).glob("store.db*")))
+
+
+def rows_with(here: World, words: str) -> int:
+    """How many rows of any table say these words."""
+    database = apsw.Connection(str(here.folder / "store.db"))
+    try:
+        tables = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        ]
+        rows = [str(row) for table in tables for row in database.execute(f"SELECT * FROM {table}")]
+    finally:
+        database.close()
+    return sum(words in row for row in rows)
+
+
+async def test_a_deleted_question_and_all_that_came_of_it_leave_the_store() -> None:
+    async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
+        async with running_bot(here.settings(tools={"audit_arguments": "keep"})):
+            question = await here.signal.say(f"{SECRET}: how much?")
+            await here.answer()
+            assert rows_with(here, SECRET)
+            await here.signal.delete(question)
+            await here.signal.say("hello")
+            await here.answer()
+            shown = str(here.model.requests[-1]["messages"][1:])
+            assert SECRET not in shown
+            assert ANSWER not in shown
+            assert not rows_with(here, SECRET)
+            assert not rows_with(here, "977773")
+            for words in (SECRET, ANSWER, PRODUCT):
+                assert words.encode() not in files_of(here)
+
+
+async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here, running_bot(here.settings()):
+        question = await here.signal.say(SECRET)
+        await here.model.wait_for_requests(1)
+        await here.signal.delete(question)
+        await here.signal.say("hello")
+        answer = await here.answer()
+    assert answer.text.endswith("hello")
+    assert len(here.signal.sent) == 1
+
+
+async def test_what_waits_and_is_deleted_is_never_asked() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release))) as here:
+        async with running_bot(here.settings(bot={"read_receipts": True})):
+            await here.signal.say("first")
+            await here.model.wait_for_requests(1)
+            waiting = await here.signal.say(SECRET)
+            await here.signal.delete(waiting)
+            third = (ADA.aci, (await here.signal.say("third"),))
+            await here.signal.until(lambda: third in here.signal.receipts)
+            release.set()
+            answers = [(await here.answer()).text for _ in range(2)]
+    assert answers[1].endswith("third")
+    assert SECRET not in str(here.model.requests)
+
+
+async def test_one_deleted_piece_leaves_the_others_to_be_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here:
+        async with running_bot(here.settings(bot={"settle_seconds": 0.2})):
+            await here.signal.say("keep this")
+            wrong = await here.signal.say(SECRET)
+            await here.model.wait_for_requests(1)
+            await here.signal.delete(wrong)
+            answer = await here.answer()
+    assert answer.text.endswith("keep this")
+    assert SECRET not in answer.text
+
+
+async def test_a_message_that_comes_after_its_deletion_is_not_taken() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.delete(1_795_000_000_000)
+        await here.signal.say(SECRET, timestamp=1_795_000_000_000)
+        await here.signal.say("hello")
+        assert (await here.answer()).text.endswith("hello")
+    assert len(here.signal.sent) == 1
+    assert SECRET not in str(here.model.requests)
+
+
+async def test_somebody_else_deletes_nothing_unless_the_group_says_so() -> None:
+    async with world(script(echo, echo)) as here:
+        async with running_bot(here.settings(access={"groups": "always"})):
+            question = await here.signal.say(SECRET, group=GROUP)
+            await here.answer()
+            await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
+            await here.signal.say("one", author=BEN, group=GROUP)
+            await here.answer()
+            assert SECRET in str(here.model.requests[-1])
+            here.signal.groups[GROUP].admins.add(BEN.aci)
+            await here.signal.change_group(GROUP)
+            await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
+            while rows_with(here, SECRET):  # noqa: ASYNC110 - bounded by the test's own time
+                await asyncio.sleep(0.01)
+
+
+async def test_a_deletion_that_came_before_a_kill_counts_after_it() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here:
+        async with running_bot(here.settings()) as bot:
+            question = await here.signal.say(SECRET)
+            await here.model.wait_for_requests(1)
+            await kill(bot)
+        await here.signal.delete(question)
+        async with running_bot(here.settings()):
+            await here.signal.say("hello")
+            texts = [sent.text for sent in here.signal.sent]
+            while not any(words.endswith("hello") for words in texts):
+                texts.append((await here.answer()).text)
+            assert not rows_with(here, SECRET)
