@@ -59,17 +59,22 @@ class Console:
         Raises:
             BotError: the input has ended, or the terminal has cut the answer.
         """
+        if not os.isatty(self._keyboard):
+            return await self._answer_to(question)
+        if secret:
+            with _unechoed(self._keyboard):  # before the question: who types fast is not shown
+                answer = await self._answer_to(question)
+            self.say()
+        else:
+            answer = await self._answer_to(question)
+        if len(answer) >= TERMINAL_LINE_BYTES:
+            raise BotError("The terminal cut that after 4,095 characters; see --help for a way.")
+        return answer
+
+    async def _answer_to(self, question: str) -> str:
         self._screen.write(f"{question} ")
         self._screen.flush()
-        if not os.isatty(self._keyboard):
-            return (await self._line()).strip()
-        with _unechoed(self._keyboard) if secret else _as_it_is():
-            line = await self._line()
-        if secret:
-            self.say()
-        if len(line) >= TERMINAL_LINE_BYTES:
-            raise BotError("The terminal cut that after 4,095 characters; see --help for a way.")
-        return line.strip()
+        return (await self._line()).strip()
 
     async def _line(self) -> str:
         while b"\n" not in self._unread:
@@ -107,8 +112,3 @@ def _unechoed(terminal: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
