@@ -1,8 +1,11 @@
 """The one seam between the bot and Signal.
 
 Two implementations: `signal_daemon.SignalDaemon` (signal-cli's own JSON-RPC daemon) and
-`signal_rest.SignalRest` (signal-cli-rest-api). `tests/contract/test_messenger.py` holds both to
+`signal_rest.SignalRest` (signal-cli-rest-api). `tests/contract/test_messenger*.py` hold both to
 what is written here.
+
+A private chat with the account's own ACI or number is its note to self. Nobody sees signs of life
+there, so none are sent.
 """
 
 import asyncio

@@ -21,7 +21,6 @@ from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from bot.messaging.signal_rest import SignalRest
-from bot.messaging.styled import StyledText
 from tests.fakes.rest_markup import served
 from tests.fakes.signal_cli import SignalCli, TcpSignalCli
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi, chat_at
@@ -296,11 +295,11 @@ class RestHarness(Receiver):
             await self.api.wait_until(lambda: len(self.api.sent) > self._seen)
         sent = self.api.sent[self._seen]
         self._seen += 1
-        shown = served(sent.text) if sent.text_mode == "styled" else StyledText(sent.text)
+        text, styles = served(sent.text) if sent.text_mode == "styled" else (sent.text, ())
         return Sent(
             chat=chat_at(sent.recipient),
-            text=shown.text,
-            styles=shown.styles,
+            text=text,
+            styles=styles,
             timestamp=sent.timestamp,
             replaces=sent.replaces,
             attachments=sent.attachments,

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from bot.messaging.styled import Span, StyledText, TextStyle, ranges_of
+from bot.messaging.styled import Span, StyleRange, TextStyle, ranges_of
 
 _TOGGLES: Final = {
     "**": TextStyle.BOLD,
@@ -14,7 +14,7 @@ _TOGGLES: Final = {
 }
 
 
-def served(markup: str) -> StyledText:
+def served(markup: str) -> tuple[str, tuple[StyleRange, ...]]:
     """Do what the server does with text in its styled mode, from the rules of its parser.
 
     A backslash in front of a marker's first character vanishes, and makes text of the marker that
@@ -34,4 +34,4 @@ def served(markup: str) -> StyledText:
             spans.append(Span(start, len(text), style))
         else:
             opened.append((_TOGGLES[marker], len(text)))
-    return StyledText(text, ranges_of(text, spans))
+    return text, ranges_of(text, spans)

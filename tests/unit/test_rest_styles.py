@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from bot.messaging.markdown import render
 from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.styled import Span, StyleRange, TextStyle, merged, ranges_of, spans_of
+from tests.fakes.rest_markup import served
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
 BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
-TOGGLES: Final = {"**": BOLD, "*": ITALIC, "~": STRIKETHROUGH, "||": SPOILER, "`": MONOSPACE}
 UNITS: Final = (
     "\\",
     "*",
@@ -30,29 +30,6 @@ UNITS: Final = (
     "ش",
     "\u200d",
 )
-
-
-def served(markup: str) -> tuple[str, tuple[StyleRange, ...]]:
-    """Do what the server does with text in its styled mode, from the rules of its parser.
-
-    A backslash in front of a marker's first character vanishes, and makes text of the marker that
-    follows: of two asterisks or bars at once, if there are two. A bar alone is text. A marker
-    closes the style that was opened last, if that is its own, and opens it otherwise.
-    """
-    text = ""
-    opened: list[tuple[TextStyle, int]] = []
-    spans = []
-    for backslash, marker, other in re.findall(
-        r"(\\(?=[*~|`]))?(?:(\*\*|\*|~|\|\||`)|(.))", markup, re.DOTALL
-    ):
-        if other or backslash:
-            text += other or marker
-        elif opened and opened[-1][0] is TOGGLES[marker]:
-            style, start = opened.pop()
-            spans.append(Span(start, len(text), style))
-        else:
-            opened.append((TOGGLES[marker], len(text)))
-    return text, ranges_of(text, spans)
 
 
 @pytest.mark.parametrize(
