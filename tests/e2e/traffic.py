@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from bot.commands.base import UNKNOWN_COMMAND
 from bot.demo.signal_side import Sent, SignalSide
-from bot.dispatch.router import UNKNOWN_COMMAND
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.formatting import split
 from tests.fakes.openai_server import Body, Request, text, tool_calls
