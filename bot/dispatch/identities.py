@@ -42,6 +42,9 @@ their key nevertheless, before the person writes."""
 
 TOLD_AGAIN_SECONDS: Final = 86_400.0
 
+NAME_CHARACTERS: Final = 60
+"""Of a name that somebody chose, in a note."""
+
 HINT: Final = "an admin's !trust, or signal-cli trust, lets the person in"
 
 PATIENCE: Final = Patience(seconds=300.0)
@@ -292,4 +295,4 @@ def _private(person: Person) -> ChatId:
 
 
 def _called(person: Person) -> str:
-    return person.name or person.number or person.aci[:8]
+    return (person.name or "")[:NAME_CHARACTERS] or person.number or person.aci[:8]

@@ -174,6 +174,7 @@ async def test_frames_that_come_together_make_one_note(tmp_path: Path) -> None:
         (ADA, "Ada has"),
         (replace(ADA, name=None), "+15550100001 has"),
         (Person(ADA.aci), "7f3c1a52 has"),
+        (replace(ADA, name="A" * 500), "A" * 60 + " has"),
     ],
 )
 async def test_a_note_names_the_person_as_well_as_it_can(
