@@ -1,0 +1,133 @@
+"""The name, the line below it and the picture that people see of the bot, set from the settings.
+
+What was set is remembered as a hash. So it is set once for each change of the settings, and not at
+every start, and what an operator changes by hand stays until the settings change.
+"""
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from bot.errors import (
+    SettingsError,
+    SignalError,
+    SignalRateLimited,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
+from bot.messaging.backoff import Backoff
+
+FACT: Final = "profile"
+RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
+
+PICTURES: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF", b"GIF8")
+"""How files begin that phones show. What is none must not be shown to everybody by mistake."""
+
+log = structlog.get_logger()
+
+
+class ProfileChannel(Protocol):
+    """Where the profile is set; `bot.messaging.messenger.Messenger` is one."""
+
+    async def set_profile(self, profile: Profile) -> None:
+        """Change what people see of the account, and leave the rest as it is."""
+        ...
+
+
+class Facts(Protocol):
+    """Where the bot remembers things about itself; the conversation store is one."""
+
+    async def fact(self, name: str) -> str | None:
+        """Return what is remembered by a name."""
+        ...
+
+    async def set_fact(self, name: str, value: str) -> None:
+        """Remember something instead of what was known by the name."""
+        ...
+
+
+class ProfileKeeper:
+    """Sets the profile once for each change of it.
+
+    Args:
+        channel: to set it by.
+        facts: to remember what was set.
+        profile: what to set; an empty one leaves everything as it is.
+        retry: between attempts while Signal is out of reach.
+    """
+
+    def __init__(
+        self, channel: ProfileChannel, facts: Facts, profile: Profile, *, retry: Backoff = RETRY
+    ) -> None:
+        self._channel = channel
+        self._facts = facts
+        self._profile = profile
+        self._retry = retry
+
+    async def run(self) -> None:
+        """Set the profile where it is another than what was set last, however long that takes."""
+        wanted = _hash(self._profile)
+        if self._profile == Profile() or await self._facts.fact(FACT) == wanted:
+            return
+        if await self._is_set():
+            await self._facts.set_fact(FACT, wanted)
+            log.info("profile.set")
+
+    async def _is_set(self) -> bool:
+        """Set the profile; False where the Signal side refuses. Twice does no harm."""
+        failures = 0
+        while True:
+            try:
+                await self._channel.set_profile(self._profile)
+            except (SignalUnavailable, SignalTimeout, SignalRateLimited) as error:
+                failures += 1
+                await asyncio.sleep(self._patience(failures, error))
+            except SignalError:
+                log.warning(
+                    "profile.refused",
+                    setting="BOT__PROFILE_PICTURE",
+                    reason="signal-cli-rest-api sets a name and a picture only together: set both",
+                )
+                return False
+            else:
+                return True
+
+    def _patience(self, failures: int, error: SignalError) -> float:
+        asked = error.retry_after_seconds if isinstance(error, SignalRateLimited) else None
+        return max(self._retry.seconds(failures), asked or 0.0)
+
+
+def wanted_profile(*, name: str | None, about: str | None, picture: Path | None) -> Profile:
+    """Return what the settings say.
+
+    Raises:
+        SettingsError: the picture cannot be read, or is none.
+    """
+    return Profile(name, about, None if picture is None else _read(picture))
+
+
+def _read(picture: Path) -> bytes:
+    try:
+        with picture.open("rb") as file:
+            data = file.read(MAX_ATTACHMENT_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SettingsError(f"BOT__PROFILE_PICTURE: cannot be read: {reason}") from None
+    if len(data) > MAX_ATTACHMENT_BYTES or not data.startswith(PICTURES):
+        raise SettingsError(
+            "BOT__PROFILE_PICTURE: must be a PNG, JPEG, WebP or GIF file of at most 8 MiB"
+        )
+    return data
+
+
+def _hash(profile: Profile) -> str:
+    """Return a fingerprint of all parts, which tells a missing one from an empty one."""
+    digest = hashlib.sha256()
+    for part in (profile.name, profile.about, profile.picture):
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"-" if data is None else hashlib.sha256(data).digest())
+    return digest.hexdigest()
