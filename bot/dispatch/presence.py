@@ -22,6 +22,12 @@ log = structlog.get_logger()
 TYPING_REFRESH_SECONDS: Final = 10.0
 """Phones show typing for 15 seconds."""
 
+TYPING_AGAIN_SECONDS: Final = 1.0
+"""How long after a message of the bot typing is shown again: the next may be the answer."""
+
+OVERTAKING_SECONDS: Final = 1.0
+"""An answer sent so soon after a sign of typing may be at the phone before it."""
+
 SIGN_SECONDS: Final = 5.0
 """A sign that takes longer comes too late."""
 
@@ -65,25 +71,42 @@ class _Typing:
 
     Attributes:
         turns: how many turns want it.
-        left: the last of them is gone.
-        answered: it had sent its answer.
-        news: there is something to show, or to end, at once.
+        answered: the last turn that left had sent its answer.
+        left_at: when that was, by the loop's clock.
+        gone: the last turn has left.
+        news: a message was sent, or the last turn has left.
     """
 
     turns: int = 0
-    left: bool = False
     answered: bool = False
+    left_at: float = 0.0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter(self) -> None:
         self.turns += 1
-        self.left = False
+        self.gone.clear()
 
     def leave(self, *, answered: bool) -> None:
         self.turns -= 1
-        self.left, self.answered = self.turns == 0, answered
-        if self.left or answered:
+        self.answered = answered
+        self.left_at = asyncio.get_running_loop().time()
+        if not self.turns:
+            self.gone.set()
+        if answered or not self.turns:
             self.news.set()
+
+    async def next_sign(self) -> None:
+        """Wait until typing is to be shown again, or the last turn has left."""
+        await _until(self.news, TYPING_REFRESH_SECONDS)
+        if self.news.is_set():
+            self.news.clear()
+            await _until(self.gone, TYPING_AGAIN_SECONDS)
+
+    def is_to_be_taken_back(self, shown_at: float) -> bool:
+        """Whether phones may go on showing what they were shown last."""
+        overtaken = self.left_at - shown_at < OVERTAKING_SECONDS
+        return self.gone.is_set() and (overtaken or not self.answered)
 
 
 class Presence:
@@ -142,7 +165,7 @@ class Presence:
             typing.leave(answered=turn.answered)
 
     def message_sent(self, chat: ChatId) -> None:
-        """Show typing again in a chat whose turn goes on: a message has ended it on phones."""
+        """Show typing again soon in a chat whose turn goes on: a message has ended it on phones."""
         if chat in self._typing:
             self._typing[chat].news.set()
 
@@ -167,15 +190,13 @@ class Presence:
 
     async def _keep_typing(self, chat: ChatId, typing: _Typing) -> None:
         """Show typing as long as turns want it; without any, phones forget it by themselves."""
+        clock = asyncio.get_running_loop().time
         try:
             while True:
-                typing.news.clear()
                 await self._give(partial(self._channel.show_typing, chat))
-                # An answer may have overtaken a sign that was under way when its turn left.
-                overtaken = typing.left
-                if not overtaken:
-                    await _until(typing.news, TYPING_REFRESH_SECONDS)
-                if typing.left and (overtaken or not typing.answered):
+                shown_at = clock()
+                await typing.next_sign()
+                if typing.is_to_be_taken_back(shown_at):
                     await self._give(partial(self._channel.show_typing, chat, stop=True))
                 if not typing.turns:
                     return

@@ -13,6 +13,7 @@ from bot.dispatch.presence import (
     MAX_CHATS,
     MAX_IN_FLIGHT,
     SIGN_SECONDS,
+    TYPING_AGAIN_SECONDS,
     TYPING_REFRESH_SECONDS,
     Presence,
 )
@@ -173,7 +174,7 @@ def test_turns_of_one_chat_count_as_one_and_chats_are_apart() -> None:
     run_without_waiting(scenario())
 
 
-def test_typing_goes_on_at_once_after_an_answer_while_another_turn_waits() -> None:
+def test_typing_goes_on_after_an_answer_while_another_turn_is_at_work() -> None:
     async def scenario() -> None:
         phones = Phones()
         async with presence_on(phones) as presence:
@@ -181,17 +182,21 @@ def test_typing_goes_on_at_once_after_an_answer_while_another_turn_waits() -> No
                 async with presence.typing(CHAT) as first:
                     await asyncio.sleep(2)
                     first.answered = True
-                await asyncio.sleep(2)
+                await asyncio.sleep(3)
                 second.answered = True
             async with presence.typing(CHAT) as third:
                 await asyncio.sleep(2)
                 third.answered = True
-        assert phones.given == [(second, ("typing", CHAT)) for second in (0, 2, 4)]
+        assert phones.given == [
+            (0, ("typing", CHAT)),
+            (2 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
+            (5 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
+        ]
 
     run_without_waiting(scenario())
 
 
-def test_typing_goes_on_at_once_after_a_message_of_the_turn() -> None:
+def test_typing_goes_on_after_a_message_of_the_turn() -> None:
     async def scenario() -> None:
         phones = Phones()
         async with presence_on(phones) as presence:
@@ -199,9 +204,29 @@ def test_typing_goes_on_at_once_after_a_message_of_the_turn() -> None:
             async with presence.typing(CHAT) as turn:
                 await asyncio.sleep(4)
                 presence.message_sent(CHAT)
-                await asyncio.sleep(11)
+                presence.message_sent(CHAT)
+                await asyncio.sleep(8)
+                presence.message_sent(CHAT)
+                await asyncio.sleep(TYPING_AGAIN_SECONDS / 2)
                 turn.answered = True
-        assert phones.given == [(second, ("typing", CHAT)) for second in (0, 4, 14)]
+        assert phones.given == [
+            (0, ("typing", CHAT)),
+            (4 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_typing_does_not_outlast_an_answer_that_comes_almost_at_once() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP)
+            await asyncio.sleep(0.1)
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(0.2)
+                turn.answered = True
+        assert phones.signs == [("typing", CHAT), ("still", CHAT)]
 
     run_without_waiting(scenario())
 
