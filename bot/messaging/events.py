@@ -98,6 +98,7 @@ class IncomingFile:
 
     Attributes:
         id: the Signal side's name of it: a plain file name of letters, digits, dots, `-` and `_`.
+            One whose name there is no such name cannot be had; it is `unnamed-` and a number.
         content_type: as the sender says, lower case; `application/octet-stream` where he does not.
         name: as the sender calls it, on one line.
         size: bytes, as the sender says.
