@@ -28,7 +28,6 @@ from bot.llm.failures import Refusal, refusal_from_http
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.retry import RetryPolicy, retry_after_seconds
 from bot.llm.stream import AnswerReader, EventStream, WholeBody
-from bot.llm.transcription import Transcriber
 from bot.llm.transport import AiohttpTransport, bounded_body, sent
 from bot.llm.wire import ModelList, Streaming, request_body
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
@@ -173,14 +172,6 @@ class LlmClient:
         """
         entries = (await self._listing()).data
         return next((entry.sees_images for entry in entries if entry.id == self._model), None)
-
-    def transcriber(self, model: str) -> Transcriber:
-        """Return what writes down speech, by another model at the same endpoint.
-
-        It uses the connections of this client. Nothing vouches for that model: it is not for an
-        endpoint that has to prove who listens.
-        """
-        return Transcriber(self._transport, self._endpoint, model)
 
     async def _listing(self) -> ModelList:
         request = httpx.Request("GET", self._models_url, headers=self._headers)

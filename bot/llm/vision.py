@@ -11,8 +11,8 @@ from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected
 REFUSED_SECONDS: Final = 3_600.0
 """How long a model that has refused an image counts as one that cannot see."""
 
-_REFUSING: Final = frozenset({400, 404, 415, 422})
-"""Statuses of endpoints that take no images; OpenRouter's is 404."""
+_REFUSING: Final = frozenset({400, 404, 413, 415, 422})
+"""Statuses of endpoints that take no images; OpenRouter's is 404, a small proxy's 413."""
 
 VisionMode = Literal["auto", "on", "off"]
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.client import Endpoint, open_transport
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
 from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
 from tests.fakes.openai_server import (
@@ -35,7 +35,7 @@ async def transcriber_of(
         base_url=server.base_url, model="chat", api_key="token", timeout_seconds=timeout_seconds
     )
     async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint).transcriber("whisper-1")
+        yield Transcriber(transport, endpoint, "whisper-1")
 
 
 async def test_a_recording_is_sent_as_a_form_and_its_words_come_back() -> None:

@@ -97,7 +97,7 @@ async def test_a_model_that_refused_an_image_counts_as_one_that_cannot_see_for_a
         assert await vision.can_see()
 
 
-@pytest.mark.parametrize("code", [400, 404, 415, 422])
+@pytest.mark.parametrize("code", [400, 404, 413, 415, 422])
 async def test_what_is_refused_with_an_image_may_be_asked_without_it(code: int) -> None:
     said = [Message(Role.USER, "Look.", images=(Image("image/png", b"..."),))]
     async with openai_server(refusing_images(code=code)) as server, client_of(server) as client:
@@ -111,7 +111,8 @@ async def test_what_is_refused_with_an_image_may_be_asked_without_it(code: int) 
 
 
 @pytest.mark.parametrize(
-    "error", [LlmContextTooLong(400, "too_long"), LlmRejected(413, "large"), LlmUnavailable("down")]
+    "error",
+    [LlmContextTooLong(400, "too_long"), LlmRejected(409, "conflict"), LlmUnavailable("down")],
 )
 def test_other_refusals_are_not_about_images(error: LlmError) -> None:
     assert not may_be_about_images(error)

@@ -15,6 +15,7 @@ from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.transcription import Transcriber
 from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import FileTooBig
@@ -97,7 +98,7 @@ async def media_of(
             client = LlmClient(transport, endpoint)
             opened = open_media(
                 folder,
-                transcriber=client.transcriber("whisper-1") if hears else None,
+                transcriber=Transcriber(transport, endpoint, "whisper-1") if hears else None,
                 vision=Vision("auto", client),
                 words_bytes=words_bytes,
             )
@@ -380,10 +381,10 @@ async def test_the_files_of_a_turn_are_bounded_together() -> None:
 
     what = await prepared(folder, message(VOICE), message(VOICE), hears=transcript("words"))
 
-    assert [limit // 2**20 for _, _, limit in folder.fetched] == [25, 18]
+    assert [limit // 2**20 for _, _, limit in folder.fetched] == [23, 18]
     assert what.words[0] == "[voice note] words"
     assert what.notices[1] == (
-        "About the recording: It is too large; I read up to 25 MB, and 40 MB at once."
+        "About the recording: It is too large; I read up to 23 MB, and 40 MB at once."
     )
 
 
