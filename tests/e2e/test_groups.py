@@ -6,6 +6,7 @@ from bot.demo.signal_side import ADA, BOT
 from bot.messaging.events import ChatId, Person
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 
 TEAM = "dGVhbQ=="
 TEAM_CHAT = ChatId.parse(f"group:{TEAM}")
@@ -86,6 +87,25 @@ async def test_the_bot_stays_after_a_restart_where_it_was_spoken_to_before() -> 
             await here.signal.say("still there?", group=TEAM, mention=True)
             assert (await here.answer()).text.endswith("still there?")
     assert here.signal.groups[TEAM].is_member
+
+
+async def test_over_rest_the_bot_joins_by_invitation_and_keeps_to_the_rights() -> None:
+    async with world() as here, SignalRestApi.listen() as api:
+        signal = {"url": api.url, "phone_number": NUMBER}
+        async with running_bot(here.settings(access=BEN_IS_ADMIN, signal=signal)):
+            await api.wait_for_receiver()
+            await api.change_group(TEAM, author=BEN, admins=[BEN.aci], invited=True)
+            await api.until(lambda: api.groups[TEAM].is_member)
+            await api.change_group(TEAM, author=BEN, only_admins_write=True)
+            await api.say("silence", author=ADA, group=TEAM, mention=True)
+            await api.say("private")
+            await api.wait_until(lambda: len(api.sent) == 1)
+            await api.change_group(TEAM, author=BEN, only_admins_write=False)
+            await api.say("welcome", author=ADA, group=TEAM, mention=True)
+            await api.wait_until(lambda: len(api.sent) == 2)
+    private, welcome = api.sent
+    assert private.text.endswith("private")
+    assert welcome.text.endswith("welcome")
 
 
 async def test_an_admin_of_the_group_may_clear_it_and_a_member_may_not() -> None:

@@ -9,6 +9,7 @@ from bot.messaging.account import TrustLevel
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held, script, text
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 
 BEN_IS_ADMIN = {"policy": "open", "admins": BEN.aci}
 
@@ -123,6 +124,26 @@ async def test_with_verified_an_admin_whose_number_nobody_compared_trusts_nobody
             await here.signal.say(f"!trust {number}", author=BEN)
             await note_to_ben(here, "I talk only to people")
     assert here.signal.trusted == []
+
+
+async def test_over_rest_nothing_is_lost_either() -> None:
+    async with world() as here, SignalRestApi.listen() as api:
+        signal = {"url": api.url, "phone_number": NUMBER}
+        async with running_bot(here.settings(access=BEN_IS_ADMIN, signal=signal)):
+            await api.wait_for_receiver()
+            await api.say("before")
+            await api.wait_until(lambda: len(api.sent) == 1)
+            number = await api.change_identity()
+            await api.say("are you there?")
+            await api.wait_until(lambda: len(api.sent) == 2)
+            assert api.sent[1].recipient == BEN.aci
+            assert spaced(number) in api.sent[1].text
+            await api.say(f"!trust {spaced(number)}", author=BEN)
+            await api.wait_until(lambda: len(api.sent) == 4)
+    assert api.trusted == [(ADA.aci, number)]
+    words = {sent.recipient: sent.text for sent in api.sent[2:]}
+    assert words[BEN.aci].startswith("Trusted. Ada")
+    assert words[ADA.aci].endswith("are you there?")
 
 
 async def test_only_an_admin_in_private_trusts_a_key() -> None:
