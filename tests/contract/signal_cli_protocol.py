@@ -11,7 +11,23 @@ def request(method: object, **params: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": "7", "method": method, "params": params})
 
 
+METHODS: Final = (
+    "getAttachment",
+    "listGroups",
+    "quitGroup",
+    "remoteDelete",
+    "sendMessageRequestResponse",
+    "sendReaction",
+    "sendReceipt",
+    "sendTyping",
+    "trust",
+    "updateGroup",
+    "updateProfile",
+)
+"""They exist, for the objection is to the account; a method that does not is -32601."""
+
 EXCHANGES: Final[list[tuple[str, object]]] = [
+    *((request(method, account="+4915299999999"), -32602) for method in METHODS),
     (request("version"), {"version": "0.13.19"}),
     ('{"jsonrpc":"2.0","id":7,"method":"version","params":null}', {"version": "0.13.19"}),
     ('{"jsonrpc":"2.0","id":null,"method":"version"}', {"version": "0.13.19"}),
