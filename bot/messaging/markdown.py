@@ -21,6 +21,7 @@ from itertools import chain, pairwise
 from typing import Final
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
@@ -36,6 +37,9 @@ MAX_MARKERS: Final = 8_000
 
 MAX_BRACKETS: Final = 3_000
 """The same for brackets that may open a link, which cost most."""
+
+MAX_CELLS: Final = 8_000
+"""How many columns times lines a table may have."""
 
 MAX_NESTING: Final = 20
 """The same for blocks inside each other; a list takes two levels."""
@@ -111,12 +115,19 @@ class _Parser(MarkdownIt):
 def _parser() -> _Parser:
     parser = _Parser("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     parser.enable("table").disable(["reference", "lheading", "html_block", "html_inline"])
+    parser.block.ruler.at("table", _table_of_a_size, {"alt": ["paragraph", "reference"]})
     parser.core.ruler.after("block", "whole_cells", _whole_cells)
     parser.inline.add_terminator_char("|")
     parser.inline.ruler.before("escape", "verbatim", _verbatim)
     parser.inline.ruler.at("emphasis", _marker_run)
     parser.inline.ruler2.after("balance_pairs", "pairs", _close_pairs)
     return parser
+
+
+def _table_of_a_size(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """Leave a table as text that may have too many cells, with those that a row has too few of."""
+    columns = state.src.count("|", state.bMarks[first], state.eMarks[first])
+    return columns * (end - first) <= MAX_CELLS and table(state, first, end, silent)
 
 
 def _marker_run(state: StateInline, silent: bool) -> bool:
@@ -479,12 +490,16 @@ class _Table:
                 canvas.write(line_break)
             if number == 1:
                 canvas.write(_COLUMN_GAP.join("-" * width for width in widths) + line_break)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            blanks = ""
+            for cell, width, alignment in zip(row, widths, self.alignments, strict=True):
                 free = width - _width(cell.text)
-                left = _free_on_the_left(self.alignments[column], free)
-                canvas.write((_COLUMN_GAP if column else "") + " " * left)
-                canvas.paste(cell)
-                canvas.write(" " * (free - left) if column < len(row) - 1 else "")
+                left = _free_on_the_left(alignment, free)
+                if cell.length:
+                    canvas.write(blanks + " " * left)
+                    canvas.paste(cell)
+                    blanks = " " * (free - left) + _COLUMN_GAP
+                else:
+                    blanks += " " * width + _COLUMN_GAP
         canvas.style(start, TextStyle.MONOSPACE)
 
 

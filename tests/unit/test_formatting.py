@@ -1,10 +1,19 @@
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.formatting import ANSWER_LIMIT_BYTES, CUT_NOTICE, PART_LIMIT_BYTES, split
+from bot.messaging.formatting import (
+    ANSWER_LIMIT_BYTES,
+    CUT_NOTICE,
+    PART_LIMIT_BYTES,
+    split,
+    split_styled,
+)
+from bot.messaging.markdown import render
+from bot.messaging.styled import StyledText, StyleRange, TextStyle, spans_of
 
 FUZZ: Final = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 FAMILY: Final = "👩‍👩‍👧‍👦"
@@ -181,3 +190,97 @@ def test_every_fence_of_a_part_is_closed_in_it(units: list[str]) -> None:
     text = "\n".join(unit * 9 for unit in units)
     if size(text) <= ANSWER_LIMIT_BYTES:
         assert all(part.count("```") % 2 == 0 for part in split(text))
+
+
+def styled_characters(parts: Sequence[StyledText]) -> list[tuple[str, frozenset[TextStyle]]]:
+    """Return every character that is not white space, with its styles."""
+    characters = []
+    for part in parts:
+        styles: list[set[TextStyle]] = [set() for _ in part.text]
+        for start, end, style in spans_of(part.text, part.styles):
+            for place in range(start, end):
+                styles[place].add(style)
+        characters += [
+            (character, frozenset(styles[place]))
+            for place, character in enumerate(part.text)
+            if not character.isspace()
+        ]
+    return characters
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n \t"])
+def test_nothing_is_sent_for_an_empty_styled_answer(text: str) -> None:
+    assert split_styled(StyledText(text, (StyleRange(0, 1, TextStyle.BOLD),))) == ()
+
+
+def test_a_short_styled_answer_stays_as_it_is() -> None:
+    styled = render("Hello **you**!\n\n```\nx = 1\n```\n\n- 👍🏽 *indented*")
+    assert split_styled(styled) == (styled,)
+
+
+def test_blanks_around_a_styled_answer_move_its_styles() -> None:
+    styled = StyledText("\n 🎈 bold \n", (StyleRange(5, 6, TextStyle.BOLD),))
+    assert split_styled(styled) == (StyledText("🎈 bold", (StyleRange(3, 4, TextStyle.BOLD),)),)
+
+
+def test_a_style_that_goes_on_in_the_next_message_is_cut_between_them() -> None:
+    words = "🎈 word " * 500
+    parts = split_styled(render(f"**{words.strip()}**"))
+    assert len(parts) > 1
+    for part in parts:
+        whole = StyleRange(0, len(part.text.encode("utf-16-le")) // 2, TextStyle.BOLD)
+        assert part.styles == (whole,)
+
+
+@pytest.mark.parametrize("lines", [60, 1000])
+def test_a_styled_code_block_stays_whole(lines: int) -> None:
+    code = "\n\n".join(["print('hello')"] * lines)
+    parts = split_styled(render(f"{'Some words. ' * 120}\n\n```py\n{code}\n```\n\nMore words."))
+    assert any(
+        part.text[start:end] == code
+        for part in parts
+        for start, end, _ in spans_of(part.text, part.styles)
+    )
+
+
+def test_fences_in_styled_text_are_words() -> None:
+    styled = StyledText("```\n" + "word " * 1_000)
+    assert all(size(part.text) <= PART_LIMIT_BYTES for part in split_styled(styled))
+
+
+def test_inline_code_may_be_split_like_words() -> None:
+    parts = split_styled(render(f"`{'word ' * 1_000}`"))
+    assert all(size(part.text) <= PART_LIMIT_BYTES for part in parts)
+
+
+def test_an_enormous_styled_answer_is_cut_and_the_notice_has_no_style() -> None:
+    text = "word " * 20_000
+    parts = split_styled(StyledText(text, (StyleRange(0, len(text), TextStyle.BOLD),)))
+    last = parts[-1]
+    assert last.text.endswith(CUT_NOTICE)
+    assert sum(size(part.text) for part in parts) <= ANSWER_LIMIT_BYTES
+    assert all(style.start + style.length <= last.text.index("\n\n") for style in last.styles)
+
+
+STYLES = st.lists(
+    st.builds(StyleRange, st.integers(0, 900), st.integers(0, 900), st.sampled_from(TextStyle)),
+    max_size=8,
+).map(tuple)
+
+
+@FUZZ
+@given(TEXTS, STYLES)
+def test_every_word_keeps_its_styles_when_an_answer_is_split(
+    text: str, styles: tuple[StyleRange, ...]
+) -> None:
+    whole = StyledText(text.encode(errors="replace").decode(), styles)
+    parts = split_styled(StyledText(text, styles))
+    if size(whole.text) <= ANSWER_LIMIT_BYTES:
+        assert_only_space_is_lost(whole.text, tuple(part.text for part in parts))
+        assert styled_characters(parts) == styled_characters([whole])
+
+
+@FUZZ
+@given(TEXTS.filter(lambda text: "```" not in text))
+def test_without_styles_it_is_split_as_plain_text_is(text: str) -> None:
+    assert tuple(part.text for part in split_styled(StyledText(text))) == split(text)

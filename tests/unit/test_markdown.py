@@ -1,0 +1,371 @@
+import re
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bot.messaging.markdown import GRID_COLUMNS, MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
+from bot.messaging.styled import Span, StyledText, StyleRange, TextStyle, ranges_of
+
+FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
+BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
+TAGS: Final = {"b": BOLD, "i": ITALIC, "s": STRIKETHROUGH, "m": MONOSPACE, "p": SPOILER}
+HOSTILE_SECONDS: Final = 2.0
+FAMILY: Final = "👩‍👩‍👧‍👦"
+
+
+def looks(tagged: str) -> StyledText:
+    """Return the styled text that `<b>tags</b>` describe."""
+    text = ""
+    opened: list[int] = []
+    spans = []
+    for closing, name, other in re.findall(r"<(/?)([bimps])>|([^<]+|<)", tagged):
+        text += other
+        if closing:
+            spans.append(Span(opened.pop(), len(text), TAGS[name]))
+        elif name:
+            opened.append(len(text))
+    return StyledText(text, ranges_of(text, spans))
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("**bold** __too__", "<b>bold</b> <b>too</b>"),
+        ("*italic* _too_", "<i>italic</i> <i>too</i>"),
+        ("***both***", "<b><i>both</i></b>"),
+        ("~~gone~~ ||secret||", "<s>gone</s> <p>secret</p>"),
+        ("`code` and `` a`b ``", "<m>code</m> and <m>a`b</m>"),
+        ("**bold with `code` in it**", "<b>bold with <m>code</m> in it</b>"),
+        ("||a **b** c||", "<p>a <b>b</b> c</p>"),
+        ("**R**ead **E**val", "<b>R</b>ead <b>E</b>val"),
+        ("👍🏽 **é** 🎈", "👍🏽 <b>é</b> 🎈"),
+        ("שלום **עולם** ב**שלום**", "שלום <b>עולם</b> ב<b>שלום</b>"),
+        ("这是**「重点」**内容", "这是<b>「重点」</b>内容"),
+        ("중요**합니다**요", "중요<b>합니다</b>요"),
+        ("**a**`b`**c**", "<b>a</b><m>b</m><b>c</b>"),
+        ("** not bold ** and **a", "** not bold ** and **a"),
+    ],
+)
+def test_styles_inside_a_line(markdown: str, shown: str) -> None:
+    assert render(markdown) == looks(shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2*3=6 and a*b",
+        "x**2 + y**2 = z**2",
+        "5*3*2",
+        "snake_case_name and _private",
+        "a ~ b, ~5, ~~~ and ~~~~",
+        r"C:\path\*",
+        r"C:\Users\_x_\*.txt D:\a\**\b",
+        "||",
+        "a || b || c, and a||b||c",
+        "$x_1$ and $a*b*c$ and $$x_{i}*y*$$",
+        r"\(a_1 * b * c\) and \[ x \{ y \]",
+        "\\[\nE = m*c*d\n\\]",
+        "$5 and $10",
+        "https://example.com/_next/_a_/~~b~~?c=*",
+        "<b>bold</b><br> <!-- x --> <div>\n</div>",
+        "[text][1] and [1]\n\n[1]: https://example.com",
+        "[x] and [ ] and a[0][1]",
+        "AT&T and &nosuch; <- -> <3",
+        "#hashtag and C# and 1.5 and 2024. and - and +",
+        "Title\n=====",
+        "/* comment */ **kwargs",
+        "a\\b \\n \\d+",
+    ],
+)
+def test_what_is_no_markup_stays_as_it_was_typed(text: str) -> None:
+    assert render(text) == StyledText(text)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        (r"\*not italic\* \_ \# \`", "*not italic* _ # `"),
+        (r"snake\_case\_name", "snake_case_name"),
+        ("&lt;a&gt; &amp; &eacute; &#128077;", "<a> & é 👍"),
+        ("`&amp; \\*`", "<m>&amp; \\*</m>"),
+    ],
+)
+def test_escapes_and_entities_are_decoded_outside_of_code(markdown: str, shown: str) -> None:
+    assert render(markdown) == looks(shown)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("[text](https://a.b/c)", "text (https://a.b/c)"),
+        ("[**text**](https://a.b/ü_x_)", "<b>text</b> (https://a.b/ü_x_)"),
+        ("[https://a.b](https://a.b/)", "https://a.b"),
+        ("<https://a.b> and https://a.b/_c_", "https://a.b and https://a.b/_c_"),
+        ("<me@a.b>", "me@a.b"),
+        ("**https://a.b**", "<b>https://a.b</b>"),
+        ("(see https://a.b_)", "(see https://a.b_)"),
+        ("[](https://a.b)", "https://a.b"),
+        ("[text]()", "text"),
+        ('[text](https://a.b "A title")', "text (A title: https://a.b)"),
+        ("![a cat](https://a.b/c.png)", "a cat (https://a.b/c.png)"),
+        ("![](https://a.b/c.png)", "https://a.b/c.png"),
+        ("[![alt](i.png)](https://a.b)", "alt (i.png) (https://a.b)"),
+        ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
+    ],
+)
+def test_links_show_where_they_lead(markdown: str, shown: str) -> None:
+    assert render(markdown) == looks(shown)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("a\nb  \nc\\\nd", "a\nb\nc\nd"),
+        ("a\n\n\n\n \nb", "a\n\nb"),
+        (
+            "# One *two*\n\ntext\n### Three\nmore",
+            "<b>One <i>two</i></b>\n\ntext\n<b>Three</b>\nmore",
+        ),
+        ("a\n\n---\n\nb", "a\n\n———\n\nb"),
+        ("a\n---\nb", "a\n———\nb"),
+        ("> a\n> **b**\n>\n> c\n\nd", "> a\n> <b>b</b>\n>\n> c\n\nd"),
+        ("> a\n> > b", "> a\n> > b"),
+        ("a\r\nb\rc", "a\nb\nc"),
+    ],
+)
+def test_blocks_keep_their_lines(markdown: str, shown: str) -> None:
+    assert render(markdown) == looks(shown)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("- a\n* b\n+ c", "• a\n• b\n• c"),
+        ("Why:\n- a\n- b", "Why:\n• a\n• b"),
+        ("3. c\n4. d\n9. e", "3. c\n4. d\n9. e"),
+        ("1) a\n2) b", "1) a\n2) b"),
+        ("- a\n  - b\n    1. c\n\n    more\n- d", "• a\n  • b\n    1. c\n\n    more\n• d"),
+        ("- a\n\n  b\n\n- c", "• a\n\n  b\n\n• c"),
+        ("- [ ] open\n- [x] **done**\n1. [X] both", "☐ open\n☑ <b>done</b>\n1. ☑ both"),
+        ("- [a](b)\n- [ ]", "• a (b)\n• [ ]"),
+        ("1. a\n   ```sh\n   ls\n   cd\n   ```\n2. b", "1. a\n  <m>ls\n  cd</m>\n2. b"),
+        ("- > a\n  > b", "• > a\n  > b"),
+        ("-\n- a", "• \n• a"),
+    ],
+)
+def test_lists_keep_their_numbers_and_their_depth(markdown: str, shown: str) -> None:
+    assert render(markdown) == looks(shown)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("```python\nif x:\n\n    y\n```", "<m>if x:\n\n    y</m>"),
+        ("~~~\n**a** _b_ &amp; ||\n~~~\nafter", "<m>**a** _b_ &amp; ||</m>\nafter"),
+        ("text\n```\nunclosed", "text\n<m>unclosed</m>"),
+        ("    indented\n    code", "<m>indented\ncode</m>"),
+        ("```what this is about\nx\n```", "what this is about\n<m>x</m>"),
+        ("``` alone", "``` alone"),
+        ("> ```\n> a\n> b\n> ```", "> <m>a\n> b</m>"),
+    ],
+)
+def test_code_is_monospace_and_keeps_its_lines(markdown: str, shown: str) -> None:
+    assert render(markdown) == looks(shown)
+
+
+def test_a_narrow_table_is_a_grid() -> None:
+    table = "| Name | Age |\n|:--|--:|\n| Ada | 36 |\n| **Li** 语 | 7 |\n\nafter"
+    assert render(table).text == (
+        "Name   Age\n"
+        "-----  ---\n"
+        "Ada     36\n"
+        "Li 语    7\n"
+        "\n"
+        "after"
+    )  # fmt: skip
+    assert render(table).styles[0] == StyleRange(0, 42, MONOSPACE)
+
+
+def test_a_wide_table_is_a_line_for_every_cell() -> None:
+    text = "long " * 9 + "text"
+    table = f"| Name | What *it* is | Price |\n|-|-|-|\n| Ada | {text} | 1 |\n| Li | | 2 |"
+    assert render(table) == looks(
+        f"<b>Name</b>: Ada\n<b>What <i>it</i> is</b>: {text}\n<b>Price</b>: 1\n"
+        "\n"
+        "<b>Name</b>: Li\n<b>Price</b>: 2"
+    )
+
+
+def test_no_cell_of_a_table_is_lost() -> None:
+    table = "| a | b |\n|---|---|\n| x | `c || d` |\n| 1 | 2 | 3 |\n| 4 |\n| \\| | `\\|` |"
+    assert render(table).text.split("\n")[2:] == ["x  c || d", "1  2 | 3", "4", "|  |"]
+
+
+def test_a_table_in_a_list_stays_in_it() -> None:
+    table = "- a\n\n  | b | c |\n  |---|---|\n  | 1 | 2 | 3 |"
+    assert render(table).text == "• a\n\n  b  c\n  -  -----\n  1  2 | 3"
+
+
+def test_a_column_whose_name_is_long_does_not_repeat_it() -> None:
+    name = "n" * (GRID_COLUMNS + 1)
+    assert render(f"|{name}|b|\n|-|-|\n|1|2|\n|3|4|").text == f"{name} | b\n1 | 2\n3 | 4"
+
+
+def test_halves_of_a_surrogate_pair_are_replaced() -> None:
+    assert render("**\ud83d** x") == looks("<b>?</b> x")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [">", "[", "*", "_", "`", "~~", "||", "![", "](", "<", "&#", "- ", "> - ", "1. ", "*a_", "$a"],
+)
+@pytest.mark.parametrize("length", [60_000, MAX_BRACKETS])
+def test_a_wall_of_markup_is_shown_within_a_moment(unit: str, length: int) -> None:
+    text = (unit * length)[:length]
+    begin = time.perf_counter()
+    styled = render(text)
+    assert time.perf_counter() - begin < HOSTILE_SECONDS
+    if length > MAX_MARKERS:
+        assert styled == StyledText(text)
+
+
+def test_a_table_with_very_many_cells_is_shown_as_it_was_typed() -> None:
+    table = "|a" * 200 + "\n" + "|-" * 200 + "\n|a" * 400
+    assert render(table) == StyledText(table)
+
+
+@pytest.mark.parametrize("text", ["> " * 30 + "deep", "- " * 15 + "deep", "- > " * 12 + "deep"])
+def test_what_is_too_deep_is_shown_as_it_was_typed(text: str) -> None:
+    assert render(text) == StyledText(text)
+
+
+def test_what_is_too_long_is_shown_as_it_was_typed() -> None:
+    text = "**word** " * (MAX_CHARACTERS // 9 + 1)
+    assert render(text) == StyledText(text)
+
+
+MARKUP: Final = (
+    "*", "**", "_", "__", "~~", "||", "|", "`", "``", "[", "](", ")", "(", "!", "<", ">", "#", "# ",
+    "\n", "\n\n", "- ", "> ", "1. ", "  ", "    ", "|-|", "\n|-|-|\n", "\\", "$", ":", "://", "---",
+)  # fmt: skip
+CHARACTERS: Final = (
+    "a", "b ", "7", "é", "e\u0301", "語", "「", "」", "。", "ש", "ش", "👍🏽", "🎈", FAMILY,
+    "❤\ufe0f", "\u200d", "\u202e", "\ud83d", "\x00", "\xa0", " ", "http", "C:\\",
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(MARKUP + CHARACTERS) | st.text(max_size=3), max_size=40).map(
+    "".join
+)
+
+
+@FUZZ
+@given(TEXTS)
+def test_every_style_is_on_whole_characters_of_the_text(text: str) -> None:
+    styled = render(text)
+    units = styled.text.encode("utf-16-le")
+    ends = dict.fromkeys(TextStyle, -1)
+    for style_range in styled.styles:
+        start, end = style_range.start, style_range.start + style_range.length
+        assert ends[style_range.style] < start < end <= len(units) // 2
+        assert units[2 * start : 2 * end].decode("utf-16-le").strip("\n")
+        ends[style_range.style] = end
+    assert list(styled.styles) == sorted(styled.styles, key=lambda style_range: style_range.start)
+
+
+@FUZZ
+@given(st.lists(st.sampled_from(MARKUP + CHARACTERS), max_size=40).map("".join))
+def test_no_letter_and_no_digit_is_lost(text: str) -> None:
+    assume("&" not in text)
+    shown = iter(render(text).text)
+    assert all(character in shown for character in text if character.isalnum())
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        ("a", "it's", "3.14", "é", "語", "שלום", "شكرا", FAMILY, "e\u0301", "한국", "🎈.")
+    )
+    | st.text(st.characters(categories=("L", "M", "Nd", "So")), min_size=1),
+    min_size=1,
+)
+
+
+@FUZZ
+@given(WORDS, st.sampled_from((" ", "\n", "\n\n", "\n\n\n", "  ")))
+def test_words_are_shown_as_they_are_typed(words: list[str], space: str) -> None:
+    text = space.join(words)
+    assert render(text).styles == ()
+    assert render(text).text.split() == text.split()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Markdown, and what it should look like."""
+
+    markdown: str
+    shown: str
+
+
+PLAIN = st.sampled_from(("word", "two words", "é", "👍🏽", FAMILY, "שלום", "语", "x2")).map(
+    lambda text: Sample(text, text)
+)
+CODE = st.sampled_from(("x = 1", "a*b*", "||", "_")).map(
+    lambda code: Sample(f"`{code}`", f"<m>{code}</m>")
+)
+MARKERS: Final = {"b": "**", "i": "*", "s": "~~", "p": "||"}
+
+
+@st.composite
+def lines(draw: st.DrawFn, names: tuple[str, ...] = tuple(MARKERS)) -> Sample:
+    """Draw a line with styles inside of each other, though never inside of themselves."""
+    samples = draw(st.lists(PLAIN | CODE, min_size=1, max_size=3))
+    if draw(st.booleans()) and names:
+        name = draw(st.sampled_from(names))
+        inside = draw(lines(tuple(other for other in names if other != name)))
+        styled = Sample(
+            f"{MARKERS[name]}{inside.markdown}{MARKERS[name]}", f"<{name}>{inside.shown}</{name}>"
+        )
+        samples.insert(draw(st.integers(0, len(samples))), styled)
+    return joined(samples, " ")
+
+
+def joined(samples: list[Sample], separator: str) -> Sample:
+    return Sample(
+        separator.join(sample.markdown for sample in samples),
+        separator.join(sample.shown for sample in samples),
+    )
+
+
+def quoted(sample: Sample) -> Sample:
+    return Sample(behind("> ", "> ", sample.markdown), behind("> ", "> ", sample.shown))
+
+
+def listed(sample: Sample) -> Sample:
+    return Sample(behind("- ", "  ", sample.markdown), behind("• ", "  ", sample.shown))
+
+
+def behind(first: str, others: str, text: str) -> str:
+    return first + "\n".join((others + line).rstrip() for line in text.split("\n"))[len(others) :]
+
+
+LEAVES = (
+    lines()
+    | lines().map(lambda line: Sample(f"## {line.markdown}", f"<b>{line.shown}</b>"))
+    | st.just(Sample("```sh\nls *.py\n  cd\n```", "<m>ls *.py\n  cd</m>"))
+    | st.lists(lines(), min_size=2, max_size=3).map(lambda samples: joined(samples, "\n"))
+)
+DOCUMENTS = st.recursive(
+    LEAVES,
+    lambda blocks: st.lists(
+        blocks.map(quoted) | blocks.map(listed) | LEAVES, min_size=1, max_size=3
+    ).map(lambda samples: joined(samples, "\n\n")),
+    max_leaves=8,
+)
+
+
+@FUZZ
+@given(DOCUMENTS)
+def test_documents_of_any_depth_look_as_they_were_meant(document: Sample) -> None:
+    assert render(document.markdown) == looks(document.shown)
