@@ -42,6 +42,7 @@ from bot.dispatch.outbox import Outbox
 from bot.dispatch.pairing import Pairing
 from bot.dispatch.pieces import Pieces
 from bot.dispatch.presence import Presence
+from bot.dispatch.profile import ProfileKeeper, wanted_profile
 from bot.dispatch.proofs import AnswerProofs
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
@@ -225,7 +226,7 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
         router=router,
         changes=changes,
         guests=Guests(
-            pairing=pairing if settings.access.policy == "pairing" else None,
+            pairing=pairing if access.pairing else None,
             requests=MessageRequests(messenger, tasks),
             rooms=rooms,
             identities=identities,
@@ -256,14 +257,16 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
         urgent=urgent,
         presence=presence,
         resume=resume,
-        background=tuple(_background(settings, ground, pairing, expiry, proofs)),
+        background=tuple(
+            _background(settings, ground, pairing if access.pairing else None, expiry, proofs)
+        ),
     )
 
 
 def _background(
     settings: Settings,
     ground: _Ground,
-    pairing: Pairing,
+    pairing: Pairing | None,
     expiry: Expiry,
     proofs: AnswerProofs | None,
 ) -> Iterator[Work]:
@@ -274,21 +277,32 @@ def _background(
     yield partial(_purge_regularly, ground.store)
     yield partial(_probe_tools, ground.registry)
     yield expiry.run
+    yield _profile_keeper(settings, ground).run
     yield ground.endpoint.keep_verified
-    if settings.access.policy == "pairing":
+    if pairing is not None:
         yield pairing.run
     if proofs is not None:
         yield partial(_check_signatures, ground.endpoint, proofs)
 
 
+def _profile_keeper(settings: Settings, ground: _Ground) -> ProfileKeeper:
+    bot = settings.bot
+    profile = wanted_profile(
+        name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
+    )
+    return ProfileKeeper(ground.messenger, ground.store, profile)
+
+
 def _access(settings: Settings) -> Access:
+    wanted = settings.access
+    # In the note to self there is nobody but the account's owner.
+    owner = frozenset({settings.signal.phone_number} if wanted.note_to_self else ())
     return Access(
-        # In the note to self there is nobody but the account's owner.
-        policy="open" if settings.access.note_to_self else settings.access.policy,
-        allowed=settings.access.allowed,
-        admins=settings.access.admins,
-        groups=settings.access.groups,
-        messages_per_minute=settings.access.messages_per_minute,
+        policy="open" if wanted.note_to_self else wanted.policy,
+        allowed=wanted.allowed,
+        admins=wanted.admins | owner,
+        groups=wanted.groups,
+        messages_per_minute=wanted.messages_per_minute,
     )
 
 
@@ -353,8 +367,8 @@ def _commands(
             ),
             Stop(turns),
             Verify(ground.prover, ground.endpoint.proof, ground.store),
-            Pair(pairing, access),
             TrustCommand(identities, access),
+            *([Pair(pairing, access)] if access.pairing else []),
         )
     )
 

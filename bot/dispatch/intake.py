@@ -157,6 +157,8 @@ class Intake:
     ) -> None:
         if overheard:
             await self._store.overhear(overheard)
+            for message in overheard:
+                self._watch_timer(message)
             metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
@@ -206,8 +208,7 @@ class Intake:
 
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
         message = accepted.message
-        if message.expires_at is not None:
-            self._expiry.at(message.expires_at)
+        self._watch_timer(message)
         if message.kind is ReceivedKind.DELETION:
             metrics.INTAKE.labels("deletion").inc()
             await self._changes.delete(accepted)
@@ -239,6 +240,10 @@ class Intake:
                 self._router.notice(message)
             await self._mailboxes.put(message.chat, self._router.job(accepted))
             await self._remind_of_question(message)
+
+    def _watch_timer(self, message: ReceivedMessage) -> None:
+        if message.expires_at is not None:
+            self._expiry.at(message.expires_at)
 
     def _verdict(self, message: ReceivedMessage) -> Verdict:
         author = Person(message.author, message.author_number)

@@ -1,13 +1,11 @@
 """What a person deletes for everyone is gone from the bot as well."""
 
 import asyncio
-from pathlib import Path
-
-import apsw
 
 from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import kill, running_bot, world
+from tests.e2e.traces import files_of, gone, rows_with
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -16,25 +14,6 @@ SECRET = "sesquipedalian"
 ANSWER = "antidisestablishmentarianism"
 CALCULATE = ("calculate", {"expression": "977773*977777"})
 PRODUCT = "956043952021"
-
-
-def files_of(here: World) -> bytes:
-    """Everything that lies in the store's files, as bytes."""
-    return b"".join(path.read_bytes() for path in sorted(Path(here.folder).glob("store.db*")))
-
-
-def rows_with(here: World, words: str) -> int:
-    """How many rows of any table say these words."""
-    database = apsw.Connection(str(here.folder / "store.db"))
-    try:
-        tables = [
-            name
-            for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        ]
-        rows = [str(row) for table in tables for row in database.execute(f"SELECT * FROM {table}")]
-    finally:
-        database.close()
-    return sum(words in row for row in rows)
 
 
 async def test_a_deleted_question_and_all_that_came_of_it_leave_the_store() -> None:
@@ -118,8 +97,7 @@ async def test_somebody_else_deletes_nothing_unless_the_group_says_so() -> None:
             here.signal.groups[GROUP].admins.add(BEN.aci)
             await here.signal.change_group(GROUP)
             await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
-            while rows_with(here, SECRET):  # noqa: ASYNC110 - bounded by the test's own time
-                await asyncio.sleep(0.01)
+            await gone(here, SECRET)
 
 
 async def test_a_deletion_that_came_before_a_kill_counts_after_it() -> None:

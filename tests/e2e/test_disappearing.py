@@ -1,0 +1,106 @@
+"""Disappearing messages disappear here as well."""
+
+import asyncio
+import time
+
+from bot.demo.signal_side import SharedFile
+from bot.dispatch.router import DISAPPEARED
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.traces import files_of, gone, let_all_timers_run_out, rows_with, there
+from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.unit.test_media import picture
+
+SECRET = "sesquipedalian"
+ANSWER = "antidisestablishmentarianism"
+CALCULATE = ("calculate", {"expression": "977773*977777"})
+PRODUCT = "956043952021"
+
+
+async def test_text_results_and_answer_are_gone_when_the_message_would_be() -> None:
+    async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
+        async with running_bot(here.settings()):
+            said = time.monotonic()
+            await here.signal.say(f"{SECRET}?", expires_seconds=2)
+            await here.answer()
+            assert rows_with(here, SECRET)
+            await gone(here, SECRET)
+            assert time.monotonic() - said >= 1.9
+            for words in (SECRET, ANSWER, PRODUCT):
+                assert not rows_with(here, words)
+                assert words.encode() not in files_of(here)
+            await here.signal.say("hello")
+            await here.answer()
+    assert ANSWER not in str(here.model.requests[-1])
+
+
+async def test_a_message_without_a_timer_stays() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("stays")
+        await here.answer()
+        await here.signal.say(SECRET, expires_seconds=1)
+        await here.answer()
+        await gone(here, SECRET)
+        assert rows_with(here, "stays")
+
+
+async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behind() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release, text(ANSWER)))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say(SECRET, expires_seconds=1)
+            await here.model.wait_for_requests(1)
+            asyncio.get_running_loop().call_later(1.3, release.set)
+            assert (await here.answer()).text == ANSWER
+            await gone(here, SECRET)
+            await gone(here, ANSWER)
+
+
+async def test_what_disappeared_before_a_restart_could_answer_it_is_said_to_have() -> None:
+    async with world() as here:
+        never = asyncio.Event()
+        here.model.handler = held(never)
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("first")
+            await here.model.wait_for_requests(1)
+            await here.signal.say(SECRET, expires_seconds=600)
+            await there(here, SECRET)
+            await kill(bot)
+        here.model.handler = text("fine")
+        let_all_timers_run_out(here)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "fine"
+            assert (await here.answer()).text == DISAPPEARED
+            await gone(here, SECRET)
+    assert SECRET not in str(here.model.requests)
+
+
+async def test_what_was_overheard_disappears_too() -> None:
+    group = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say(SECRET, group=group, expires_seconds=1)
+        await there(here, SECRET)
+        await gone(here, SECRET)
+        await here.signal.say("what did I say?", group=group, mention=True)
+        await here.answer()
+    assert SECRET not in str(here.model.requests)
+
+
+async def test_a_view_once_image_is_shown_to_the_model_and_never_stored() -> None:
+    async with world() as here:
+        here.signal.data_dir = here.folder / "signal-cli"
+        side = {"data_dir": here.signal.data_dir}
+        async with running_bot(here.settings(llm={"vision": "on"}, signal=side)):
+            await _show_and_forget(here)
+
+
+async def _show_and_forget(here: World) -> None:
+    me = SharedFile("image/jpeg", picture())
+    await here.signal.say("who is this?", files=[me], view_once=True)
+    await here.answer()
+    parts = here.model.requests[-1]["messages"][-1]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url"]
+    assert not rows_with(here, "image/jpeg")
+    await here.signal.say("and now?")
+    await here.answer()
+    assert "image_url" not in str(here.model.requests[-1])
+    assert not list((here.folder / "signal-cli" / "attachments").iterdir())

@@ -1,0 +1,48 @@
+"""What a store still says of somebody's words, while the bot runs or after it."""
+
+import asyncio
+
+import apsw
+
+from tests.e2e.running_bot import World
+
+LOOK_EVERY_SECONDS = 0.01
+
+
+def files_of(here: World) -> bytes:
+    """Return everything that lies in the store's files."""
+    return b"".join(path.read_bytes() for path in sorted(here.folder.glob("store.db*")))
+
+
+def rows_with(here: World, words: str) -> int:
+    """Return how many rows of all tables say these words."""
+    database = apsw.Connection(str(here.folder / "store.db"))
+    try:
+        listed = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        rows = [
+            str(row) for (table,) in listed for row in database.execute(f"SELECT * FROM {table}")
+        ]
+    finally:
+        database.close()
+    return sum(words in row for row in rows)
+
+
+async def there(here: World, words: str) -> None:
+    """Wait until a row says these words; the test's own time is the bound."""
+    while not rows_with(here, words):  # noqa: ASYNC110 - another process's file has no event
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+async def gone(here: World, words: str) -> None:
+    """Wait until no row says these words; the test's own time is the bound."""
+    while rows_with(here, words):  # noqa: ASYNC110 - as above
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+def let_all_timers_run_out(here: World) -> None:
+    """Let the timers of what waits in the store have run out long ago."""
+    database = apsw.Connection(str(here.folder / "store.db"))
+    try:
+        database.execute("UPDATE inbox SET expires_at = 1 WHERE expires_at IS NOT NULL")
+    finally:
+        database.close()
