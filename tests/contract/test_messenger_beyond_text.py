@@ -23,6 +23,7 @@ from bot.messaging.events import (
     IdentityChanged,
     IncomingFile,
     Person,
+    Quoted,
 )
 from bot.messaging.messenger import FileTooBig, Messenger, Quote
 from bot.messaging.styled import StyledText, StyleRange, TextStyle
@@ -110,6 +111,29 @@ async def test_typing_reactions_and_read_marks_are_seen(open_harness: Open, chat
         assert harness.people.reactions == [Reacted(chat, "👀", ADA.aci, 17)]
         told = [(who, one) for who, which in harness.people.receipts for one in which]
         assert told == [(ADA.aci, 17), (ADA.aci, 18)]
+
+
+async def test_a_reply_to_somebody_else_names_who_is_quoted(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        said = await harness.people.say("Is it?", author=BEN, group=TEAM.value)
+        await harness.next_message()
+        for author in (BEN.aci, "0d1e2f30-0000-4000-8000-000000000003"):
+            await harness.people.say("No.", quote=Quote(said, author, "Is it?"), group=TEAM.value)
+            message = await harness.next_message()
+            assert message.quote == Quoted(said, author, by_bot=False, text="Is it?")
+            assert not message.addresses_bot
+
+
+async def test_timer_and_view_once_come_along(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.people.say("quick", files=[PICTURE], expires_seconds=60, view_once=True)
+        message = await harness.next_message()
+        assert (message.expires_seconds, message.view_once) == (60, True)
+        [file] = message.files
+        assert (file.content_type, file.name) == ("image/png", "a.png")
+        assert (file.size, file.voice_note) == (len(PICTURE.data), False)
 
 
 # What people change
