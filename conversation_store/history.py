@@ -60,10 +60,10 @@ def of_turn(execute: Execute, turn_id: int) -> Messages:
 
 
 def has_result_with(execute: Execute, chat: str, words: str) -> bool:
-    """Whether any tool's result that is kept of a chat contains these words."""
+    """Whether anything that is kept of what tools returned or people sent contains these words."""
     rows = execute(
         "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
-        " WHERE turns.chat = ? AND role = 'tool' AND instr(content, ?) LIMIT 1",
+        " WHERE turns.chat = ? AND role IN ('tool', 'user') AND instr(content, ?) LIMIT 1",
         (chat, words),
     )
     return bool(list(rows))

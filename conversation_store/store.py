@@ -247,7 +247,7 @@ class ConversationStore:
         return await self._database.read(lambda execute: history.of_chat(execute, chat, max_bytes))
 
     async def has_result_with(self, chat: str, words: str) -> bool:
-        """Whether any tool's result that is kept of a chat contains these words."""
+        """Whether anything that is kept of what tools returned or people sent has these words."""
         return await self._database.read(
             lambda execute: history.has_result_with(execute, chat, words)
         )

@@ -272,3 +272,13 @@ async def test_retention_takes_images_and_what_was_overheard(tmp_path: Path) -> 
         await answer(store, received(2, "old question"))
         await store.purge(4_000_000_000_000)
     assert not is_left(tmp_path, "old")
+
+
+async def test_what_strangers_said_is_found_in_results_and_in_what_people_sent(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "[a letter] Dear Ada"))
+        assert await store.has_result_with(ADA, "[a letter]")
+        assert not await store.has_result_with(ADA, "[a page]")
+        assert not await store.has_result_with(GROUP, "[a letter]")
