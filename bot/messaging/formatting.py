@@ -2,16 +2,17 @@
 
 Signal shows up to 2,000 bytes as text and makes a file of what is longer. So a long answer is
 split where a reader would pause: between paragraphs, else lines, else sentences, else words. A
-code block or a word that is longer than a message stays whole all the same. In plain text a code
-block is what is between fences; in styled text it is monospace of several lines.
+code block or a word that is longer than a message stays whole all the same, and a heading stays
+with what is below it. In plain text a code block is what is between fences; in styled text it is
+monospace of several lines.
 """
 
 import re
 import unicodedata
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from operator import attrgetter
 from typing import Final
@@ -29,6 +30,7 @@ CUT_NOTICE: Final = "The answer was too long for Signal and ends here."
 _CODE_BLOCK: Final = re.compile(
     r"^[ \t]*(`{3,})[^`\n]*$.*?(?:^[ \t]*\1`*(?=[ \t]*$)|\Z)", re.MULTILINE | re.DOTALL
 )
+_HEADING: Final = re.compile(r"^ {0,3}#{1,6} [^\n]*(?<=\S)", re.MULTILINE)
 _EAST_ASIAN: Final = r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff]"  # kana, ideographs
 _STOP: Final = r"[\u3002\uff01\uff1f]"  # their full stop, exclamation and question mark
 _CLOSE: Final = r"[\u300d\u300f\uff09]"  # their closing brackets
@@ -64,6 +66,14 @@ class _Pause:
     rank: _Rank
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What is to stay together: code blocks, in their order, and headings with what is below."""
+
+    blocks: list[tuple[int, int]]
+    headings: set[int]
+
+
 def split(text: str) -> tuple[str, ...]:
     """Return the messages that a plain answer is sent as, in order; none for an empty one.
 
@@ -71,8 +81,11 @@ def split(text: str) -> tuple[str, ...]:
     `ANSWER_LIMIT_BYTES` is cut and says so at its end.
     """
     text, _ = _shortened(well_formed(text).strip())
-    blocks = [match.span() for match in _CODE_BLOCK.finditer(text)]
-    return tuple(text[start:end] for start, end in _parts(text, blocks))
+    layout = _Layout(
+        [match.span() for match in _CODE_BLOCK.finditer(text)],
+        {match.end() for match in _HEADING.finditer(text)},
+    )
+    return tuple(text[start:end] for start, end in _parts(text, layout))
 
 
 def split_styled(styled: StyledText) -> tuple[StyledText, ...]:
@@ -84,12 +97,22 @@ def split_styled(styled: StyledText) -> tuple[StyledText, ...]:
     text, kept = _shortened(whole.rstrip())
     first = len(text) - len(text.lstrip())
     spans = [span._replace(end=min(span.end, kept)) for span in spans_of(whole, styled.styles)]
-    blocks = [
-        (span.start, span.end)
-        for span in spans
-        if span.style is TextStyle.MONOSPACE and "\n" in text[span.start : span.end]
-    ]
-    return tuple(_part(text[start:end], start, spans) for start, end in _parts(text, blocks, first))
+    parts = _parts(text, _styled_layout(text, spans), first)
+    return tuple(_part(text[start:end], start, spans) for start, end in parts)
+
+
+def _styled_layout(text: str, spans: list[Span]) -> _Layout:
+    layout = _Layout([], set())
+    for start, end, style in spans:
+        if style is TextStyle.MONOSPACE and "\n" in text[start:end]:
+            layout.blocks.append((start, end))
+        elif style is TextStyle.BOLD and _is_line(text, start, end):
+            layout.headings.add(end)
+    return layout
+
+
+def _is_line(text: str, start: int, end: int) -> bool:
+    return text[max(0, start - 1) : start] in {"", "\n"} and text[end : end + 1] == "\n"
 
 
 def _part(text: str, start: int, spans: list[Span]) -> StyledText:
@@ -102,12 +125,10 @@ def _part(text: str, start: int, spans: list[Span]) -> StyledText:
     return StyledText(text, ranges_of(text, cut))
 
 
-def _parts(
-    text: str, blocks: Sequence[tuple[int, int]], start: int = 0
-) -> Iterator[tuple[int, int]]:
-    """Yield where each message begins and ends; code blocks are given in their order."""
+def _parts(text: str, layout: _Layout, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where each message begins and ends."""
     if len(text.encode()) > PART_LIMIT_BYTES:
-        pauses = list(_pauses(text, blocks))
+        pauses = list(_pauses(text, layout))
         while (reach := _reach(text, start, PART_LIMIT_BYTES)) < len(text):
             pause = _best(pauses, start, reach)
             if pause is None:
@@ -148,15 +169,16 @@ def _best(pauses: list[_Pause], start: int, reach: int) -> _Pause | None:
     return pauses[beyond] if beyond < len(pauses) else None
 
 
-def _pauses(text: str, blocks: Sequence[tuple[int, int]]) -> Iterator[_Pause]:
-    following = deque(blocks)
+def _pauses(text: str, layout: _Layout) -> Iterator[_Pause]:
+    blocks = deque(layout.blocks)
     for match in _PAUSE.finditer(text):
         pause = _pause(match)
-        while following and following[0][1] <= pause.end:
-            following.popleft()
-        inside_code = bool(following) and following[0][0] < pause.resume
+        while blocks and blocks[0][1] <= pause.end:
+            blocks.popleft()
+        inside_code = bool(blocks) and blocks[0][0] < pause.resume
         if not inside_code and not _extends(text[pause.resume]):
-            yield pause
+            below_heading = pause.end in layout.headings
+            yield replace(pause, rank=_Rank.WORD) if below_heading else pause
 
 
 def _pause(match: re.Match[str]) -> _Pause:

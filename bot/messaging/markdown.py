@@ -345,10 +345,13 @@ class _Page(_Canvas):
         self._lines = source.split("\n")
         self._prefixes: list[str] = []
         self._markers = ""
+        self._numbers: list[tuple[str, int]] = []
         self._table: _Table | None = None
         self._shows: Mapping[str, Callable[[Token], None]] = {
             "blockquote_open": self._open_quote,
             "blockquote_close": self._close_container,
+            "ordered_list_open": self._open_numbers,
+            "ordered_list_close": self._close_numbers,
             "list_item_open": self._open_item,
             "list_item_close": self._close_container,
             "inline": self._paragraph,
@@ -408,9 +411,22 @@ class _Page(_Canvas):
     def _open_quote(self, token: Token) -> None:
         self._open_container(token, "> ", "> ")
 
+    def _open_numbers(self, _: Token) -> None:
+        self._numbers.append(("", 0))
+
+    def _close_numbers(self, _: Token) -> None:
+        self._numbers.pop()
+
     def _open_item(self, token: Token) -> None:
-        marker = f"{token.info}{token.markup} " if token.info else _BULLET
+        marker = f"{self._number(token.info)}{token.markup} " if token.info else _BULLET
         self._open_container(token, marker, "  ")
+
+    def _number(self, typed: str) -> int:
+        """Return an item's number as it was typed, or the next one where it is just repeated."""
+        typed_before, before = self._numbers[-1]
+        number = before + 1 if typed == typed_before else int(typed)
+        self._numbers[-1] = (typed, number)
+        return number
 
     def _paragraph(self, token: Token) -> None:
         if self._table is not None:

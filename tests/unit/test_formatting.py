@@ -208,6 +208,13 @@ def styled_characters(parts: Sequence[StyledText]) -> list[tuple[str, frozenset[
     return characters
 
 
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+def test_a_heading_stays_with_what_is_below_it(gap: str) -> None:
+    text = f"{'word ' * 370}end.\n\n## The heading{gap}{'more ' * 50}"
+    assert split(text)[1].startswith("## The heading\n")
+    assert split_styled(render(text))[1].text.startswith("The heading\n")
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n\n \t"])
 def test_nothing_is_sent_for_an_empty_styled_answer(text: str) -> None:
     assert split_styled(StyledText(text, (StyleRange(0, 1, TextStyle.BOLD),))) == ()

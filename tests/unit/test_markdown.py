@@ -148,6 +148,7 @@ def test_blocks_keep_their_lines(markdown: str, shown: str) -> None:
         ("Why:\n- a\n- b", "Why:\n• a\n• b"),
         ("3. c\n4. d\n9. e", "3. c\n4. d\n9. e"),
         ("1) a\n2) b", "1) a\n2) b"),
+        ("1. a\n1. b\n   1. c\n1. d", "1. a\n2. b\n  1. c\n3. d"),
         ("- a\n  - b\n    1. c\n\n    more\n- d", "• a\n  • b\n    1. c\n\n    more\n• d"),
         ("- a\n\n  b\n\n- c", "• a\n\n  b\n\n• c"),
         ("- [ ] open\n- [x] **done**\n1. [X] both", "☐ open\n☑ <b>done</b>\n1. ☑ both"),
