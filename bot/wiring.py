@@ -30,7 +30,7 @@ from bot.dispatch import recovery
 from bot.dispatch.access import Access
 from bot.dispatch.changes import Changes
 from bot.dispatch.expiry import Expiry
-from bot.dispatch.groups import GroupRooms
+from bot.dispatch.groups import GroupRooms, SignsByRights
 from bot.dispatch.guests import Guests
 from bot.dispatch.identities import Identities
 from bot.dispatch.intake import Intake
@@ -48,7 +48,7 @@ from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
 from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
-from bot.messaging.events import ChatId, ChatKind
+from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.parts import (
     make_messenger,
@@ -163,7 +163,16 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
     access = _access(settings)
     mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks)
     turns = Turns(mailboxes, store)
-    outbox = Outbox(messenger, store)
+
+    def look_at_key(chat: str) -> None:
+        peer = ChatId.parse(chat)
+        if peer.is_group:
+            return
+        person = Person(peer.value)
+        new_key = IdentityChanged(settings.signal.phone_number, person)
+        urgent.add(person.aci, Job(partial(identities.changed, new_key)))
+
+    outbox = Outbox(messenger, store, untrusted=look_at_key)
     notices = Notices(
         store=store, mailboxes=mailboxes, outbox=outbox, admins=settings.access.admins
     )
@@ -183,7 +192,7 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
         messenger, store, notices, policy=settings.signal.trust, on_trusted=send_what_waited
     )
     presence = Presence(
-        messenger,
+        SignsByRights(messenger, rooms),
         ack_reaction=settings.bot.ack_reaction,
         read_receipts=settings.bot.read_receipts,
         tasks=tasks,

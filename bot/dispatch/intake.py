@@ -131,7 +131,7 @@ class Intake:
     async def _take_event(self, event: Incoming) -> None:
         if isinstance(event, Reaction):
             metrics.INTAKE.labels("reaction").inc()
-            if self._access.may_talk(event.author):
+            if self._access.may_talk(event.author) and self._router.counts(event.author.aci):
                 await self._approvals.react(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._guests.group_changed, event))
@@ -184,7 +184,8 @@ class Intake:
             admitted.append(received(message))
             return
         self._guests.discard(message.files)
-        if message.text and self._access.listens:
+        listens = self._access.listens and self._router.counts(message.author.aci)
+        if message.text and listens:
             overheard.append(received(message))
         else:
             metrics.INTAKE.labels("not_admitted").inc()

@@ -61,6 +61,7 @@ class Outbox:
         messenger: the Signal side.
         store: where parts are marked.
         policy: how long an answer is tried.
+        untrusted: told about a chat whose person has a key that is not trusted.
         clock: monotonic seconds.
     """
 
@@ -70,11 +71,13 @@ class Outbox:
         store: ConversationStore,
         *,
         policy: SendPolicy = DEFAULT_POLICY,
+        untrusted: Callable[[str], None] = lambda _chat: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._messenger = messenger
         self._store = store
         self._policy = policy
+        self._untrusted = untrusted
         self._clock = clock
         self._rate_limited_until = 0.0
         self._put_aside: dict[str, list[OutgoingMessage]] = {}
@@ -97,11 +100,12 @@ class Outbox:
             await self._until_sending_makes_sense()
             try:
                 timestamp = await self._send(part)
-            except SignalUntrusted:
-                log.warning("outbox.put_aside")
-                self._put_aside.setdefault(part.chat, []).append(part)
-                return
             except SignalError as error:
+                if isinstance(error, SignalUntrusted) and not ChatId.parse(part.chat).is_group:
+                    log.warning("outbox.put_aside")
+                    self._put_aside.setdefault(part.chat, []).append(part)
+                    self._untrusted(part.chat)
+                    return
                 if isinstance(error, SignalUnavailable) and not self._messenger.connected:
                     continue
                 attempt += 1

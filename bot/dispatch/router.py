@@ -67,6 +67,10 @@ class Doorkeeper(Protocol):
         """Whether somebody's key is as good as the policy asks."""
         ...
 
+    def is_verified(self, person: str) -> bool:
+        """The same, by ACI, as far as is known without asking."""
+        ...
+
 
 class Router:
     """Answers accepted messages.
@@ -122,6 +126,10 @@ class Router:
         joins = message.kind is ReceivedKind.MESSAGE and not is_command and not accepted.begun
         return Job(partial(self.handle, accepted), accepted, joins=joins)
 
+    def counts(self, person: str) -> bool:
+        """Whether what somebody, by ACI, says to a question or to others is listened to."""
+        return self._doorkeeper.is_verified(person)
+
     def notice(self, message: ReceivedMessage) -> None:
         """Let people see at once that a message was taken."""
         self._presence.noticed(ChatId.parse(message.chat), message.author, message.timestamp)
@@ -135,6 +143,8 @@ class Router:
         """Return the work of a message that may not wait behind the turn that it concerns."""
         if self.is_stop(accepted.message):
             return partial(self.handle, accepted)
+        if not self.counts(accepted.message.author):
+            return None
         answer = self._approvals.answer_in(accepted.message)
         return partial(self._settle, accepted, answer) if answer is not None else None
 

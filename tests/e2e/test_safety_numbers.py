@@ -68,6 +68,21 @@ async def test_an_answer_to_a_person_with_a_new_key_waits_also_over_a_restart() 
     assert len(here.model.requests) == 1
 
 
+async def test_a_new_key_that_only_a_send_finds_out_is_noted_as_well() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release, text("the answer")))) as here:
+        async with running_bot(here.settings(access=BEN_IS_ADMIN)):
+            await here.signal.say("a question")
+            await here.model.wait_for_requests(1)
+            here.signal.meet(ADA).trust = TrustLevel.UNTRUSTED
+            release.set()
+            code = re.search(r"!trust \w{6}\n", (await note_to_ben(here)).text)
+            assert code is not None
+            await here.signal.say(code[0], author=BEN)
+            await answer_to_ada(here, "the answer")
+    assert told(here, ADA.aci) == ["the answer"]
+
+
 async def test_a_key_that_is_trusted_outside_of_the_bot_lets_everything_through() -> None:
     release = asyncio.Event()
     async with world(script(held(release, text("one")), text("two"))) as here:
