@@ -1,4 +1,4 @@
-"""The people on the other side of a look-alike of the Signal side: theirs is all but the wire.
+"""The people on the other side of a look-alike of the Signal side: everything but the wire.
 
 They write to the bot (`say`, `edit`, `delete`, `react`, ...), and what the bot does besides sending
 is noted here (`typing`, `reactions`, ...), whatever protocol it came over.
