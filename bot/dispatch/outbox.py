@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -24,7 +24,7 @@ from bot.errors import (
 from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
-from bot.messaging.messenger import Messenger, Quote
+from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
 from conversation_store.models import OutgoingMessage
@@ -54,6 +54,32 @@ class SendPolicy:
 DEFAULT_POLICY: Final = SendPolicy()
 
 
+class SendChannel(Protocol):
+    """Where messages leave. Implemented by every Messenger."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can go out right now."""
+        ...
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send a message and return Signal's timestamp of it; raises SignalError."""
+        ...
+
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        """Delete an own message for everyone; raises SignalError."""
+        ...
+
+
 class Outbox:
     """Sends what the store holds.
 
@@ -67,7 +93,7 @@ class Outbox:
 
     def __init__(
         self,
-        messenger: Messenger,
+        messenger: SendChannel,
         store: ConversationStore,
         *,
         policy: SendPolicy = DEFAULT_POLICY,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bot.dispatch.outbox import Outbox, SendPolicy
@@ -12,11 +13,13 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUntrusted,
 )
-from bot.messaging.account import Attachment, OwnIdentity
+from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
-from bot.messaging.messenger import AccountStatus, Deliver
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange
 from conversation_store.models import OutgoingMessage, ReceivedMessage, StoredAttachment
 from conversation_store.store import ConversationStore, open_store
 
@@ -42,30 +45,22 @@ class ScriptedMessenger:
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
-        self.attempts.append(text)
+        self.attempts.append(text if replaces is None else f"{text} for {replaces}")
         self.attachments += attachments
         self.attempted.set()
         if self.troubles:
             raise self.troubles.pop(0)
         return 1_000 + len(self.attempts)
 
-    async def run(self, deliver: Deliver) -> None:
-        raise NotImplementedError
-
-    async def stop_receiving(self) -> None:
-        raise NotImplementedError
-
-    async def group_admins(self, chat: ChatId) -> frozenset[str]:
-        raise NotImplementedError
-
-    async def own_identity(self) -> OwnIdentity:
-        raise NotImplementedError
-
-    async def account_status(self) -> AccountStatus:
-        raise NotImplementedError
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        self.attempts.append(f"delete {timestamp}")
+        if self.troubles:
+            raise self.troubles.pop(0)
 
 
 @asynccontextmanager
@@ -166,3 +161,34 @@ async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Pa
         messenger = ScriptedMessenger()
         await Outbox(messenger, store, policy=FAST).deliver((first, second))
         assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]
+
+
+async def test_an_edit_that_signal_refuses_is_sent_as_a_new_message(tmp_path: Path) -> None:
+    async with stored(tmp_path, "new words") as (store, (part,)):
+        messenger = ScriptedMessenger(SignalRejected("x"))
+        await Outbox(messenger, store, policy=FAST).deliver((replace(part, replaces=7),))
+        assert messenger.attempts == ["new words for 7", "new words"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_a_part_without_words_deletes_the_message_that_it_replaces(tmp_path: Path) -> None:
+    async with stored(tmp_path, "old") as (store, (part,)):
+        messenger = ScriptedMessenger()
+        await Outbox(messenger, store, policy=FAST).deliver((replace(part, text="", replaces=7),))
+        assert messenger.attempts == ["delete 7"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_what_a_person_with_an_untrusted_key_is_to_get_waits_in_its_order(
+    tmp_path: Path,
+) -> None:
+    async with stored(tmp_path, "one", "two") as (store, parts):
+        told: list[str] = []
+        messenger = ScriptedMessenger(SignalUntrusted("x"))
+        outbox = Outbox(messenger, store, policy=FAST, untrusted=told.append)
+        await outbox.deliver(parts)
+        assert (messenger.attempts, told) == (["one"], [parts[0].chat])
+        assert (await store.unfinished()).outgoing == parts
+        await outbox.deliver(outbox.take_back(parts[0].chat))
+        assert messenger.attempts == ["one", "one", "two"]
+        assert (await store.unfinished()).outgoing == ()
