@@ -53,7 +53,8 @@ class Weather:
 
     async def of(self, place: str, **arguments: object) -> str:
         sent = json.dumps({"place": place, **arguments})
-        told: str = await self.tool.run(self.tool.parse(sent))
+        told = await self.tool.run(self.tool.parse(sent))
+        assert isinstance(told, str)
         assert len(told.encode()) < MOST_BYTES
         assert "None" not in told
         return told

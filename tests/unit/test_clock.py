@@ -113,6 +113,7 @@ async def test_the_tool_tells_the_time_that_it_is() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     told = await tool.run(tool.parse(json.dumps({"zone": "Tokyo"})))
     after = datetime.now(UTC)
+    assert isinstance(told, str)
     moment = datetime.fromisoformat(told.rpartition(" ")[2])
     assert before <= moment <= after
     assert moment.utcoffset() == timedelta(hours=9)
@@ -120,7 +121,9 @@ async def test_the_tool_tells_the_time_that_it_is() -> None:
 
 async def test_without_a_zone_the_tool_tells_the_time_in_utc() -> None:
     tool = tool_from(current_time)
-    assert " in UTC" in await tool.run(tool.parse(""))
+    told = await tool.run(tool.parse(""))
+    assert isinstance(told, str)
+    assert " in UTC" in told
 
 
 def test_a_zone_of_any_length_is_refused_before_it_is_looked_up() -> None:
