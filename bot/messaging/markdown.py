@@ -63,6 +63,9 @@ _AFTER_ADDRESS: Final = "_~.,;:!?'"
 _WINDOWS_PATH: Final = re.compile(r":(?:\\\*{0,2}[^\s\"<>|`*\\]*)+")
 _DRIVE: Final = re.compile(r"\b[A-Za-z]$")
 _FORMULA_ENDS: Final = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
+_DOLLARS: Final = re.compile(  # Signs of money have blanks, markup or digits next to them.
+    rf"\$(?!\s)(?:(?!\*\*)[^$`\n]){{1,{_FORMULA_CHARACTERS}}}+(?<!\s)\$(?!\w)"
+)
 _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,20}(?:\s*\{.*\})?")
 _BAR: Final = re.compile(r"\\.|(?P<bar>\|)")
 _BAR_OUTSIDE_CODE: Final = re.compile(r"\\.|(`++)[^`]++\1(?!`)|(?P<bar>\|)")
@@ -225,11 +228,8 @@ def _end_of_formula(text: str, start: int) -> int | None:
         return found + 2 if found > start + 2 else None
     if text[start] != "$":
         return None
-    found = text.find("$", start + 1, bound)
-    inside, after = text[start + 1 : max(found, 0)], text[found + 1 : found + 2]
-    if not inside or inside != inside.strip() or "\n" in inside or after.isalnum():
-        return None  # an amount of money
-    return found + 1
+    formula = _DOLLARS.match(text, start)
+    return formula.end() if formula else None
 
 
 def _whole_cells(state: StateCore) -> None:
@@ -308,7 +308,7 @@ class _Canvas:
                 self.show(token.children or (), line_break)
                 self._add_address(start, token, "src")
             else:
-                self.write(token.content if token.type == "text" else line_break)
+                self.write(line_break if token.type.endswith("break") else token.content)
 
     def _close(self, token: Token, start: int) -> None:
         if token.type == "link_open":

@@ -48,6 +48,7 @@ def looks(tagged: str) -> StyledText:
         ("중요**합니다**요", "중요<b>합니다</b>요"),
         ("**a**`b`**c**", "<b>a</b><m>b</m><b>c</b>"),
         ("** not bold ** and **a", "** not bold ** and **a"),
+        ("**$5**, **7$**, $x and `y$`", "<b>$5</b>, <b>7$</b>, $x and <m>y$</m>"),
     ],
 )
 def test_styles_inside_a_line(markdown: str, shown: str) -> None:
@@ -113,6 +114,7 @@ def test_escapes_and_entities_are_decoded_outside_of_code(markdown: str, shown: 
         ('[text](https://a.b "A title")', "text (A title: https://a.b)"),
         ("![a cat](https://a.b/c.png)", "a cat (https://a.b/c.png)"),
         ("![](https://a.b/c.png)", "https://a.b/c.png"),
+        (r"![a \* &amp; **b**](c)", "a * & <b>b</b> (c)"),
         ("[![alt](i.png)](https://a.b)", "alt (i.png) (https://a.b)"),
         ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
     ],
