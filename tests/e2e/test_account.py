@@ -5,6 +5,7 @@ import codecs
 import fcntl
 import os
 import re
+import signal
 import struct
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import termios
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,8 +22,11 @@ import segno
 
 from bot.demo.signal_side import BOT
 from bot.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
+from bot.messaging.account import Profile
 from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.rest_setup import RestSetup
+from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.running_bot import running_bot, world
 from tests.fakes.registering import (
     CAPTCHA,
     CODE,
@@ -34,11 +39,12 @@ from tests.fakes.registering import (
     Registrar,
 )
 from tests.fakes.registering_rest import RegisteringRestApi
-from tests.fakes.signal_cli_program import install, starts
+from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
 
 READ_BYTES: Final = 65_536
 ROWS: Final = 24
 COLUMNS: Final = 80
+PNG: Final = b"\x89PNG\r\n\x1a\n and more"
 LINKED: Final = f"Linked: {BOT.number}."
 REGISTERED: Final = f"Registered: {BOT.number}."
 
@@ -472,3 +478,60 @@ async def piped(answers: str, *, url: str, folder: Path) -> tuple[str, int | Non
     )  # fmt: skip
     output, _ = await process.communicate(answers.encode())
     return output.decode(), process.returncode
+
+
+# The bot with an account
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Wait for something that another process does."""
+    while not happened():  # noqa: ASYNC110 - it tells nobody here
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_bot_with_a_signal_cli_of_its_own_answers_and_both_end_together(
+    ending: signal.Signals,
+) -> None:
+    async with world() as here:
+        programs = install(here.folder / "bin")
+        settings = environment(here, SIGNAL__URL="spawn:", PATH=f"{programs}:{os.environ['PATH']}")
+        for number in (1, 2):
+            async with daemon(settings, folder=here.folder) as running:
+                await until(partial(has_sent, programs, number))
+                running.send_signal(ending)
+                assert await running.exit_code() in {0, -signal.SIGKILL}, running.stderr
+            if ending is signal.SIGKILL:
+                await until(partial(none_alive, programs))
+            assert none_alive(programs)
+            assert len(starts(programs)) == number
+            assert SAID not in "".join(running.stderr)
+        assert all(text.startswith("answer to: ") for text in texts_sent(programs))
+
+
+def has_sent(programs: Path, texts: int) -> bool:
+    return len(texts_sent(programs)) >= texts
+
+
+def none_alive(programs: Path) -> bool:
+    return not any(alive(start["pid"]) for start in starts(programs))
+
+
+async def test_people_see_the_profile_of_the_settings(folder: Path) -> None:
+    picture = folder / "picture.png"
+    picture.write_bytes(PNG)
+    wanted = {"profile_name": "Tee", "profile_about": "I answer.", "profile_picture": picture}
+    shown = Profile("Tee", "I answer.", PNG)
+    async with world() as here:
+        for bot in (wanted, {}):
+            async with running_bot(here.settings(bot=bot)):
+                await here.signal.until(lambda: here.signal.profile == shown)

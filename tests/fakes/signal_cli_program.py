@@ -1,8 +1,9 @@
 """A program that behaves as `signal-cli daemon` does, to be started as a child process.
 
 `install` writes a start script named `signal-cli` into a folder for the PATH, as the real one has
-such a script. Each start is noted as a line of JSON in `starts` beside it. Like the real one it
-refuses a socket file that exists, with exit code 3, and removes its own at SIGTERM.
+such a script. Each start is noted as a line of JSON in `starts` beside it, each text that was sent
+in `sent`. Like the real one it refuses a socket file that exists, with exit code 3, and removes its
+own at SIGTERM.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from bot.demo.signal_side import Sent
 from tests.fakes.registering import RegisteringSignalCli
 
 ROOT: Final = Path(__file__).parents[2]
@@ -48,12 +50,29 @@ def starts(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def serve(path: Path, *, stubborn: bool) -> None:
+def texts_sent(folder: Path) -> list[str]:
+    """Return what was sent to it so far, the texts of all starts."""
+    notes = folder / "sent"
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def note(file: Path, what: object) -> None:
+    with file.open("a") as notes:
+        notes.write(json.dumps(what) + "\n")
+
+
+async def serve(path: Path, notes: Path, *, stubborn: bool) -> None:
     """Listen until SIGTERM."""
+
+    async def note_text(sent: Sent) -> None:
+        note(notes.with_name("sent"), sent.text)
+
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, (lambda: None) if stubborn else told.set)
     async with RegisteringSignalCli.open(path) as side:
+        side.on_send = note_text
         side.registrar.linked.set()
         await side.say(SAID)
         await told.wait()
@@ -70,9 +89,8 @@ def main() -> int:
     parser.add_argument("--receive-mode", choices=["manual"], required=True)
     parser.add_argument("--no-receive-stdout", action="store_true", required=True)
     chosen = parser.parse_args()
-    note = {"pid": os.getpid(), "arguments": sys.argv[1:], "environment": dict(os.environ)}
-    with chosen.notes.open("a") as notes:
-        notes.write(json.dumps(note) + "\n")
+    start = {"pid": os.getpid(), "arguments": sys.argv[1:], "environment": dict(os.environ)}
+    note(chosen.notes, start)
     for stream in (sys.stdout, sys.stderr):
         stream.write(f"{SAID}\n")
         stream.flush()
@@ -80,7 +98,7 @@ def main() -> int:
         return BROKEN
     if chosen.socket.exists():
         return SOCKET_IN_USE
-    asyncio.run(serve(chosen.socket, stubborn=chosen.stubborn))
+    asyncio.run(serve(chosen.socket, chosen.notes, stubborn=chosen.stubborn))
     return 0
 
 
