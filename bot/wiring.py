@@ -193,8 +193,9 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
     )
     presence = Presence(
         SignsByRights(messenger, rooms),
-        ack_reaction=settings.bot.ack_reaction,
-        read_receipts=settings.bot.read_receipts,
+        # Nobody marks the own notes of the account's owner.
+        ack_reaction=None if settings.access.note_to_self else settings.bot.ack_reaction,
+        read_receipts=settings.bot.read_receipts and not settings.access.note_to_self,
         tasks=tasks,
     )
     router = Router(

@@ -13,7 +13,7 @@ from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
 from bot.messaging.events import ChatId, Person
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, EditOutcome
 from conversation_store.store import ConversationStore
 
 IsGroupAdmin = Callable[[ChatId, Person], Awaitable[bool]]
@@ -60,6 +60,12 @@ class Changes:
         if not self._turns.revise(revised):
             self._mailboxes.replace(chat, target.id, self._router.job(revised))
         await self._store.merge_edit(edit, target)
+
+    async def edit_overheard(self, edit: AcceptedMessage) -> None:
+        """Let what was said to others read otherwise; an edit of anything else is nothing."""
+        outcome, edit = await self._store.settle_edit(edit, answered_within_ms=0)
+        if outcome is EditOutcome.UNKNOWN:
+            await self._store.answer(edit, (), outcome="not_addressed")
 
     async def delete(self, deletion: AcceptedMessage) -> None:
         """Forget what was deleted, and what was made of it; end the turn that is about it."""

@@ -203,9 +203,14 @@ class Intake:
             self._guests.discard(change.message.files)
             return []
         edit = received_edit(change)
-        if await self._store.find_target(edit) is None and self._access.addressed(change.message):
+        if await self._store.find_target(edit) is not None:
+            return [edit]
+        if self._access.addressed(change.message):
             return [received(change.message)]
-        return [edit]
+        for accepted in await self._store.accept([edit]):
+            if accepted is not None:
+                await self._changes.edit_overheard(accepted)
+        return []
 
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
         message = accepted.message

@@ -153,3 +153,14 @@ async def test_a_mention_of_somebody_else_reads_as_a_name() -> None:
         )
         await here.answer()
     assert asked(here) == ["Ada: please tell @Ben"]
+
+
+async def test_what_was_said_to_others_and_edited_or_deleted_comes_along_so() -> None:
+    async with world() as here, running_bot(here.settings()):
+        wrong = await here.signal.say("pizza at 8", group=GROUP)
+        await here.signal.edit("pizza at 9", wrong, group=GROUP)
+        secret = await here.signal.say("and I am broke", group=GROUP)
+        await here.signal.delete(secret, group=GROUP)
+        await here.signal.say("when?", group=GROUP, mention=True)
+        await here.answer()
+    assert asked(here)[1:-2] == ["Ada: pizza at 9"]
