@@ -34,7 +34,7 @@ own account there is ACCESS__NOTE_TO_SELF=true, with which it answers nowhere bu
 """
 HOW_TO_SCAN: Final = """\
 On the phone, in Signal: Settings → Linked devices → Link new device. Scan the code above, or
-make a code of this link (whoever has it can read along, so nowhere else than on this machine):
+make a code of this link, on this machine and nowhere else:
 """
 
 
