@@ -42,7 +42,7 @@ def decide(
         " WHERE id = ? AND state = 'open'",
         (state, by, now_ms, approval),
     )
-    rows = execute("SELECT state FROM approvals WHERE id = ?", (approval,))
+    rows = list(execute("SELECT state FROM approvals WHERE id = ?", (approval,)))
     return next((ApprovalState(found) for (found,) in rows), None)
 
 
@@ -62,9 +62,11 @@ def close_of_turn(execute: Execute, turn: int) -> None:
 
 def waiting(execute: Execute) -> tuple[StoredApproval, ...]:
     """Return the questions that were sent and have no answer."""
-    rows = execute(
-        "SELECT id, chat, asker, fingerprint, state, signal_timestamp, expires_at"
-        " FROM approvals WHERE state = 'open' AND signal_timestamp IS NOT NULL ORDER BY id"
+    rows = list(
+        execute(
+            "SELECT id, chat, asker, fingerprint, state, signal_timestamp, expires_at"
+            " FROM approvals WHERE state = 'open' AND signal_timestamp IS NOT NULL ORDER BY id"
+        )
     )
     return tuple(_approval(row) for row in rows)
 

@@ -18,23 +18,27 @@ def add(execute: Execute, turn_id: int, exchanges: Sequence[NewExchange]) -> Non
 
 def waiting(execute: Execute, limit: int) -> tuple[StoredExchange, ...]:
     """Return exchanges whose turn is over and whose signature is not checked, oldest first."""
-    rows = execute(
-        "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind, words"
-        " FROM exchanges WHERE state = 'waiting' AND NOT EXISTS"
-        " (SELECT 1 FROM turns WHERE turns.id = turn_id AND turns.state = 'running')"
-        " ORDER BY id LIMIT ?",
-        (limit,),
+    rows = list(
+        execute(
+            "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind, words"
+            " FROM exchanges WHERE state = 'waiting' AND NOT EXISTS"
+            " (SELECT 1 FROM turns WHERE turns.id = turn_id AND turns.state = 'running')"
+            " ORDER BY id LIMIT ?",
+            (limit,),
+        )
     )
     return tuple(_exchange(row) for row in rows)
 
 
 def of_last_turn(execute: Execute, chat: str) -> tuple[StoredExchange, ...]:
     """Return the exchanges of the last answer in a chat, in their order."""
-    rows = execute(
-        "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind, words"
-        " FROM exchanges WHERE turn_id = (SELECT max(id) FROM turns"
-        " WHERE chat = ? AND turns.state IN ('answered', 'failed')) ORDER BY id",
-        (chat,),
+    rows = list(
+        execute(
+            "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind, words"
+            " FROM exchanges WHERE turn_id = (SELECT max(id) FROM turns"
+            " WHERE chat = ? AND turns.state IN ('answered', 'failed')) ORDER BY id",
+            (chat,),
+        )
     )
     return tuple(_exchange(row) for row in rows)
 
@@ -43,18 +47,22 @@ def settle(
     execute: Execute, exchange: StoredExchange, state: ExchangeState, kind: str, words: str
 ) -> bool:
     """Store what a signature said and return whether that is new."""
-    rows = execute(
-        "UPDATE exchanges SET state = ?, kind = ?, words = ? WHERE id = ? AND state = 'waiting'"
-        " RETURNING id",
-        (state, kind, words, exchange.id),
+    rows = list(
+        execute(
+            "UPDATE exchanges SET state = ?, kind = ?, words = ? WHERE id = ? AND state = 'waiting'"
+            " RETURNING id",
+            (state, kind, words, exchange.id),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def has_wrong(execute: Execute, turn_id: int) -> bool:
     """Whether a wrong signature is known of a turn."""
-    rows = execute("SELECT 1 FROM exchanges WHERE turn_id = ? AND state = 'wrong'", (turn_id,))
-    return bool(list(rows))
+    rows = list(
+        execute("SELECT 1 FROM exchanges WHERE turn_id = ? AND state = 'wrong'", (turn_id,))
+    )
+    return bool(rows)
 
 
 def forget_of_turn(execute: Execute, turn_id: int) -> None:

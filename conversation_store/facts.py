@@ -5,7 +5,7 @@ from conversation_store.database import Execute
 
 def find(execute: Execute, name: str) -> str | None:
     """Return what is known by a name."""
-    rows = execute("SELECT value FROM facts WHERE name = ?", (name,))
+    rows = list(execute("SELECT value FROM facts WHERE name = ?", (name,)))
     return next((value for (value,) in rows), None)
 
 

@@ -33,10 +33,12 @@ def of_chat(execute: Execute, chat: str, max_bytes: int) -> tuple[Messages, ...]
     if not turns:
         return ()
     shown: dict[int, list[StoredImage]] = {}
-    rows = execute(
-        "SELECT turn_id, content_type, data FROM images WHERE chat = ? AND turn_id >= ?"
-        " ORDER BY turn_id DESC, id DESC LIMIT ?",
-        (chat, min(turns), HISTORY_IMAGES),
+    rows = list(
+        execute(
+            "SELECT turn_id, content_type, data FROM images WHERE chat = ? AND turn_id >= ?"
+            " ORDER BY turn_id DESC, id DESC LIMIT ?",
+            (chat, min(turns), HISTORY_IMAGES),
+        )
     )
     for turn_id, content_type, data in rows:
         shown.setdefault(turn_id, []).insert(0, StoredImage(content_type, data))
@@ -47,26 +49,30 @@ def of_chat(execute: Execute, chat: str, max_bytes: int) -> tuple[Messages, ...]
 
 def of_turn(execute: Execute, turn_id: int) -> Messages:
     """Return what is stored of a turn, the person's message first."""
-    rows = execute(
-        "SELECT role, content, tool_calls, tool_call_id FROM messages"
-        " WHERE turn_id = ? ORDER BY id",
-        (turn_id,),
+    rows = list(
+        execute(
+            "SELECT role, content, tool_calls, tool_call_id FROM messages"
+            " WHERE turn_id = ? ORDER BY id",
+            (turn_id,),
+        )
     )
     messages = tuple(_stored_message(row) for row in rows)
-    images = execute(
-        "SELECT content_type, data FROM images WHERE turn_id = ? ORDER BY id", (turn_id,)
+    images = list(
+        execute("SELECT content_type, data FROM images WHERE turn_id = ? ORDER BY id", (turn_id,))
     )
     return _with_images(messages, [StoredImage(*row) for row in images])
 
 
 def has_result_with(execute: Execute, chat: str, words: str) -> bool:
     """Whether anything that is kept of what tools returned or people sent contains these words."""
-    rows = execute(
-        "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
-        " WHERE turns.chat = ? AND role IN ('tool', 'user') AND instr(content, ?) LIMIT 1",
-        (chat, words),
+    rows = list(
+        execute(
+            "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
+            " WHERE turns.chat = ? AND role IN ('tool', 'user') AND instr(content, ?) LIMIT 1",
+            (chat, words),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def _with_images(messages: Messages, images: Iterable[StoredImage]) -> Messages:

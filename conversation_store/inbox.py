@@ -42,22 +42,24 @@ def insert(execute: Execute, message: ReceivedMessage) -> AcceptedMessage | None
     target_author, target_timestamp = target(execute, message)
     if is_deleted(execute, message, target_timestamp):
         return None
-    rows = execute(
-        "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state,"
-        " expires_at, target_author, target_timestamp)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
-        (
-            message.account,
-            message.author,
-            message.timestamp,
-            message.kind,
-            message.chat,
-            _body(message),
-            message.received_at,
-            message.expires_at,
-            target_author,
-            target_timestamp,
-        ),
+    rows = list(
+        execute(
+            "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state,"
+            " expires_at, target_author, target_timestamp)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+            (
+                message.account,
+                message.author,
+                message.timestamp,
+                message.kind,
+                message.chat,
+                _body(message),
+                message.received_at,
+                message.expires_at,
+                target_author,
+                target_timestamp,
+            ),
+        )
     )
     return next((AcceptedMessage(inbox_id, message) for (inbox_id,) in rows), None)
 
@@ -69,13 +71,15 @@ def is_deleted(execute: Execute, message: ReceivedMessage, about: int | None = N
     """
     if message.kind is ReceivedKind.DELETION:
         return False
-    rows = execute(
-        "SELECT 1 FROM inbox WHERE target_author = ? AND target_timestamp IN (?, ?)"
-        " AND account = ? AND chat = ? AND kind = 'deletion'"
-        " AND (author = target_author OR outcome = 'deleted')",
-        (message.author, message.timestamp, about, message.account, message.chat),
+    rows = list(
+        execute(
+            "SELECT 1 FROM inbox WHERE target_author = ? AND target_timestamp IN (?, ?)"
+            " AND account = ? AND chat = ? AND kind = 'deletion'"
+            " AND (author = target_author OR outcome = 'deleted')",
+            (message.author, message.timestamp, about, message.account, message.chat),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def change(execute: Execute, inbox_id: int, message: ReceivedMessage) -> None:
@@ -103,13 +107,13 @@ def replace_answer(execute: Execute, inbox_id: int, root: int) -> None:
 
 def replaced_by(execute: Execute, inbox_id: int) -> int | None:
     """Return the row whose answer the answer to an edit takes the place of."""
-    rows = execute("SELECT replaces FROM inbox WHERE id = ?", (inbox_id,))
+    rows = list(execute("SELECT replaces FROM inbox WHERE id = ?", (inbox_id,)))
     return next((root for (root,) in rows), None)
 
 
 def outcome(execute: Execute, inbox_id: int) -> str | None:
     """Return how a message ended; None while it waits."""
-    rows = execute("SELECT outcome FROM inbox WHERE id = ?", (inbox_id,))
+    rows = list(execute("SELECT outcome FROM inbox WHERE id = ?", (inbox_id,)))
     return next((found for (found,) in rows), None)
 
 
@@ -154,16 +158,18 @@ def waiting(execute: Execute) -> tuple[AcceptedMessage, ...]:
 def versions(execute: Execute, about: ReceivedMessage) -> tuple[Version, ...]:
     """Return the message that an edit or a deletion is about and its edits, oldest first."""
     author, timestamp = target(execute, about)
-    rows = execute(
-        "SELECT id, state, outcome, turn_id FROM inbox WHERE account = ? AND author = ?"
-        " AND timestamp = ? AND chat = ? AND kind = 'message'"
-        " UNION ALL SELECT * FROM (SELECT id, state, outcome, turn_id FROM inbox"
-        " WHERE target_author = ? AND target_timestamp = ? AND account = ? AND chat = ?"
-        " AND kind = 'edit' ORDER BY id)",
-        (
-            *(about.account, author, timestamp, about.chat),
-            *(author, timestamp, about.account, about.chat),
-        ),
+    rows = list(
+        execute(
+            "SELECT id, state, outcome, turn_id FROM inbox WHERE account = ? AND author = ?"
+            " AND timestamp = ? AND chat = ? AND kind = 'message'"
+            " UNION ALL SELECT * FROM (SELECT id, state, outcome, turn_id FROM inbox"
+            " WHERE target_author = ? AND target_timestamp = ? AND account = ? AND chat = ?"
+            " AND kind = 'edit' ORDER BY id)",
+            (
+                *(about.account, author, timestamp, about.chat),
+                *(author, timestamp, about.account, about.chat),
+            ),
+        )
     )
     return tuple(
         Version(inbox_id, state == "waiting", outcome, inbox_id if turn_id is None else turn_id)
@@ -176,10 +182,12 @@ def target(execute: Execute, message: ReceivedMessage) -> tuple[str | None, int 
     if message.kind is ReceivedKind.MESSAGE or message.target_timestamp is None:
         return None, None
     author = message.author if message.kind is ReceivedKind.EDIT else message.target_author
-    rows = execute(
-        "SELECT target_timestamp FROM inbox WHERE account = ? AND author = ? AND timestamp = ?"
-        " AND kind = 'edit' AND chat = ?",
-        (message.account, author, message.target_timestamp, message.chat),
+    rows = list(
+        execute(
+            "SELECT target_timestamp FROM inbox WHERE account = ? AND author = ? AND timestamp = ?"
+            " AND kind = 'edit' AND chat = ?",
+            (message.account, author, message.target_timestamp, message.chat),
+        )
     )
     return author, next((found for (found,) in rows), message.target_timestamp)
 
@@ -195,12 +203,14 @@ def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
 
 def came_between(execute: Execute, turn_id: int, chat: str) -> bool:
     """Whether a message came into a chat after the first of a turn, and is none of the turn's."""
-    rows = execute(
-        "SELECT 1 FROM inbox WHERE id > ? AND chat = ? AND kind = 'message'"
-        " AND turn_id IS NOT ? LIMIT 1",
-        (turn_id, chat, turn_id),
+    rows = list(
+        execute(
+            "SELECT 1 FROM inbox WHERE id > ? AND chat = ? AND kind = 'message'"
+            " AND turn_id IS NOT ? LIMIT 1",
+            (turn_id, chat, turn_id),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def take_expired(execute: Execute, now_ms: int) -> tuple[AcceptedMessage, ...]:
@@ -246,9 +256,11 @@ def purge(execute: Execute, before: int) -> None:
 
 
 def _id_of(execute: Execute, message: ReceivedMessage) -> int | None:
-    rows = execute(
-        "SELECT id FROM inbox WHERE account = ? AND author = ? AND timestamp = ? AND kind = ?",
-        (message.account, message.author, message.timestamp, message.kind),
+    rows = list(
+        execute(
+            "SELECT id FROM inbox WHERE account = ? AND author = ? AND timestamp = ? AND kind = ?",
+            (message.account, message.author, message.timestamp, message.kind),
+        )
     )
     return next((inbox_id for (inbox_id,) in rows), None)
 

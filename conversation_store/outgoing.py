@@ -141,13 +141,15 @@ def waiting(execute: Execute) -> tuple[OutgoingMessage, ...]:
 
 def said_between(execute: Execute, inbox_id: int, chat: str) -> bool:
     """Whether the bot said something else in a chat since it received a message."""
-    rows = execute(
-        "SELECT 1 FROM outbox WHERE created_at >="
-        " (SELECT received_at FROM inbox WHERE inbox.id = ?)"
-        " AND chat = ? AND inbox_id IS NOT ? LIMIT 1",
-        (inbox_id, chat, inbox_id),
+    rows = list(
+        execute(
+            "SELECT 1 FROM outbox WHERE created_at >="
+            " (SELECT received_at FROM inbox WHERE inbox.id = ?)"
+            " AND chat = ? AND inbox_id IS NOT ? LIMIT 1",
+            (inbox_id, chat, inbox_id),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def drop_unsent(execute: Execute, inbox_id: int) -> None:
@@ -162,10 +164,13 @@ def forget_given_up(execute: Execute, chat: str) -> None:
 
 def expire(execute: Execute, now_ms: int) -> bool:
     """Forget answers that were given up and have disappeared; say whether there was any."""
-    rows = execute(
-        "DELETE FROM outbox WHERE state = 'given_up' AND expires_at <= ? RETURNING id", (now_ms,)
+    rows = list(
+        execute(
+            "DELETE FROM outbox WHERE state = 'given_up' AND expires_at <= ? RETURNING id",
+            (now_ms,),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def next_expiry(execute: Execute) -> int | None:
@@ -186,12 +191,14 @@ def last_answer(execute: Execute, root: int) -> tuple[int, str, int] | None:
         execute: runs a statement.
         root: the row that was answered first.
     """
-    rows = execute(
-        "SELECT inbox.id, outcome, max(created_at) FROM inbox"
-        " JOIN outbox ON outbox.inbox_id = inbox.id"
-        " WHERE inbox.id = ? OR inbox.replaces = ?"
-        " GROUP BY inbox.id ORDER BY inbox.id DESC LIMIT 1",
-        (root, root),
+    rows = list(
+        execute(
+            "SELECT inbox.id, outcome, max(created_at) FROM inbox"
+            " JOIN outbox ON outbox.inbox_id = inbox.id"
+            " WHERE inbox.id = ? OR inbox.replaces = ?"
+            " GROUP BY inbox.id ORDER BY inbox.id DESC LIMIT 1",
+            (root, root),
+        )
     )
     return next(((id_, outcome or "", at) for id_, outcome, at in rows), None)
 
@@ -201,10 +208,12 @@ def _take_standing(execute: Execute, root: int, inbox_id: int) -> list[_Standing
     last = last_answer(execute, root)
     if last is None or last[0] == inbox_id:
         return []
-    rows = execute(
-        "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
-        " WHERE inbox_id = ? ORDER BY part",
-        (last[0],),
+    rows = list(
+        execute(
+            "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
+            " WHERE inbox_id = ? ORDER BY part",
+            (last[0],),
+        )
     )
     found = [standing for row in rows if (standing := _standing(row)) is not None]
     drop_unsent(execute, last[0])
@@ -301,7 +310,10 @@ def _outgoing(row: Row, attachments: tuple[StoredAttachment, ...]) -> OutgoingMe
 
 
 def _attachments(execute: Execute, part: int) -> tuple[StoredAttachment, ...]:
-    rows = execute(
-        "SELECT name, content_type, data FROM attachments WHERE outbox_id = ? ORDER BY id", (part,)
+    rows = list(
+        execute(
+            "SELECT name, content_type, data FROM attachments WHERE outbox_id = ? ORDER BY id",
+            (part,),
+        )
     )
     return tuple(StoredAttachment(*row) for row in rows)

@@ -39,13 +39,15 @@ def add(execute: Execute, message: ReceivedMessage) -> None:
 
 def trim(execute: Execute, chat: str) -> None:
     """Forget the oldest of a chat that are more than it may have."""
-    rows = execute(
-        "SELECT id, octet_length(text) FROM overheard"
-        " WHERE chat = ? AND text IS NOT NULL AND turn_id IS NULL ORDER BY id DESC",
-        (chat,),
+    rows = list(
+        execute(
+            "SELECT id, octet_length(text) FROM overheard"
+            " WHERE chat = ? AND text IS NOT NULL AND turn_id IS NULL ORDER BY id DESC",
+            (chat,),
+        )
     )
     size = 0
-    for count, (id_, length) in enumerate(list(rows), 1):
+    for count, (id_, length) in enumerate(rows, 1):
         size += length
         if count > OVERHEARD_ROWS or size > OVERHEARD_BYTES:
             _blank(execute, id_)
@@ -53,10 +55,12 @@ def trim(execute: Execute, chat: str) -> None:
 
 def waiting(execute: Execute, chat: str) -> tuple[OverheardMessage, ...]:
     """Return what no turn was told yet, oldest first."""
-    rows = execute(
-        "SELECT id, author_name, text, sent_at FROM overheard"
-        " WHERE chat = ? AND text IS NOT NULL AND turn_id IS NULL ORDER BY id",
-        (chat,),
+    rows = list(
+        execute(
+            "SELECT id, author_name, text, sent_at FROM overheard"
+            " WHERE chat = ? AND text IS NOT NULL AND turn_id IS NULL ORDER BY id",
+            (chat,),
+        )
     )
     return tuple(OverheardMessage(*row) for row in rows)
 
@@ -65,13 +69,15 @@ def take(execute: Execute, messages: Sequence[OverheardMessage], turn_id: int) -
     """Tell a turn messages; return when the first of them disappears, 0 if one has already."""
     expiry: list[int] = []
     for message in messages:
-        rows = execute(
-            "UPDATE overheard SET turn_id = ? WHERE id = ? AND text IS NOT NULL"
-            " RETURNING expires_at",
-            (turn_id, message.id),
+        rows = list(
+            execute(
+                "UPDATE overheard SET turn_id = ? WHERE id = ? AND text IS NOT NULL"
+                " RETURNING expires_at",
+                (turn_id, message.id),
+            )
         )
         # Without a row it was forgotten since it was read.
-        expiry += [at for (at,) in list(rows) or [(0,)] if at is not None]
+        expiry += [at for (at,) in rows or [(0,)] if at is not None]
     return min(expiry, default=None)
 
 
@@ -90,25 +96,29 @@ def change(
 ) -> bool:
     """Let what somebody said read as an edit says; False where nothing is known of it."""
     text = message.text.encode()[:OVERHEARD_BYTES].decode(errors="ignore")
-    rows = execute(
-        "UPDATE overheard SET text = CASE WHEN text IS NULL OR turn_id IS NOT NULL THEN text"
-        " ELSE ? END"
-        " WHERE account = ? AND chat = ? AND author = ? AND timestamp = ? RETURNING id",
-        (text, message.account, message.chat, author, timestamp),
+    rows = list(
+        execute(
+            "UPDATE overheard SET text = CASE WHEN text IS NULL OR turn_id IS NOT NULL THEN text"
+            " ELSE ? END"
+            " WHERE account = ? AND chat = ? AND author = ? AND timestamp = ? RETURNING id",
+            (text, message.account, message.chat, author, timestamp),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def forget(
     execute: Execute, deletion: ReceivedMessage, author: str | None, timestamp: int | None
 ) -> int | None:
     """Forget what somebody said; return the turn that was told it, if one was."""
-    rows = execute(
-        "UPDATE overheard SET text = NULL, author_name = NULL"
-        " WHERE account = ? AND chat = ? AND author = ? AND timestamp = ? RETURNING turn_id",
-        (deletion.account, deletion.chat, author, timestamp),
+    rows = list(
+        execute(
+            "UPDATE overheard SET text = NULL, author_name = NULL"
+            " WHERE account = ? AND chat = ? AND author = ? AND timestamp = ? RETURNING turn_id",
+            (deletion.account, deletion.chat, author, timestamp),
+        )
     )
-    return next((turn_id for (turn_id,) in list(rows)), None)
+    return next((turn_id for (turn_id,) in rows), None)
 
 
 def forget_chat(execute: Execute, chat: str) -> None:
@@ -122,12 +132,14 @@ def forget_chat(execute: Execute, chat: str) -> None:
 
 def expire(execute: Execute, now_ms: int) -> bool:
     """Forget what has disappeared and say whether there was any."""
-    rows = execute(
-        "UPDATE overheard SET text = NULL, author_name = NULL"
-        " WHERE expires_at <= ? AND text IS NOT NULL RETURNING id",
-        (now_ms,),
+    rows = list(
+        execute(
+            "UPDATE overheard SET text = NULL, author_name = NULL"
+            " WHERE expires_at <= ? AND text IS NOT NULL RETURNING id",
+            (now_ms,),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def next_expiry(execute: Execute) -> int | None:

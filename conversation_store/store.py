@@ -596,7 +596,7 @@ class ConversationStore:
                 return ()
             if warning is None or warned:
                 return ()
-            chats = execute("SELECT chat FROM inbox WHERE id = ?", (exchange.turn_id,))
+            chats = list(execute("SELECT chat FROM inbox WHERE id = ?", (exchange.turn_id,)))
             return tuple(
                 outgoing.follow_up(
                     execute,
@@ -605,7 +605,7 @@ class ConversationStore:
                     text=warning,
                     now_ms=_now_ms(),
                 )
-                for (chat,) in list(chats)
+                for (chat,) in chats
             )
 
         return await self._database.write(settle)

@@ -31,8 +31,11 @@ def keep(execute: Execute, turn_id: int, files: Sequence[StoredAttachment]) -> N
 
 def take(execute: Execute, turn_id: int) -> tuple[StoredAttachment, ...]:
     """Return a turn's files and keep them no longer."""
-    rows = execute(
-        "SELECT name, content_type, data FROM turn_files WHERE turn_id = ? ORDER BY id", (turn_id,)
+    rows = list(
+        execute(
+            "SELECT name, content_type, data FROM turn_files WHERE turn_id = ? ORDER BY id",
+            (turn_id,),
+        )
     )
     files = tuple(StoredAttachment(*row) for row in rows)
     if files:

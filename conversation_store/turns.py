@@ -115,10 +115,12 @@ def add_message(execute: Execute, turn_id: int, message: StoredMessage, now_ms: 
 
 def open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
     """Return the row of an open call: a careless endpoint may use an id again in a later round."""
-    rows = execute(
-        "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
-        " AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
-        (turn_id, tool_call_id),
+    rows = list(
+        execute(
+            "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
+            " AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
+            (turn_id, tool_call_id),
+        )
     )
     return next((row_id for (row_id,) in rows), None)
 
@@ -134,42 +136,45 @@ def end(
     now_ms: int,
 ) -> Ended | None:
     """Make a turn history; None where it, or the message that it answers, is gone."""
-    rows = execute(
-        "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?, prompt_tokens = ?,"
-        " completion_tokens = ? WHERE id = ? AND EXISTS"
-        " (SELECT 1 FROM inbox WHERE inbox.id = turns.id AND inbox.state = 'waiting')"
-        " RETURNING chat, expires_at",
-        (
-            state,
-            now_ms,
-            model,
-            usage.requests,
-            usage.prompt_tokens,
-            usage.completion_tokens,
-            turn.id,
-        ),
-    )
-    for chat, expires_at in list(rows):
+    ended = list(
         execute(
-            "UPDATE messages SET content = ?"
-            " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
-            (INTERRUPTED, turn.id),
+            "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?,"
+            " prompt_tokens = ?, completion_tokens = ? WHERE id = ? AND EXISTS"
+            " (SELECT 1 FROM inbox WHERE inbox.id = turns.id AND inbox.state = 'waiting')"
+            " RETURNING chat, expires_at",
+            (
+                state,
+                now_ms,
+                model,
+                usage.requests,
+                usage.prompt_tokens,
+                usage.completion_tokens,
+                turn.id,
+            ),
         )
-        approvals.close_of_turn(execute, turn.id)
-        add_message(execute, turn.id, StoredMessage("assistant", answer), now_ms)
-        overheard.forget_told(execute, turn.id)
-        return Ended(chat, expires_at)
-    return None
+    )
+    if not ended:
+        return None
+    execute(
+        "UPDATE messages SET content = ? WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
+        (INTERRUPTED, turn.id),
+    )
+    approvals.close_of_turn(execute, turn.id)
+    add_message(execute, turn.id, StoredMessage("assistant", answer), now_ms)
+    overheard.forget_told(execute, turn.id)
+    return Ended(*ended[0])
 
 
 def abandon(execute: Execute, turn_id: int, now_ms: int) -> None:
     """End a turn without an answer of its own and forget what was said in it."""
-    rows = execute(
-        "UPDATE turns SET state = 'stopped', finished_at = ?, notices = NULL WHERE id = ?"
-        " RETURNING id",
-        (now_ms, turn_id),
+    rows = list(
+        execute(
+            "UPDATE turns SET state = 'stopped', finished_at = ?, notices = NULL WHERE id = ?"
+            " RETURNING id",
+            (now_ms, turn_id),
+        )
     )
-    if list(rows):
+    if rows:
         for statement in FORGET_CONTENTS:
             execute(statement, (turn_id,))
         exchanges.forget_of_turn(execute, turn_id)
@@ -192,11 +197,13 @@ def forget(execute: Execute, turn_id: int) -> None:
 
 def forget_at_end(execute: Execute, turn_id: int) -> bool:
     """Let nothing stay of a turn that runs, once it has ended; False where it does not run."""
-    rows = execute(
-        "UPDATE turns SET expires_at = 0 WHERE id = ? AND state = 'running' RETURNING id",
-        (turn_id,),
+    rows = list(
+        execute(
+            "UPDATE turns SET expires_at = 0 WHERE id = ? AND state = 'running' RETURNING id",
+            (turn_id,),
+        )
     )
-    return bool(list(rows))
+    return bool(rows)
 
 
 def clear(execute: Execute, chat: str) -> int:
@@ -210,7 +217,9 @@ def clear(execute: Execute, chat: str) -> int:
 
 def expired(execute: Execute, now_ms: int) -> list[int]:
     """Return the turns that have disappeared and do not run."""
-    rows = execute("SELECT id FROM turns WHERE expires_at <= ? AND state != 'running'", (now_ms,))
+    rows = list(
+        execute("SELECT id FROM turns WHERE expires_at <= ? AND state != 'running'", (now_ms,))
+    )
     return [turn_id for (turn_id,) in rows]
 
 
@@ -229,8 +238,8 @@ def purge(execute: Execute, before: int) -> int:
 
 
 def _is_waiting(execute: Execute, inbox_id: int) -> bool:
-    rows = execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (inbox_id,))
-    return bool(list(rows))
+    rows = list(execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (inbox_id,)))
+    return bool(rows)
 
 
 def _add_images(execute: Execute, turn_id: int, chat: str, images: Sequence[StoredImage]) -> None:

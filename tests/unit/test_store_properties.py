@@ -1,0 +1,177 @@
+"""Whatever happens in whatever order, what was forgotten is gone and what waits is not lost."""
+
+import asyncio
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conversation_store.models import AcceptedMessage, EditOutcome, StoredAttachment, StoredImage
+from conversation_store.store import ConversationStore
+from tests.unit.stores import (
+    GROUP,
+    TEN_MINUTES_MS,
+    accept,
+    call,
+    deletion_of,
+    edit_of,
+    finish,
+    mark,
+    received,
+    store_at,
+)
+
+FAR = 4_000_000_000_000
+
+
+class Chat:
+    """A group whose store is written at random, and a note of what may still be in it.
+
+    Every text contains the word of its message, so what is derived from a message is known by it.
+    """
+
+    def __init__(self, store: ConversationStore, seed: int) -> None:
+        self.store = store
+        self.dice = random.Random(seed)
+        self.clock = 0
+        self.waiting: dict[int, AcceptedMessage] = {}
+        self.words: dict[int, list[str]] = {}
+        self.expiring: set[int] = set()
+        self.forgotten: list[str] = []
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def word(self, timestamp: int) -> str:
+        word = f"<{timestamp}.{self.tick()}>"
+        self.words.setdefault(timestamp, []).append(word)
+        return word
+
+    async def write(self) -> None:
+        timestamp = self.tick()
+        expires_at = FAR if self.dice.random() < 0.3 else None
+        text = self.word(timestamp) * self.dice.choice((1, 10, 800))
+        message = received(timestamp, text, GROUP, expires_at=expires_at)
+        if expires_at is not None:
+            self.expiring.add(timestamp)
+        if self.dice.random() < 0.3:
+            await self.store.overhear([message])
+        else:
+            accepted = await accept(self.store, message)
+            self.waiting[accepted.id] = accepted
+
+    async def answer(self) -> None:
+        pieces = list(self.waiting.values())[: self.dice.randint(1, 3)]
+        if not pieces:
+            return
+        heard = await self.store.overheard(GROUP)
+        said = " ".join([one.text for one in heard] + [one.message.text for one in pieces])
+        image = StoredImage("image/png", said.encode())
+        turn = self.store.begin_turn(pieces, said, images=[image], notices=[said], overheard=heard)
+        await call(self.store, turn, said, files=[StoredAttachment("f", "x/y", said.encode())])
+        fate = self.dice.random()
+        if fate < 0.2:
+            await self.store.restart_turn(turn.id)
+        elif fate < 0.4:
+            await self.forget()
+            parts = await finish(self.store, turn, [said], replaces=pieces[0].replaces)
+            await mark(self.store, parts, self.tick())
+            if parts:
+                for piece in pieces:
+                    del self.waiting[piece.id]
+        else:
+            parts = await finish(self.store, turn, [said, said], replaces=pieces[0].replaces)
+            for piece in pieces:
+                del self.waiting[piece.id]
+            if fate < 0.8:
+                await mark(self.store, parts, self.tick())
+            elif fate < 0.9:
+                await self.store.mark_failed(parts[0], give_up=True)
+
+    async def edit(self) -> None:
+        if not self.words:
+            return
+        target = self.dice.choice(sorted(self.words))
+        expires_at = FAR if target in self.expiring else None
+        edit = await accept(
+            self.store,
+            edit_of(target, self.tick(), self.word(target), GROUP, expires_at=expires_at),
+        )
+        found = await self.store.find_target(edit.message)
+        if found in self.waiting:
+            self.waiting[found] = await self.store.merge_edit(edit, self.waiting[found])
+            return
+        outcome, edit = await self.store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        if outcome in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
+            self.waiting[edit.id] = edit
+
+    async def forget(self) -> None:
+        if not self.words:
+            return
+        target = self.dice.choice(sorted(self.words))
+        deletion = await accept(self.store, deletion_of(target, self.tick(), GROUP))
+        for closed in await self.store.forget(deletion):
+            del self.waiting[closed]
+        self.forgotten += self.words.pop(target)
+
+    async def run(self, steps: int) -> None:
+        for _ in range(steps):
+            step = self.dice.choice((self.write, self.write, self.answer, self.edit, self.forget))
+            await step()
+
+
+def trace_in_tables(folder: Path, words: list[str]) -> list[str]:
+    """Return the words that any table still holds."""
+    with closing(sqlite3.connect(folder / "store.db")) as database:
+        database.text_factory = bytes
+        tables = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        kept = b"".join(
+            value
+            for (name,) in tables
+            for row in database.execute(f"SELECT * FROM {name.decode()}")
+            for value in row
+            if isinstance(value, bytes)
+        )
+    return [word for word in words if word.encode() in kept]
+
+
+def trace_in_files(folder: Path, words: list[str]) -> list[str]:
+    """Return the words that the raw files still hold."""
+    kept = b"".join(path.read_bytes() for path in sorted(folder.glob("store.db*")))
+    return [word for word in words if word.encode() in kept]
+
+
+async def unanswered(store: ConversationStore) -> set[int]:
+    accepted = (await store.unfinished()).accepted
+    return {one.id for first in accepted for one in (first, *first.joined)}
+
+
+async def scenario(folder: Path, seed: int) -> None:
+    async with store_at(folder) as store:
+        chat = Chat(store, seed)
+        await chat.run(20)
+        assert await unanswered(store) == set(chat.waiting)
+    async with store_at(folder) as store:
+        chat.store = store
+        await chat.run(20)
+        assert await unanswered(store) == set(chat.waiting)
+        assert trace_in_tables(folder, chat.forgotten) == []
+        await mark(store, (await store.unfinished()).outgoing, 10_000)
+        expired = await store.expire(FAR)
+        assert {one.id for one in expired.waiting} <= set(chat.waiting)
+        assert await unanswered(store) == set(chat.waiting)
+        gone = [word for at in chat.expiring for word in chat.words.get(at, ())] + chat.forgotten
+        assert trace_in_tables(folder, gone) == []
+        assert trace_in_files(folder, gone) == []
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1_000_000))
+def test_nothing_that_was_forgotten_is_left_and_nothing_that_waits_is_lost(seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(scenario(Path(folder), seed))
