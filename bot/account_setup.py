@@ -1,4 +1,4 @@
-"""The way to signal-cli before the bot has an account, for `link` and `register`."""
+"""The way to signal-cli beside the bot or before it has an account: `link`, `register`, `check`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -60,29 +60,42 @@ async def open_setup(settings: Settings, console: Console) -> AsyncIterator[Acco
 
         async with RestSetup.connect(url) as rest:
             yield rest
-    elif url == "spawn:":
-        async with _spawned(settings, console) as daemon:
-            yield daemon
     else:
-        async with DaemonSetup.connect(url) as daemon:
+        async with (
+            signal_cli_at(settings, console) as address,
+            DaemonSetup.connect(address) as daemon,
+        ):
             yield daemon
 
 
 @asynccontextmanager
-async def _spawned(settings: Settings, console: Console) -> AsyncIterator[DaemonSetup]:
-    """Use the signal-cli of a bot that runs, or run one for the time of the block."""
+async def signal_cli_at(settings: Settings, console: Console | None = None) -> AsyncIterator[str]:
+    """Provide the address of signal-cli's daemon.
+
+    With `spawn:` that is the daemon of a bot that runs, or else one for the time of the block.
+
+    Args:
+        settings: of the bot.
+        console: told what takes a moment.
+
+    Raises:
+        SettingsError: there is no signal-cli to run.
+        BotError: it does not start.
+    """
+    if settings.signal.url != "spawn:":
+        yield settings.signal.url
+        return
     signal_cli = SpawnedSignalCli(
         socket_path(settings.store.path), data_dir=settings.signal.data_dir
     )
     if await _listens(signal_cli.url):
-        async with DaemonSetup.connect(signal_cli.url) as daemon:
-            yield daemon
+        yield signal_cli.url
         return
-    console.say("Starting signal-cli…")
+    if console is not None:
+        console.say("Starting signal-cli…")
     async with signal_cli.process() as process:
         await _started(signal_cli.url, process)
-        async with DaemonSetup.connect(signal_cli.url) as daemon:
-            yield daemon
+        yield signal_cli.url
 
 
 async def _listens(url: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
+from bot.account_setup import signal_cli_at
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
@@ -20,6 +20,7 @@ from bot.errors import BotError, SignalError
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
 from bot.observability import logs
+from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
 from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
 from tools.catalog import open_tools
@@ -119,7 +120,7 @@ async def _store(settings: Settings) -> Finding:
 
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
     try:
-        async with asyncio.timeout(PART_SECONDS):
+        async with asyncio.timeout(PART_SECONDS), signal_cli_at(settings):
             status = await make_messenger(settings).account_status()
     except (SignalError, TimeoutError):
         program = (
@@ -129,6 +130,9 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         )
         words = f"No answer at SIGNAL__URL. Is {program} running there?"
         yield Finding("signal", Verdict.FAILED, words)
+        return
+    except BotError as error:  # signal-cli is missing, or ends
+        yield Finding("signal", Verdict.FAILED, str(error))
         return
     if settings.signal.url.startswith("http"):
         words = (
@@ -143,7 +147,7 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
     else:
         words = (
             "SIGNAL__PHONE_NUMBER is not registered there."
-            " Register or link it: signal-cli -a NUMBER register, or signal-cli link."
+            " Register or link it: signal-tee-bot register, or signal-tee-bot link."
         )
         yield Finding("account", Verdict.FAILED, words)
 

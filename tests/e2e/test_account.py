@@ -20,6 +20,8 @@ from typing import Final, Protocol
 import pytest
 import segno
 
+from bot.check import Finding, Verdict, findings
+from bot.config import Settings
 from bot.demo.signal_side import BOT
 from bot.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
 from bot.messaging.account import Profile
@@ -535,3 +537,25 @@ async def test_people_see_the_profile_of_the_settings(folder: Path) -> None:
         for bot in (wanted, {}):
             async with running_bot(here.settings(bot=bot)):
                 await here.signal.until(lambda: here.signal.profile == shown)
+
+
+async def checked(settings: Settings) -> dict[str, Finding]:
+    return {finding.part: finding async for finding in findings(settings)}
+
+
+async def test_check_looks_at_the_signal_cli_that_the_bot_would_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world() as here:
+        settings = here.settings(signal={"url": "spawn:"})
+        programs = install(here.folder / "bin")
+        monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+        found = await checked(settings)
+        assert found["signal"].words == "signal-cli 0.13.19 answers."
+        assert "signal-tee-bot register" in found["account"].words
+        assert not alive(starts(programs)[0]["pid"])
+        install(programs, "--broken")
+        assert "exit code 7" in (await checked(settings))["signal"].words
+        monkeypatch.setenv("PATH", str(here.folder))
+        missing = (await checked(settings))["signal"]
+        assert (missing.verdict, "PATH" in missing.words) == (Verdict.FAILED, True)
