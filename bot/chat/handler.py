@@ -31,7 +31,7 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.images import latest_images, without_images
+from bot.llm.images import without_images
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.vision import may_be_about_images
 from bot.messaging.events import ChatId
@@ -430,7 +430,7 @@ class ChatHandler:
         if loop.is_blind:
             messages = without_images(messages)
         try:
-            completion = await self._model.complete(latest_images(messages), tools)
+            completion = await self._model.complete(messages, tools)
         except LlmRejected as error:
             if loop.is_blind or not shows_images or not may_be_about_images(error):
                 raise

@@ -1,7 +1,7 @@
 """Turn control: runs a chat's turn so that it can be stopped or changed; bounds how many run."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -42,12 +42,31 @@ class _Fate(Enum):
 
 @dataclass(slots=True)
 class _Running:
-    """The turn that a chat has in progress; `pieces` are the messages that it answers."""
+    """The turn that a chat has in progress.
+
+    Attributes:
+        pieces: the messages that it answers; its work may add some.
+        scope: ends the work.
+        changes: what a message, by its id, is to be replaced by once the work has ended.
+        fate: what is to become of it.
+        ended: set when the work has.
+    """
 
     pieces: list[AcceptedMessage]
     scope: asyncio.Timeout
+    changes: dict[int, AcceptedMessage | None] = field(default_factory=dict)
     fate: _Fate = _Fate.GOES_ON
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def piece(self, inbox_id: int) -> AcceptedMessage | None:
+        """Return one of its messages as it reads now."""
+        found = next((piece for piece in self.pieces if piece.id == inbox_id), None)
+        return None if found is None else self.changes.get(inbox_id, found)
+
+    def change_pieces(self) -> None:
+        """Let the pieces be what they were changed to."""
+        changed = [self.changes.get(piece.id, piece) for piece in self.pieces]
+        self.pieces[:] = [piece for piece in changed if piece is not None]
 
     def let_go(self, fate: _Fate) -> None:
         """Cancel the work; once stopped it stays stopped."""
@@ -83,7 +102,7 @@ class Turns:
 
         Args:
             chat: where.
-            pieces: the messages that it answers; changed in place when they are.
+            pieces: the messages that it answers; where TurnChanged is raised, they are changed.
             work: what is done.
 
         Raises:
@@ -104,12 +123,14 @@ class Turns:
                 raise
             if running.fate is _Fate.STOPPED:
                 raise TurnStopped from None
+            running.change_pieces()
             raise TurnChanged from None
         finally:
             metrics.RUNNING_TURNS.dec()
             del self._running[chat]
             running.ended.set()
         if running.fate is _Fate.CHANGED:  # told so at the very moment when it was done
+            running.change_pieces()
             raise TurnChanged
         running.fate = _Fate.GOES_ON
         return done
@@ -117,23 +138,21 @@ class Turns:
     def piece(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
         """Return a message that the chat's running turn answers, as it reads now."""
         running = self._running.get(chat)
-        pieces: Sequence[AcceptedMessage] = running.pieces if running is not None else ()
-        return next((piece for piece in pieces if piece.id == inbox_id), None)
+        return None if running is None else running.piece(inbox_id)
 
     def revise(self, accepted: AcceptedMessage) -> bool:
         """Let the chat's running turn begin afresh with a changed message; False if it has none."""
-        return self._change(accepted.message.chat, accepted.id, [accepted])
+        return self._change(accepted.message.chat, accepted.id, accepted)
 
     def withdraw(self, chat: str, inbox_id: int) -> bool:
         """Let the chat's running turn begin afresh without a message; False if it has none."""
-        return self._change(chat, inbox_id, [])
+        return self._change(chat, inbox_id, None)
 
-    def _change(self, chat: str, inbox_id: int, instead: list[AcceptedMessage]) -> bool:
+    def _change(self, chat: str, inbox_id: int, instead: AcceptedMessage | None) -> bool:
         running = self._running.get(chat)
-        if running is None or self.piece(chat, inbox_id) is None:
+        if running is None or running.piece(inbox_id) is None:
             return False
-        place = [piece.id for piece in running.pieces].index(inbox_id)
-        running.pieces[place : place + 1] = instead
+        running.changes[inbox_id] = instead
         running.let_go(_Fate.CHANGED)
         return True
 
@@ -150,7 +169,7 @@ class Turns:
         dropped = self._mailboxes.drop(chat, before=before)
         running = self._running.get(chat)
         stopped = 0
-        if running is not None and running.pieces and running.pieces[0].id < before:
+        if running is not None and running.pieces[0].id < before:
             stopped = len(running.pieces) if await _end(running) else 0
         await self._store.stop(dropped)
         return len(dropped) + stopped

@@ -110,7 +110,9 @@ async def test_every_frame_has_its_answer_or_its_silence() -> None:
                 answers = await answers_until_markers(here)
                 expected = SEEN[name]
                 fits = [answer for answer in answers if expected and answer.endswith(expected)]
-                seen[name] = expected if len(fits) == len(answers) == 1 else (answers or [None])[0]
+                seen[name] = (
+                    expected if len(fits) == len(answers) == 1 else next(iter(answers), None)
+                )
     assert seen == SEEN
 
 

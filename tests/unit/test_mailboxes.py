@@ -5,6 +5,11 @@ from functools import partial
 
 from bot.dispatch import mailboxes
 from bot.dispatch.mailboxes import Job, Mailboxes
+from conversation_store.models import AcceptedMessage, ReceivedMessage
+
+
+def accepted(number: int) -> AcceptedMessage:
+    return AcceptedMessage(number, ReceivedMessage("+49", "ada", number, "a", "words", 1))
 
 
 async def test_jobs_of_a_chat_run_in_order_and_chats_run_side_by_side() -> None:
@@ -56,7 +61,7 @@ async def test_dropping_takes_earlier_messages_and_leaves_what_must_be_done() ->
     async with asyncio.TaskGroup() as tasks:
         boxes = Mailboxes(tasks)
         for number in range(3):
-            await boxes.put("a", Job(partial(work, number), inbox_id=number))
+            await boxes.put("a", Job(partial(work, number), accepted(number)))
         await boxes.put("a", Job(partial(work, 99)))
         await started.wait()
         assert boxes.drop("a", before=2) == (1,)
@@ -75,7 +80,7 @@ async def test_a_full_chat_is_seen_and_other_chats_are_not_full() -> None:
     async with asyncio.TaskGroup() as tasks:
         boxes = Mailboxes(tasks)
         for number in range(mailboxes.MAX_WAITING_IN_CHAT):
-            await boxes.put("a", Job(wait, number))
+            await boxes.put("a", Job(wait, accepted(number)))
         assert boxes.is_full("a")
         assert not boxes.is_full("b")
         gate.set()
@@ -109,3 +114,48 @@ async def test_whoever_brings_more_than_there_is_room_for_waits() -> None:
         gate.set()
         await bringing
         await boxes.drain()
+
+
+async def test_a_message_that_waits_is_replaced_and_withdrawn_in_its_place() -> None:
+    done: list[str] = []
+    gate = asyncio.Event()
+
+    async def work(name: str) -> None:
+        await gate.wait()
+        done.append(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        boxes = Mailboxes(tasks)
+        for number in range(4):
+            await boxes.put("a", Job(partial(work, str(number)), accepted(number)))
+        await asyncio.sleep(0)  # the worker takes the first
+        assert boxes.piece("a", 0) is None
+        assert boxes.piece("a", 2) == accepted(2)
+        assert boxes.replace("a", 2, Job(partial(work, "two"), accepted(2)))
+        assert boxes.replace("a", 3, None)
+        assert not boxes.replace("a", 3, None)
+        gate.set()
+        await boxes.drain()
+        assert boxes._count == 0
+    assert done == ["0", "1", "two"]
+
+
+async def test_only_the_next_message_joins_and_only_if_it_is_a_piece() -> None:
+    done: list[int] = []
+    gate = asyncio.Event()
+
+    async def work(number: int) -> None:
+        await gate.wait()
+        done.append(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        boxes = Mailboxes(tasks)
+        for number, joins in enumerate((True, True, False, True)):
+            await boxes.put("a", Job(partial(work, number), accepted(number), joins=joins))
+        await asyncio.sleep(0)  # the worker takes the first
+        assert boxes.take_joining("a", lambda _: False) is None
+        assert boxes.take_joining("a", lambda _: True) == accepted(1)
+        assert boxes.take_joining("a", lambda _: True) is None
+        gate.set()
+        await boxes.drain()
+    assert done == [0, 2, 3]

@@ -89,8 +89,8 @@ def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools()
 
 def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None:
     prompt = Prompt(32_000, Registry())
-    assert prompt.user_content(message("hi")) == "[2026-11-21 22:19 UTC] hi"
-    grouped = prompt.user_content(message("hi", "group:g"))
+    assert prompt.user_content([message("hi")]) == "[2026-11-21 22:19 UTC] hi"
+    grouped = prompt.user_content([message("hi", "group:g")])
     assert grouped == "[2026-11-21 22:19 UTC] Ada: hi"
 
 
@@ -105,12 +105,12 @@ def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None
     ],
 )
 def test_a_name_cannot_pretend_to_be_the_frame_around_it(name: str | None, shown: str) -> None:
-    content = Prompt(32_000, Registry()).user_content(message("hi", "group:g", name))
+    content = Prompt(32_000, Registry()).user_content([message("hi", "group:g", name)])
     assert content == f"[2026-11-21 22:19 UTC] {shown}: hi"
 
 
 def test_a_message_that_would_fill_the_context_is_cut_and_says_so() -> None:
-    content = Prompt(1_000, Registry()).user_content(message("ä" * 60_000))
+    content = Prompt(1_000, Registry()).user_content([message("ä" * 60_000)])
     assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
     assert content.endswith("the rest is cut off.]")
 
