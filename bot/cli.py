@@ -152,8 +152,8 @@ def _check(_: argparse.Namespace) -> int:
 
 def _pair(arguments: argparse.Namespace) -> int:
     from bot import pair
-    from bot.parts import store_key
     from bot.config import load_settings
+    from bot.parts import store_key
     from conversation_store.errors import StoreError
     from conversation_store.pairings import open_pairing_book
 
@@ -210,8 +210,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    from bot.parts import store_key
     from bot.config import load_settings
+    from bot.parts import store_key
     from conversation_store.errors import StoreError
     from conversation_store.store import backup
 
