@@ -162,15 +162,9 @@ def forget_given_up(execute: Execute, chat: str) -> None:
     execute("DELETE FROM outbox WHERE chat = ? AND state = 'given_up'", (chat,))
 
 
-def expire(execute: Execute, now_ms: int) -> bool:
-    """Forget answers that were given up and have disappeared; say whether there was any."""
-    rows = list(
-        execute(
-            "DELETE FROM outbox WHERE state = 'given_up' AND expires_at <= ? RETURNING id",
-            (now_ms,),
-        )
-    )
-    return bool(rows)
+def expire(execute: Execute, now_ms: int) -> None:
+    """Forget answers that were given up and have disappeared."""
+    execute("DELETE FROM outbox WHERE state = 'given_up' AND expires_at <= ?", (now_ms,))
 
 
 def next_expiry(execute: Execute) -> int | None:

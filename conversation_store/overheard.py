@@ -130,16 +130,13 @@ def forget_chat(execute: Execute, chat: str) -> None:
     )
 
 
-def expire(execute: Execute, now_ms: int) -> bool:
-    """Forget what has disappeared and say whether there was any."""
-    rows = list(
-        execute(
-            "UPDATE overheard SET text = NULL, author_name = NULL"
-            " WHERE expires_at <= ? AND text IS NOT NULL RETURNING id",
-            (now_ms,),
-        )
+def expire(execute: Execute, now_ms: int) -> None:
+    """Forget what has disappeared."""
+    execute(
+        "UPDATE overheard SET text = NULL, author_name = NULL"
+        " WHERE expires_at <= ? AND text IS NOT NULL",
+        (now_ms,),
     )
-    return bool(rows)
 
 
 def next_expiry(execute: Execute) -> int | None:

@@ -97,7 +97,6 @@ class ConversationStore:
         self.pairings = Pairings(database)
         self._database = database
         self._retention_days = retention_days
-        self._unscrubbed = False
 
     async def accept(
         self, messages: Sequence[ReceivedMessage]
@@ -161,7 +160,8 @@ class ConversationStore:
             return edits.settle(execute, edit, _now_ms() - answered_within_ms)
 
         outcome, settled = await self._database.write(settle)
-        await self._scrub(needed=outcome in {EditOutcome.ANSWERED, EditOutcome.OVERHEARD})
+        if outcome in {EditOutcome.ANSWERED, EditOutcome.OVERHEARD}:
+            await self._database.scrub()
         return outcome, settled
 
     async def forget(self, deletion: AcceptedMessage) -> tuple[int, ...]:
@@ -175,11 +175,14 @@ class ConversationStore:
             messages of such a turn wait on, without a turn.
         """
         closed = await self._database.write(lambda execute: deletions.perform(execute, deletion))
-        await self._scrub(needed=True)
+        await self._database.scrub()
         return closed
 
     async def expire(self, now_ms: int | None = None) -> Expired:
         """Forget everything that has disappeared; what is in a turn that runs goes when it ends.
+
+        The log is emptied every time: it still holds what was said in answers that were sent, and
+        what could not be emptied before because somebody was reading.
 
         Args:
             now_ms: the time that counts as now; None takes the clock.
@@ -189,8 +192,8 @@ class ConversationStore:
             their text and files: they still owe an answer.
         """
         now = _now_ms() if now_ms is None else now_ms
-        expired, anything = await self._database.write(lambda execute: expiry.expire(execute, now))
-        await self._scrub(needed=anything)
+        expired = await self._database.write(lambda execute: expiry.expire(execute, now))
+        await self._database.scrub()
         return expired
 
     def begin_turn(
@@ -544,7 +547,7 @@ class ConversationStore:
             return turns.clear(execute, chat)
 
         forgotten = await self._database.write(delete)
-        await self._scrub(needed=True)
+        await self._database.scrub()
         return forgotten
 
     async def mark_sent(self, part: OutgoingMessage, signal_timestamp: int) -> None:
@@ -646,11 +649,6 @@ class ConversationStore:
             StoreError: the store cannot do its work.
         """
         await self._database.write(lambda execute: list(execute("SELECT 1")))
-
-    async def _scrub(self, *, needed: bool) -> None:
-        """Let nothing of what was forgotten stay in the log; later, where it is in use now."""
-        if needed or self._unscrubbed:
-            self._unscrubbed = not await self._database.scrub()
 
 
 def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:

@@ -1,11 +1,12 @@
 """What tests of the store write into it, and how they look at what is left."""
 
-import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
+
+import apsw
 
 from conversation_store.models import (
     AcceptedMessage,
@@ -132,8 +133,15 @@ async def waiting(store: ConversationStore) -> list[int]:
 
 
 def rows(folder: Path, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(folder / "store.db")) as database:
+    """Return what a query finds, also while the store is open.
+
+    With the store's own SQLite: another copy of it in one process would break its locks.
+    """
+    database = apsw.Connection(str(folder / "store.db"))
+    try:
         return database.execute(sql).fetchall()
+    finally:
+        database.close()
 
 
 def is_left(folder: Path, words: str) -> bool:

@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +20,7 @@ from tests.unit.stores import (
     finish,
     mark,
     received,
+    rows,
     store_at,
 )
 
@@ -127,16 +126,15 @@ class Chat:
 
 def trace_in_tables(folder: Path, words: list[str]) -> list[str]:
     """Return the words that any table still holds."""
-    with closing(sqlite3.connect(folder / "store.db")) as database:
-        database.text_factory = bytes
-        tables = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        kept = b"".join(
-            value
-            for (name,) in tables
-            for row in database.execute(f"SELECT * FROM {name.decode()}")
-            for value in row
-            if isinstance(value, bytes)
-        )
+    tables = rows(folder, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+    found = [rows(folder, f"SELECT * FROM {name}") for (name,) in tables]
+    kept = b"".join(
+        value.encode() if isinstance(value, str) else value
+        for table in found
+        for row in table
+        for value in row
+        if isinstance(value, str | bytes)
+    )
     return [word for word in words if word.encode() in kept]
 
 
