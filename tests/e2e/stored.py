@@ -84,7 +84,7 @@ def _tables(database: apsw.Connection) -> Stored:
     )
     calling = select(
         "SELECT DISTINCT timestamp FROM inbox JOIN turns ON inbox.id = turns.id"
-        " JOIN messages ON turns.id = turn_id WHERE role = 'tool'"
+        " JOIN messages ON turns.id = messages.turn_id WHERE role = 'tool'"
     )
     attempts = select(
         "SELECT timestamp, attempts FROM inbox JOIN turns ON inbox.id = turns.id"

@@ -161,7 +161,7 @@ async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
     assert "".join(" ".join(parts).split()) == "".join(long.split())
 
 
-async def test_a_message_without_words_is_told_that_only_text_is_read() -> None:
+async def test_a_file_that_signal_does_not_give_is_asked_for_again() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.push(
             {
@@ -177,7 +177,7 @@ async def test_a_message_without_words_is_told_that_only_text_is_read() -> None:
                 },
             }
         )
-        assert "only read text" in (await here.answer()).text
+        assert "Please send it again" in (await here.answer()).text
     assert here.model.requests == []
 
 

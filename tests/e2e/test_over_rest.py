@@ -20,9 +20,11 @@ async def test_a_message_gets_its_progress_and_its_answer() -> None:
             await api.wait_for_receiver()
             frame = text_frame(Account(NUMBER, BOT.aci), ADA, 1_795_000_000_000, "127*43?")
             await api.push(frame)
-            await api.wait_until(lambda: len(api.sent) == 2)
-    assert [sent.text for sent in api.sent] == ["🔧 Using calculate…", "It is 5461."]
-    assert [sent.recipient for sent in api.sent] == [ADA.aci, ADA.aci]
+            await api.wait_until(lambda: api.sent and "5461" in api.sent[-1].text)
+    begun, *_, done, answer = api.sent
+    assert (begun.text, done.text) == ("🔧 Using calculate…", "🔧 Using calculate ✓")
+    assert (done.replaces is not None, answer.text) == (True, "It is 5461.")
+    assert {sent.recipient for sent in api.sent} == {ADA.aci}
 
 
 @pytest.mark.parametrize("by", ["reaction", "reply"])
@@ -38,9 +40,9 @@ async def test_a_question_is_answered_by_a_reaction_or_a_reply(by: str) -> None:
                     await api.react("👍", api.sent[0].timestamp)
                 else:
                     await api.say("yes", quote=api.sent[0].timestamp)
-                await api.wait_until(lambda: len(api.sent) == 3)
+                await api.wait_until(lambda: api.sent[-1].text == "Done.")
         assert notes(here) == "buy milk\n"
-    question, progress, answer = (sent.text for sent in api.sent)
+    question, begun, *_, done, _ = (sent.text for sent in api.sent)
     assert question.startswith("❓ Run notes_write?")
-    assert progress == "🔧 Using notes_write…"
-    assert answer == "Done."
+    assert begun == "🔧 Using notes_write…"
+    assert done == "🔧 Using notes_write ✓"

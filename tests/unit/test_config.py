@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.parts import tool_settings
 from bot.config import load_settings, setting_names
 from bot.errors import SettingsError
+from bot.parts import tool_settings
 
 NUMBER = "+4915100000000"
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
     assert settings.store.path == Path("data/conversations.db")
     assert settings.store.retention_days == 30
     assert (settings.tools.max_tool_calls, settings.tools.timeout_seconds) == (5, 10)
-    assert (settings.access.policy, settings.access.groups) == ("allowlist", "mention")
+    assert (settings.access.policy, settings.access.groups) == ("pairing", "mention")
     assert settings.access.messages_per_minute == 20
     assert settings.health.listen == "127.0.0.1:8081"
     assert (settings.log.level, settings.log.format) == ("info", "auto")
@@ -60,6 +60,11 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         ("SIGNAL__PHONE_NUMBER", "0151", "international form"),
         ("SIGNAL__URL", "ftp://example", "unix:/path/to/socket"),
         ("SIGNAL__URL", "tcp://host", "tcp://host:port"),
+        ("SIGNAL__URL", "spawn:/usr/bin/signal-cli", "spawn:,"),
+        ("SIGNAL__TRUST", "maybe", "'tofu', 'always' or 'verified'"),
+        ("BOT__ACK_REACTION", "eyes", "one emoji"),
+        ("BOT__SETTLE_SECONDS", "-1", "greater than or equal to 0"),
+        ("BOT__PROFILE_NAME", "x" * 27, "at most 26 characters"),
         ("SIGNAL__URL", "tcp://host:secret", "tcp://host:port"),
         ("LLM__BASE_URL", "example.org", "http:// or https://"),
         ("LLM__BASE_URL", "http://[::1", "http:// or https://"),
@@ -68,7 +73,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         ("LLM__TIMEOUT_SECONDS", "soon", "valid number"),
         ("LLM__MAX_CONCURRENCY", "0", "greater than or equal to 1"),
         ("STORE__RETENTION_DAYS", "-1", "greater than or equal to 0"),
-        ("ACCESS__POLICY", "pairing", "'open' or 'allowlist'"),
+        ("ACCESS__POLICY", "friends", "'open', 'allowlist' or 'pairing'"),
         ("ACCESS__ALLOWED", "bob", "numbers"),
         ("HEALTH__LISTEN", "8081", "host:port"),
         ("HEALTH__LISTEN", "host:²", "host:port"),
@@ -303,3 +308,35 @@ def test_encryption_needs_a_policy_that_finds_the_models_key(
 ) -> None:
     [problem] = problems_of(monkeypatch, ATTESTATION__E2EE="true", ATTESTATION__MODEL_POLICY="off")
     assert problem.startswith("ATTESTATION: has E2EE, which needs MODEL_POLICY=warn or require")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("true", "\U0001f440"),
+        ("off", None),
+        ("", None),
+        ("\U0001f44d\U0001f3fd", "\U0001f44d\U0001f3fd"),
+    ],
+)
+def test_the_reaction_is_an_emoji_or_a_plain_yes(
+    monkeypatch: pytest.MonkeyPatch, value: str, expected: str | None
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("BOT__ACK_REACTION", value)
+    assert load_settings().bot.ack_reaction == expected
+
+
+@pytest.mark.parametrize(
+    "name", [{"model_policy": "require"}, {"model_policy": "warn", "e2ee": True}]
+)
+def test_voices_go_to_no_model_that_nothing_vouches_for(name: dict[str, object]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(
+            {
+                "signal": {"phone_number": NUMBER},
+                "llm": {"transcription_model": "whisper"},
+                "attestation": name,
+            }
+        )
+    assert caught.value.problems[0].startswith("LLM__TRANSCRIPTION_MODEL: only the model that")
