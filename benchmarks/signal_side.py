@@ -43,7 +43,9 @@ RESULTS: Final[dict[str, object]] = {
     "listIdentities": [{"number": NUMBER, "uuid": BOT_ACI}],
     "subscribeReceive": 0,
     "unsubscribeReceive": {},
+    "sendMessageRequestResponse": {},
 }
+SIGNS: Final = frozenset({"sendTyping", "sendReaction", "sendReceipt"})
 
 
 class Load:
@@ -120,6 +122,9 @@ class SignalSide(asyncio.Protocol):
 
     def _answer(self, request: dict[str, Any]) -> None:
         method, request_id = request["method"], request["id"]
+        if method in SIGNS:
+            self._write(SENT % (self._timestamp(), request_id))
+            return
         if method != "send":
             answer = {"jsonrpc": "2.0", "result": RESULTS[method], "id": request_id}
             self._write(json.dumps(answer) + "\n")
