@@ -52,8 +52,8 @@ def ask(
 
 def waiting(execute: Execute) -> tuple[PairingRequest, ...]:
     """Return the codes that are not forgotten, the oldest first."""
-    rows = execute(
-        "SELECT person, code, expires_at, number, name FROM pairings ORDER BY expires_at"
+    rows = list(
+        execute("SELECT person, code, expires_at, number, name FROM pairings ORDER BY expires_at")
     )
     return tuple(PairingRequest(*row) for row in rows)
 
@@ -81,7 +81,8 @@ def approve(execute: Execute, code: str, now_ms: int) -> PairedPerson | None:
 
 def people(execute: Execute) -> tuple[PairedPerson, ...]:
     """Return everybody who was let in, the first of them first."""
-    return tuple(_person(row) for row in execute(f"{PEOPLE} ORDER BY since, person"))
+    rows = list(execute(f"{PEOPLE} ORDER BY since, person"))
+    return tuple(_person(row) for row in rows)
 
 
 def greet(
@@ -101,10 +102,12 @@ def revoke(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
         execute: the transaction.
         who: a number, an ACI, or the beginning of one; case does not matter.
     """
-    rows = execute(
-        f"{PEOPLE} WHERE ?1 != '' AND (number = ?1 OR substr(person, 1, length(?1)) = lower(?1))"
-        " ORDER BY person",
-        (who,),
+    rows = list(
+        execute(
+            f"{PEOPLE} WHERE ?1 != ''"
+            " AND (number = ?1 OR substr(person, 1, length(?1)) = lower(?1)) ORDER BY person",
+            (who,),
+        )
     )
     meant = tuple(_person(row) for row in rows)
     if len(meant) == 1:
