@@ -87,6 +87,8 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
         {
             "signal": {"url": f"unix:{folder / 'signal.sock'}", "phone_number": BOT.number},
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
+            # The terminal's phone sends whole messages: there are no pieces to wait for.
+            "bot": {"settle_seconds": 0.0},
             "access": {"policy": "open", "messages_per_minute": MESSAGES_PER_MINUTE},
             "health": {"listen": ""},
             **more,

@@ -232,6 +232,9 @@ class Router:
     async def _think(self, pieces: list[AcceptedMessage]) -> Thought:
         if not pieces[0].begun:
             await self._pieces.gather(pieces[0].message.chat, pieces)
+            for piece in pieces[1:]:
+                if ChatId.parse(piece.message.chat).is_group:
+                    self.notice(piece.message)
         return await self._conversation.think(tuple(pieces))
 
     async def _answer_alone(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...] | None:
