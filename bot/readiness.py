@@ -35,6 +35,7 @@ def health_checks(
     messenger: Messenger, store: ConversationStore, model: LlmClient
 ) -> dict[str, Check]:
     """Return what is asked, by its name; each answers within a bound of its own."""
+
     async def signal_health() -> Health:
         if messenger.connected:
             return Health(ok=True, detail="Connected.")
