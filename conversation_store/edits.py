@@ -13,14 +13,7 @@ REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", "approval"})
 
 def merge(execute: Execute, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
     """Let a message that waits read as its edit says, and end the edit."""
-    message = replace(
-        target.message,
-        text=edit.message.text,
-        files=edit.message.files,
-        quote=edit.message.quote,
-        view_once=edit.message.view_once,
-        expires_at=_earlier(target.message.expires_at, edit.message.expires_at),
-    )
+    message = target.message.edited(edit.message)
     inbox.change(execute, target.id, message)
     inbox.close(execute, edit.id, "merged")
     return replace(target, message=message)
@@ -57,7 +50,3 @@ def _reopen(execute: Execute, root: int, answered_since: int) -> bool:
         return False
     turns.forget(execute, answered)
     return True
-
-
-def _earlier(one: int | None, other: int | None) -> int | None:
-    return min((at for at in (one, other) if at is not None), default=None)

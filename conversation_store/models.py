@@ -1,6 +1,6 @@
 """What the store keeps, as frozen values. Times are ms since 1970 in UTC."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -90,6 +90,18 @@ class ReceivedMessage:
     view_once: bool = False
     target_author: str | None = None
     target_timestamp: int | None = None
+
+    def edited(self, edit: "ReceivedMessage") -> "ReceivedMessage":
+        """Return this message as it reads after an edit; it stays the message that it was."""
+        timers = [at for at in (self.expires_at, edit.expires_at) if at is not None]
+        return replace(
+            self,
+            text=edit.text,
+            files=edit.files,
+            quote=edit.quote,
+            view_once=edit.view_once,
+            expires_at=min(timers, default=None),
+        )
 
     @property
     def question_timestamp(self) -> int | None:

@@ -56,7 +56,7 @@ class Changes:
         if target is None:
             await self._mailboxes.put(chat, self._router.job(edit))
             return
-        revised = _revised(target, edit)
+        revised = replace(target, message=target.message.edited(edit.message))
         if not self._turns.revise(revised):
             self._mailboxes.replace(chat, target.id, self._router.job(revised))
         await self._store.merge_edit(edit, target)
@@ -92,10 +92,3 @@ class Changes:
 
     def _unanswered(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
         return self._turns.piece(chat, inbox_id) or self._mailboxes.piece(chat, inbox_id)
-
-
-def _revised(target: AcceptedMessage, edit: AcceptedMessage) -> AcceptedMessage:
-    """A message as it reads after an edit; it stays the message that it was."""
-    new = edit.message
-    message = replace(target.message, text=new.text, files=new.files, quote=new.quote)
-    return replace(target, message=message)
