@@ -6,10 +6,8 @@ only what opening it writes. A bot that runs meanwhile is not disturbed.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from bot.account_setup import signal_cli_at
@@ -17,6 +15,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
 from bot.errors import BotError, SignalError
+from bot.finding import Finding, Verdict, access, attachments, profile, safety_numbers
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
 from bot.observability import logs
@@ -31,22 +30,7 @@ PART_SECONDS: Final = 20.0
 MODEL_PROOF_SECONDS: Final = 60.0
 """Its evidence comes from three services."""
 
-
-class Verdict(StrEnum):
-    """How a part is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report."""
-
-    part: str
-    verdict: Verdict
-    words: str
+__all__ = ["Finding", "Verdict", "check", "findings"]
 
 
 async def check(settings: Settings) -> bool:
@@ -68,9 +52,13 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         trust: whom verifications trust; only tests give another than the real one.
     """
     yield Finding("settings", Verdict.OK, "Every setting is understood.")
-    yield _access(settings)
+    yield access(settings)
+    for finding in safety_numbers(settings):
+        yield finding
     yield await _store(settings)
     async for finding in _signal(settings):
+        yield finding
+    for finding in (*attachments(settings), *profile(settings)):
         yield finding
     async for finding in _model(settings):
         yield finding
@@ -78,26 +66,6 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         yield finding
     yield await _attestation(settings, trust)
     yield await _model_proof(settings, trust)
-
-
-def _access(settings: Settings) -> Finding:
-    access = settings.access
-    if access.policy == "open":
-        words = "Everybody is answered (ACCESS__POLICY=open)."
-        return Finding("access", Verdict.WARNING, words)
-    people = access.allowed | access.admins
-    if not people:
-        words = (
-            "Nobody is answered: the allowlist is empty. Set ACCESS__ALLOWED to numbers or ACIs,"
-            " or ACCESS__POLICY=open."
-        )
-        return Finding("access", Verdict.WARNING, words)
-    listed = f"{len(people)} listed in ACCESS__ALLOWED and ACCESS__ADMINS may talk."
-    if any(person.startswith("+") for person in people):
-        # The default in Signal: who hides the number is known by ACI alone.
-        words = f"{listed} A number fits only people who show theirs to the bot; an ACI always."
-        return Finding("access", Verdict.WARNING, words)
-    return Finding("access", Verdict.OK, listed)
 
 
 async def _store(settings: Settings) -> Finding:
@@ -155,9 +123,11 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
 async def _model(settings: Settings) -> AsyncIterator[Finding]:
     endpoint = llm_endpoint(settings)
     async with open_transport(endpoint) as transport:
+        client = LlmClient(transport, endpoint)
         try:
             async with asyncio.timeout(PART_SECONDS):
-                names = await LlmClient(transport, endpoint).models()
+                names = await client.models()
+                sees = await client.sees_images()
         except LlmUnauthorized:
             words = "The endpoint refuses the key. Set LLM__API_KEY."
             yield Finding("llm", Verdict.FAILED, words)
@@ -167,13 +137,45 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding("llm", Verdict.FAILED, words)
             return
     yield Finding("llm", Verdict.OK, "The endpoint answers.")
-    if settings.llm.model in names:
-        yield Finding("model", Verdict.OK, f"{settings.llm.model} is known there.")
-    elif names:
-        words = f"{settings.llm.model} is not listed there. See LLM__MODEL; !models lists them."
-        yield Finding("model", Verdict.WARNING, words)
+    yield _listed("model", settings.llm.model, "LLM__MODEL", names)
+    yield _images(settings, listed=sees)
+    yield _voice_notes(settings, names)
+
+
+def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:
+    """Say whether the endpoint lists a model."""
+    if model in names:
+        return Finding(part, Verdict.OK, f"{model} is known there.")
+    words = "The endpoint lists no models."
+    if names:
+        words = f"{model} is not listed there. See {setting}; !models lists them."
+    return Finding(part, Verdict.WARNING, words)
+
+
+def _images(settings: Settings, *, listed: bool | None) -> Finding:
+    """Say whether the model is shown images, and whose word that is."""
+    mode = settings.llm.vision
+    if mode == "on" and listed is False:
+        words = "Shown to the model, which sees none as the endpoint says. See LLM__VISION."
+        return Finding("images", Verdict.WARNING, words)
+    if mode == "off" or (mode == "auto" and listed is False):
+        words = "Not shown to the model; people are told so."
+    elif mode == "on" or listed:
+        words = "Shown to the model."
     else:
-        yield Finding("model", Verdict.WARNING, "The endpoint lists no models.")
+        words = (
+            "The endpoint does not say whether the model sees them; the first one is a try. See"
+            " LLM__VISION."
+        )
+    return Finding("images", Verdict.OK, words)
+
+
+def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
+    model = settings.llm.transcription_model
+    if model is None:
+        words = "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL."
+        return Finding("voice notes", Verdict.OK, words)
+    return _listed("voice notes", model, "LLM__TRANSCRIPTION_MODEL", names)
 
 
 async def _tools(settings: Settings) -> AsyncIterator[Finding]:

@@ -3,6 +3,7 @@
 Parameters and answers are those of signal-cli's JSON-RPC commands of the same names.
 """
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -189,6 +190,13 @@ class DaemonRequests(ABC):
         changes = {name: value for name, value in params.items() if value is not None}
         if changes:
             await self._ask("updateProfile", changes, patiently=True)
+
+
+def can_discard(data_dir: Path) -> bool:
+    """Whether files can be deleted in signal-cli's own folder, by the rights there are now."""
+    attachments = data_dir / ATTACHMENTS
+    folder = attachments if os.access(attachments, os.F_OK) else data_dir
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def message_params(

@@ -255,3 +255,115 @@ async def test_check_says_that_a_number_does_not_fit_who_hides_it(
     async with world() as here:
         found = await report(here.settings(access={"policy": "allowlist", "allowed": who}))
     assert found["access"].verdict is verdict
+
+
+OWNER = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict", "words"),
+    [
+        ({}, Verdict.OK, "Strangers get a code; signal-tee-bot pair approve CODE lets them in."),
+        ({"admins": OWNER}, Verdict.OK, "approve CODE or an admin's !pair CODE lets them in."),
+        ({"admins": "+15550100001"}, Verdict.WARNING, "A number fits only people who show theirs"),
+        ({"policy": "allowlist"}, Verdict.WARNING, "Nobody is answered"),
+        ({"policy": "open"}, Verdict.WARNING, "Everybody is answered"),
+        ({"note_to_self": True}, Verdict.OK, "Only the note to self"),
+    ],
+)
+async def test_check_says_who_may_talk(
+    settings: dict[str, object], verdict: Verdict, words: str
+) -> None:
+    async with world() as here:
+        found = await report(here.settings(access={"policy": "pairing", **settings}))
+    assert found["access"].verdict is verdict
+    assert words in found["access"].words
+
+
+@pytest.mark.parametrize(
+    ("trust", "admins", "verdict", "words"),
+    [
+        ("tofu", OWNER, Verdict.OK, "!trust"),
+        ("tofu", "", Verdict.WARNING, "Who installs Signal anew waits"),
+        ("verified", OWNER, Verdict.OK, "!trust"),
+        ("verified", "", Verdict.WARNING, "Everybody waits"),
+        ("always", OWNER, Verdict.WARNING, "trusted at once"),
+    ],
+)
+async def test_check_says_what_becomes_of_people_with_a_new_safety_number(
+    trust: str, admins: str, verdict: Verdict, words: str
+) -> None:
+    async with world() as here:
+        found = await report(here.settings(signal={"trust": trust}, access={"admins": admins}))
+        alone = await report(here.settings(signal={"trust": trust}, access={"note_to_self": True}))
+    assert found["safety numbers"].verdict is verdict
+    assert words in found["safety numbers"].words
+    assert "safety numbers" not in alone
+
+
+async def test_check_says_whether_files_of_people_can_be_deleted_after_use() -> None:
+    async with world() as here:
+        folder = here.folder / "signal-cli"
+        unknown = await report(here.settings())
+        absent = await report(here.settings(signal={"data_dir": folder}))
+        (folder / "attachments").mkdir(parents=True)
+        known = await report(here.settings(signal={"data_dir": folder}))
+        over_rest = await report(here.settings(signal={"url": "http://127.0.0.1:9"}))
+    assert unknown["attachments"].words.endswith("Set SIGNAL__DATA_DIR.")
+    assert absent["attachments"].words.endswith("See SIGNAL__DATA_DIR.")
+    assert unknown["attachments"].verdict is absent["attachments"].verdict is Verdict.WARNING
+    assert known["attachments"].verdict is Verdict.OK
+    assert "attachments" not in over_rest
+
+
+@pytest.mark.parametrize(
+    ("vision", "listed", "verdict", "words"),
+    [
+        ("auto", ["text", "image"], Verdict.OK, "Shown to the model."),
+        ("auto", ["text"], Verdict.OK, "Not shown to the model; people are told so."),
+        ("auto", None, Verdict.OK, "The endpoint does not say"),
+        ("on", None, Verdict.OK, "Shown to the model."),
+        ("on", ["text"], Verdict.WARNING, "LLM__VISION"),
+        ("off", ["text", "image"], Verdict.OK, "Not shown"),
+    ],
+)
+async def test_check_says_whether_the_model_is_shown_images(
+    vision: str, listed: list[str] | None, verdict: Verdict, words: str
+) -> None:
+    async with world() as here:
+        more = {} if listed is None else {"architecture": {"input_modalities": listed}}
+        here.model.models_handler = models("fake", **more)
+        found = await report(here.settings(llm={"vision": vision}))
+    assert found["images"].verdict is verdict
+    assert words in found["images"].words
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict", "words"),
+    [
+        (None, Verdict.OK, "Not listened to"),
+        ("whisper", Verdict.OK, "whisper is known there."),
+        ("whisper-9", Verdict.WARNING, "See LLM__TRANSCRIPTION_MODEL"),
+    ],
+)
+async def test_check_says_who_listens_to_voice_notes(
+    model: str | None, verdict: Verdict, words: str
+) -> None:
+    async with world() as here:
+        here.model.models_handler = models("fake", "whisper")
+        found = await report(here.settings(llm={"transcription_model": model}))
+    assert found["voice notes"].verdict is verdict
+    assert words in found["voice notes"].words
+
+
+async def test_check_says_what_of_the_profile_cannot_be_set() -> None:
+    picture = ROOT / "pyproject.toml"
+    async with world() as here:
+        unset = await report(here.settings())
+        wrong = await report(here.settings(bot={"profile_picture": picture}))
+        name = here.settings(bot={"profile_name": "Tee"}, signal={"url": "http://127.0.0.1:9"})
+        half = await report(name)
+    assert "profile" not in unset
+    assert wrong["profile"].verdict is Verdict.FAILED
+    assert wrong["profile"].words.startswith("BOT__PROFILE_PICTURE: must be")
+    assert half["profile"].verdict is Verdict.WARNING
