@@ -377,9 +377,12 @@ def _commands(
             ),
             Stop(turns),
             Verify(ground.prover, ground.endpoint.proof, ground.store),
-            TrustCommand(identities, access),
+        ),
+        for_admins=(
             *([Pair(pairing, access)] if access.pairing else []),
-        )
+            TrustCommand(identities, access),
+        ),
+        admins=access,
     )
 
 

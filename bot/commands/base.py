@@ -8,6 +8,8 @@ from bot.messaging.events import ChatId, Person
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Also what commands for admins answer to everybody else."""
+IN_PRIVATE: Final = "I do that only in our private chat."
+"""What they answer to an admin in a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,14 @@ class Reply:
     attachments: tuple[Attachment, ...] = ()
 
 
+class AdminList(Protocol):
+    """Who administers the bot. Implemented by `bot.dispatch.access.Access`."""
+
+    def is_admin(self, person: Person) -> bool:
+        """Whether this person administers the bot."""
+        ...
+
+
 class Command(Protocol):
     """One command; one file each, listed in `bot.commands.catalog`."""
 
@@ -61,3 +71,10 @@ class Command(Protocol):
     async def run(self, context: CommandContext) -> Reply:
         """Do it and return the answer."""
         ...
+
+
+def refusal(context: CommandContext, admins: AdminList) -> Reply | None:
+    """Return what a command for admins answers where it does nothing; None where it is theirs."""
+    if not admins.is_admin(context.author):
+        return Reply(UNKNOWN_COMMAND)
+    return Reply(IN_PRIVATE) if context.chat.is_group else None

@@ -2,10 +2,10 @@
 
 from typing import Final, Protocol
 
-from bot.commands.base import CommandContext, Reply
+from bot.commands.base import AdminList, CommandContext, Reply
 from bot.errors import SignalError
 from bot.messaging.account import Group
-from bot.messaging.events import ChatId, Person
+from bot.messaging.events import ChatId
 
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
@@ -24,14 +24,6 @@ class GroupDirectory(Protocol):
 
     async def group(self, chat: ChatId) -> Group | None:
         """Return what a group is now; None for one that is unknown."""
-        ...
-
-
-class AdminList(Protocol):
-    """Who administers the bot. Implemented by `bot.dispatch.access.Access`."""
-
-    def is_admin(self, person: Person) -> bool:
-        """Whether this person administers the bot."""
         ...
 
 

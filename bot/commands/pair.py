@@ -2,8 +2,7 @@
 
 from typing import Final, Protocol
 
-from bot.commands.base import UNKNOWN_COMMAND, CommandContext, Reply
-from bot.messaging.events import Person
+from bot.commands.base import AdminList, CommandContext, Reply, refusal
 from conversation_store.models import PairedPerson
 
 NO_CODE: Final = "Send !pair and the code that somebody got from me, such as !pair K7MPXQ"
@@ -18,19 +17,11 @@ class Doorkeeper(Protocol):
         ...
 
 
-class AdminList(Protocol):
-    """Who administers the bot. Implemented by `bot.dispatch.access.Access`."""
-
-    def is_admin(self, person: Person) -> bool:
-        """Whether this person administers the bot."""
-        ...
-
-
 class Pair:
-    """Lets somebody in. Whoever is no admin, or asks in a group, finds no such command."""
+    """Lets somebody in. Whoever is no admin finds no such command."""
 
     name = "pair"
-    summary = "let somebody in by a code (admins)"
+    summary = "let somebody in by the code that I gave"
     urgent = False
 
     def __init__(self, doorkeeper: Doorkeeper, admins: AdminList) -> None:
@@ -39,8 +30,8 @@ class Pair:
 
     async def run(self, context: CommandContext) -> Reply:
         """Let in whom the code was given to, and say who that is."""
-        if context.chat.is_group or not self._admins.is_admin(context.author):
-            return Reply(UNKNOWN_COMMAND)
+        if (refused := refusal(context, self._admins)) is not None:
+            return refused
         if not context.argument:
             return Reply(NO_CODE)
         person = await self._doorkeeper.approve(context.argument)

@@ -2,11 +2,9 @@
 
 from typing import Final, Protocol
 
-from bot.commands.base import CommandContext, Reply
+from bot.commands.base import AdminList, CommandContext, Reply, refusal
 from bot.errors import SignalError, SignalRejected
-from bot.messaging.events import Person
 
-ONLY_ADMINS: Final = "Only an admin of the bot can do that, in a private chat with me."
 USAGE: Final = "Send !trust and the code, or the 60 digits, from my note about a safety number."
 NOBODY: Final = (
     "No key waits under that. A code counts for a week, and the digits have to be those of my"
@@ -27,19 +25,11 @@ class KeyKeeper(Protocol):
         ...
 
 
-class AdminList(Protocol):
-    """Who administers the bot. Implemented by `bot.dispatch.access.Access`."""
-
-    def is_admin(self, person: Person) -> bool:
-        """Whether this person administers the bot."""
-        ...
-
-
 class Trust:
-    """Trusts a key that waits for somebody's word."""
+    """Trusts a key that waits for somebody's word. Whoever is no admin finds no such command."""
 
     name = "trust"
-    summary = "trust a new safety number (admins)"
+    summary = "trust somebody's new safety number"
     urgent = False
 
     def __init__(self, keys: KeyKeeper, admins: AdminList) -> None:
@@ -48,8 +38,8 @@ class Trust:
 
     async def run(self, context: CommandContext) -> Reply:
         """Trust it, and say whose it is."""
-        if context.chat.is_group or not self._admins.is_admin(context.author):
-            return Reply(ONLY_ADMINS)
+        if (refused := refusal(context, self._admins)) is not None:
+            return refused
         if not context.argument:
             return Reply(USAGE)
         try:

@@ -85,6 +85,21 @@ async def test_a_command_is_answered_without_the_model(command: str, words: str)
     assert here.model.requests == []
 
 
+async def test_help_tells_admins_of_their_commands_in_private_and_nobody_else() -> None:
+    access = {"policy": "pairing", "admins": BEN.aci, "allowed": ADA.aci}
+    async with world() as here, running_bot(here.settings(access=access)):
+        await here.signal.say("!help", author=BEN)
+        assert "!pair: let somebody in" in (await here.answer()).text
+        await here.signal.say("!help", author=BEN, group=GROUP, mention=True)
+        in_group = (await here.answer()).text
+        await here.signal.say("!help", author=ADA)
+        to_ada = (await here.answer()).text
+    assert in_group == to_ada
+    assert "!verify" in to_ada
+    assert "!pair" not in to_ada
+    assert "!trust" not in to_ada
+
+
 @pytest.mark.parametrize("words", ["!", "!!!", "!5", "help !help", "!?", "hey!help"])
 async def test_what_only_looks_like_a_command_is_conversation(words: str) -> None:
     async with world() as here, running_bot(here.settings()):

@@ -12,7 +12,7 @@ import apsw
 import pytest
 from structlog.testing import capture_logs
 
-from bot.commands.base import UNKNOWN_COMMAND, CommandContext
+from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext
 from bot.commands.pair import Pair
 from bot.config import AccessSettings
 from bot.dispatch.access import Access
@@ -369,10 +369,13 @@ async def test_an_admin_lets_somebody_in_from_the_chat(tmp_path: Path) -> None:
         assert here.notes.texts() == [WELCOME]
 
 
-async def test_for_everybody_else_and_in_groups_there_is_no_such_command(tmp_path: Path) -> None:
+async def test_nobody_else_finds_such_a_command_and_in_groups_nobody_is_let_in(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
         command = Pair(here.pairing, here.access)
-        for context in (asked(BEN, code), asked(OPERATOR, code, group=True), asked(BEN, "")):
+        for context in (asked(BEN, code), asked(BEN, code, group=True), asked(BEN, "")):
             assert (await command.run(context)).text == UNKNOWN_COMMAND
+        assert (await command.run(asked(OPERATOR, code, group=True))).text == IN_PRIVATE
         assert not here.access.may_talk(ADA)
