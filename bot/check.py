@@ -213,7 +213,7 @@ async def _attestation(settings: Settings, trust: Trust) -> Finding:
     if not settings.attestation.has_agent:
         words = "Not in a trusted execution environment; !verify says so."
         return Finding("attestation", Verdict.WARNING, words)
-    from bot.prover import can_quote  # noqa: PLC0415 - as in bot.app
+    from bot.prover import can_quote  # noqa: PLC0415 - as in bot.parts
 
     if not await can_quote(settings, trust=trust):
         words = (

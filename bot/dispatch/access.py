@@ -1,6 +1,6 @@
 """Who may talk to the bot, and how much.
 
-`admits` looks at the envelope alone, so that nothing of a stranger is ever stored. `spend`
+`may_talk` looks at the envelope alone, so that nothing of a stranger is ever stored. `spend`
 counts what was accepted.
 """
 
@@ -92,10 +92,6 @@ class Access:
     def listens(self) -> bool:
         """Whether what is said to others in a group is of use: where only some of it is for us."""
         return self._groups == "mention"
-
-    def admits(self, message: IncomingMessage) -> bool:
-        """Whether this message is to be accepted at all."""
-        return self.may_talk(message.author) and self.addressed(message)
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""
