@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from bot.demo.looks import is_mark, marked, painted
 from bot.messaging.account import Attachment
+from bot.messaging.styled import StyledText, StyleRange
 
 SHARE_OF_THE_WIDTH: Final = 0.75
 LEAST_COLUMNS: Final = 28
@@ -16,6 +18,7 @@ JOINER: Final = "\N{ZERO WIDTH JOINER}"
 FRAME_COLOUR_OF_YOU: Final = "\x1b[36m"
 FRAME_COLOUR_OF_THE_BOT: Final = "\x1b[32m"
 RESET: Final = "\x1b[0m"
+QUOTE_MARK: Final = "┃ "
 
 _LINE_ENDS: Final = re.compile("\r\n|[\r\u2028\u2029]")
 _BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -33,6 +36,8 @@ class Bubble:
         time: when, ready to be shown.
         edited: it replaces an earlier text.
         attachments: files that came with it.
+        styles: how ranges of the text look.
+        quote: the beginning of the message that it replies to; empty where it replies to none.
     """
 
     timestamp: int
@@ -41,6 +46,8 @@ class Bubble:
     time: str
     edited: bool = False
     attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
+    quote: str = ""
 
     @property
     def footer(self) -> str:
@@ -55,7 +62,10 @@ def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
     Each is narrower than `columns`, so that no terminal wraps it.
     """
     columns = max(columns, LEAST_COLUMNS) - 1
-    rows = wrap(clean(bubble.text), int(columns * SHARE_OF_THE_WIDTH) - 4)
+    width = int(columns * SHARE_OF_THE_WIDTH) - 4
+    rows = wrap(clean(marked(StyledText(bubble.text, bubble.styles))), width)
+    if bubble.quote:
+        rows.insert(0, next(iter(wrap(f"{QUOTE_MARK}{clean(bubble.quote)}", width))))
     inner = max(map(cells, [*rows, bubble.footer]))
     margin = " " * (columns - inner - 4 if bubble.mine else 0)
     line = "─" * (inner - cells(bubble.footer))
@@ -63,7 +73,10 @@ def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
     frame = _Frame(bubble, colour=colour)
     return [
         margin + frame.paint(f"╭{'─' * (inner + 2)}╮"),
-        *(f"{margin}{frame.side} {row}{' ' * (inner - cells(row))} {frame.side}" for row in rows),
+        *(
+            f"{margin}{frame.side} {shown}{' ' * (inner - cells(row))} {frame.side}"
+            for row, shown in zip(rows, painted(rows, colour=colour), strict=True)
+        ),
         margin + frame.paint(f"╰{footer}╯"),
         *(row for file in bubble.attachments for row in wrap(_label(file), columns)),
     ]
@@ -150,6 +163,8 @@ def cells(text: str) -> int:
 def _width(char: str) -> int:
     if char.isascii():
         return 1
+    if is_mark(char):
+        return 0
     if unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

@@ -11,6 +11,8 @@ from bot.demo.bubbles import Bubble
 from bot.demo.keyboard import key_by_key, typed_lines
 from bot.demo.screen import PlainScreen, Screen, screen_on
 from bot.messaging.account import Attachment
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange
 
 # Longer than the bot keeps trying to reach a model, so that what it says about that is seen.
 ANSWER_SECONDS: Final = 300.0
@@ -41,6 +43,16 @@ class FromBot(Protocol):
     @property
     def attachments(self) -> tuple[Attachment, ...]:
         """The files that came with it."""
+        ...
+
+    @property
+    def styles(self) -> tuple[StyleRange, ...]:
+        """How ranges of it look."""
+        ...
+
+    @property
+    def quote(self) -> Quote | None:
+        """What it replies to."""
         ...
 
 
@@ -175,6 +187,8 @@ class Phone:
             text=sent.text,
             time=_local_time(sent.timestamp),
             attachments=sent.attachments,
+            styles=sent.styles,
+            quote="" if sent.quote is None else sent.quote.text,
         )
         if sent.replaces is None:
             self._screen.show(bubble)

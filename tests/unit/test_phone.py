@@ -23,6 +23,8 @@ from bot.demo.keyboard import LineEditor
 from bot.demo.phone import run_phone
 from bot.demo.signal_side import SignalSide
 from bot.messaging.account import Attachment
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange, TextStyle
 
 BOUND_SECONDS = 5.0
 NOON = 1795262400000
@@ -68,6 +70,35 @@ def test_long_texts_are_broken_between_words_and_long_words_inside() -> None:
 ╰ Bot · 22:19 ──────────────╯
 """
     )
+
+
+def test_styles_are_the_terminals_own_and_go_on_in_the_next_row() -> None:
+    styles = (StyleRange(0, 2, TextStyle.BOLD), StyleRange(3, 60, TextStyle.MONOSPACE))
+    bubble = Bubble(1, mine=False, text="😀 " + "code " * 12, time="22:19", styles=styles)
+    rows = render(bubble, columns=40, colour=True)
+    assert "\x1b[1m😀\x1b[22m" in rows[1]
+    assert all("\x1b[33mcode" in row and "\x1b[39m" in row for row in rows[1:-1])
+    plain = render(bubble, columns=40, colour=False)
+    assert len({cells(row) for row in plain}) == 1
+    assert "\x1b" not in "".join(plain)
+
+
+def test_what_the_bot_replies_to_stands_above_its_words() -> None:
+    bubble = Bubble(1, mine=False, text="No.", time="22:19", quote="Is it raining\nthere?")
+    assert (
+        picture(bubble)
+        == """
+╭─────────────────╮
+│ ┃ Is it raining │
+│ No.             │
+╰ Bot · 22:19 ────╯
+"""
+    )
+
+
+def test_a_text_cannot_play_a_style() -> None:
+    bubble = Bubble(1, mine=False, text="a󰀀b", time="22:19")
+    assert render(bubble, columns=40, colour=True)[1].count("\x1b") == 4  # its frame alone
 
 
 def test_wide_characters_take_two_cells() -> None:
@@ -176,6 +207,8 @@ class Sent:
     text: str
     replaces: int | None = None
     attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
+    quote: Quote | None = None
 
 
 class ScriptedSide:
