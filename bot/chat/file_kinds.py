@@ -9,7 +9,7 @@ from tools.web.reader.kinds import may_be_document
 
 _UNSAID: Final = frozenset({"", "application/octet-stream"})
 _MOST_NAME_CHARACTERS: Final = 80
-_QUOTES_AND_BRACKETS: Final = str.maketrans('[]“”"`*_~|', " " * 10)
+_QUOTES_AND_BRACKETS: Final = str.maketrans('[]“”"', " " * 5)
 
 # Phones call such files by the names of spreadsheets, films and programs; bytes tell when read.
 _TEXT_SUFFIXES: Final = frozenset(
@@ -66,7 +66,7 @@ def type_of_file(file: ReceivedFile) -> str:
 
 
 def title_of_file(file: ReceivedFile) -> str:
-    """Return what a file is called, on one line, with nothing in it that could be taken for markup.
+    """Return what a file is called, on one line, with nothing that could end the frame around it.
 
     Where it has no name, it is what the sender says that it is.
     """

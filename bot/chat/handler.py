@@ -537,8 +537,9 @@ def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
 
 
 def _parts(thought: Thought) -> list[AnswerPart]:
-    """An answer as it is sent: its notices as they are, its Markdown as Signal's styles."""
-    answer = render(thought.answer)
+    """An answer as it is sent: the model's Markdown as Signal's styles, own words as they are."""
+    is_of_the_model = thought.state is TurnState.ANSWERED
+    answer = render(thought.answer) if is_of_the_model else StyledText(thought.answer)
     if thought.notices:
         answer = _below("\n".join(thought.notices), answer)
     return [

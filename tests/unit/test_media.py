@@ -343,7 +343,7 @@ async def test_what_cannot_be_read_is_said_with_the_files_name(
             "a.docx",
         ),
         ("video/mp4", None, ""),
-        ("application/zip", "[b]\n*c*“.zip", "b c .zip"),
+        ("application/zip", "[b]\n*c*“.zip", "b *c* .zip"),
         ("font/ttf", "x" * 500, "x" * 80),
     ],
 )
