@@ -29,6 +29,7 @@ from bot.config import Settings
 from bot.dispatch import recovery
 from bot.dispatch.access import Access
 from bot.dispatch.changes import Changes
+from bot.dispatch.discards import Discards
 from bot.dispatch.expiry import Expiry
 from bot.dispatch.groups import GroupRooms, SignsByRights
 from bot.dispatch.guests import Guests
@@ -162,7 +163,8 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
     store, messenger, tasks = ground.store, ground.messenger, ground.tasks
     access = _access(settings)
     mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks)
-    turns = Turns(mailboxes, store)
+    discards = Discards(messenger)
+    turns = Turns(mailboxes, store, discards)
 
     def look_at_key(chat: str) -> None:
         peer = ChatId.parse(chat)
@@ -213,6 +215,7 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
         approvals=approvals,
         outbox=outbox,
         store=store,
+        discards=discards,
         presence=presence,
         loop_guard=loop_guard,
         rooms=rooms,
@@ -224,6 +227,7 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
         mailboxes=mailboxes,
         urgent=urgent,
         router=router,
+        discards=discards,
         is_group_admin=rooms.is_group_admin,
     )
     expiry = Expiry(store)
@@ -240,9 +244,8 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
             requests=MessageRequests(messenger, tasks),
             rooms=rooms,
             identities=identities,
-            files=messenger,
-            tasks=tasks,
         ),
+        discards=discards,
         loop_guard=loop_guard,
         expiry=expiry,
     )
@@ -257,6 +260,7 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
             outbox=outbox,
             router=router,
             changes=changes,
+            discards=discards,
         )
         await pairing.refresh()
 
@@ -268,7 +272,9 @@ def _wire(settings: Settings, ground: _Ground) -> Parts:
         presence=presence,
         resume=resume,
         background=tuple(
-            _background(settings, ground, pairing if access.pairing else None, expiry, proofs)
+            _background(
+                settings, ground, pairing if access.pairing else None, expiry, proofs, discards
+            )
         ),
     )
 
@@ -279,6 +285,7 @@ def _background(
     pairing: Pairing | None,
     expiry: Expiry,
     proofs: AnswerProofs | None,
+    discards: Discards,
 ) -> Iterator[Work]:
     """What runs beside the taking and answering of messages."""
     signal_cli = spawned_signal_cli(settings)
@@ -287,6 +294,7 @@ def _background(
     yield partial(_purge_regularly, ground.store)
     yield partial(_probe_tools, ground.registry)
     yield expiry.run
+    yield discards.run
     yield _profile_keeper(settings, ground).run
     yield ground.endpoint.keep_verified
     if pairing is not None:

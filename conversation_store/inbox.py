@@ -214,7 +214,10 @@ def came_between(execute: Execute, turn_id: int, chat: str) -> bool:
 
 
 def take_expired(execute: Execute, now_ms: int) -> tuple[AcceptedMessage, ...]:
-    """Empty the messages that wait, are in no turn, and have disappeared; return them."""
+    """Empty the messages that wait, are in no turn, and have disappeared; return them.
+
+    What is left of their files is where they are, so that they can be deleted there.
+    """
     rows = list(
         execute(
             "SELECT id, account, author, timestamp, kind, chat, body, received_at, expires_at,"
@@ -227,7 +230,8 @@ def take_expired(execute: Execute, now_ms: int) -> tuple[AcceptedMessage, ...]:
     expired = []
     for row in rows:
         accepted = _accepted(row)
-        message = replace(accepted.message, text="", files=(), quote=None)
+        files = tuple(replace(file, name=None) for file in accepted.message.files)
+        message = replace(accepted.message, text="", files=files, quote=None)
         change(execute, accepted.id, message)
         execute("UPDATE inbox SET outcome = 'expired' WHERE id = ?", (accepted.id,))
         expired.append(replace(accepted, message=message))

@@ -97,9 +97,9 @@ class ReceivedMessage:
         return replace(
             self,
             text=edit.text,
-            files=edit.files,
+            files=edit.files or self.files,  # nobody's phone takes a file away by an edit
             quote=edit.quote,
-            view_once=edit.view_once,
+            view_once=self.view_once or edit.view_once,
             expires_at=min(timers, default=None),
         )
 
@@ -127,6 +127,11 @@ class AcceptedMessage:
     begun: bool = False
     joined: "tuple[AcceptedMessage, ...]" = ()
     replaces: int | None = None
+
+    @property
+    def messages(self) -> tuple[ReceivedMessage, ...]:
+        """The message and those that are answered with it."""
+        return (self.message, *(piece.message for piece in self.joined))
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +330,8 @@ class Expired:
 
     Attributes:
         next_at: when something disappears next; None: nothing that is kept ever does.
-        waiting: messages that disappeared before their turn began; their text and files are gone.
+        waiting: messages that disappeared before their turn began; their text and the names of
+            their files are gone.
     """
 
     next_at: int | None

@@ -189,7 +189,7 @@ class ConversationStore:
 
         Returns:
             when to come again, and the messages that disappeared before their turn began, without
-            their text and files: they still owe an answer.
+            their text and the names of their files: they still owe an answer.
         """
         now = _now_ms() if now_ms is None else now_ms
         expired = await self._database.write(lambda execute: expiry.expire(execute, now))

@@ -37,6 +37,7 @@ def message(
     number: str | None = PHONE,
     addresses_bot: bool = False,
     files: tuple[IncomingFile, ...] = (),
+    unread: tuple[IncomingFile, ...] = (),
     quote: Quoted | None = None,
     view_once: bool = False,
 ) -> IncomingMessage:
@@ -52,6 +53,7 @@ def message(
         text=text,
         addresses_bot=addresses_bot,
         files=files,
+        unread=unread,
         quote=quote,
         view_once=view_once,
         server_timestamp=1795291728600,

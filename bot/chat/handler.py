@@ -328,10 +328,7 @@ class ChatHandler:
         messages = [piece.message for piece in pieces]
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
-            turn = await self._store.resume_turn(pieces[0])
-            if has_files:
-                await self._media.discard(messages)
-            return turn, (), True
+            return await self._store.resume_turn(pieces[0]), (), True
         prepared = await self._media.prepare(messages) if has_files else _as_written(messages)
         chat = messages[0].chat
         overheard = await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()
@@ -344,9 +341,10 @@ class ChatHandler:
             notices=prepared.notices,
             overheard=overheard,
         )
-        if has_files:
+        at_once = [message for message in messages if message.view_once]
+        if at_once:
             await self._store.ping()  # behind it, the turn's beginning is on disk
-            await self._media.discard(messages)
+            await self._media.discard(at_once)
         return turn, prepared.fleeting, prepared.has_words
 
     async def finish(
@@ -360,6 +358,9 @@ class ChatHandler:
             quote: what it is shown as a reply to, where that is called for.
         """
         first = pieces[0]
+        # Not before: a turn whose pieces are changed begins afresh and reads them again. And not
+        # after: what is answered is never looked at again, whatever ends the process now.
+        await self._media.discard([piece.message for piece in pieces])
         outgoing = await self._store.finish_turn(
             thought.turn,
             state=thought.state,

@@ -180,7 +180,7 @@ class SignalPeople(ABC):
             group=self._enter(group, author),
             mention=mention,
             quote=self._quote_of(quote),
-            files=[self._share(file) for file in files],
+            files=[self.share(file) for file in files],
             expires_seconds=expires_seconds,
             view_once=view_once,
         )
@@ -344,7 +344,7 @@ class SignalPeople(ABC):
             self._new_timestamp(),
             text,
             quote=self._quote_of(quote),
-            files=[self._share(file) for file in files],
+            files=[self.share(file) for file in files],
             expires_seconds=expires_seconds,
         )
         return await self._push_timed(note_frame(self.account, data, replaces=replaces))
@@ -434,7 +434,8 @@ class SignalPeople(ABC):
         group.members[author.aci] = author
         return group_info(group_id, group.name)
 
-    def _share(self, file: SharedFile) -> Json:
+    def share(self, file: SharedFile) -> Json:
+        """Put a file where the bot finds it, and return how a frame names it."""
         extension = mimetypes.guess_extension(file.content_type) or ""
         file_id = f"file-{next(self._file_numbers)}{extension}"
         self._keep_file(file_id, file.data)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
+from bot.dispatch.discards import Discards
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
@@ -28,6 +29,7 @@ class Changes:
         mailboxes: what waits.
         urgent: where a deletion by somebody else waits for the group's word.
         router: answers what was edited.
+        discards: deletes files of what was deleted.
         is_group_admin: whether somebody may delete what others wrote.
     """
 
@@ -39,6 +41,7 @@ class Changes:
         mailboxes: Mailboxes,
         urgent: Mailboxes,
         router: Router,
+        discards: Discards,
         is_group_admin: IsGroupAdmin,
     ) -> None:
         self._store = store
@@ -46,6 +49,7 @@ class Changes:
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
+        self._discards = discards
         self._is_group_admin = is_group_admin
 
     async def edit(self, edit: AcceptedMessage) -> None:
@@ -87,6 +91,8 @@ class Changes:
     async def _forget(self, deletion: AcceptedMessage) -> None:
         chat = deletion.message.chat
         for inbox_id in await self._store.forget(deletion):
+            if (deleted := self._unanswered(chat, inbox_id)) is not None:
+                self._discards.files_of(deleted.message)
             if not self._turns.withdraw(chat, inbox_id):
                 self._mailboxes.replace(chat, inbox_id, None)
 

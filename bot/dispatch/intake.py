@@ -15,6 +15,7 @@ import structlog
 from bot.approvals import ApprovalDesk
 from bot.dispatch.access import Access, Allowance
 from bot.dispatch.changes import Changes
+from bot.dispatch.discards import Discards
 from bot.dispatch.loop_guard import LoopGuard, Verdict
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.received import received, received_deletion, received_edit
@@ -26,7 +27,6 @@ from bot.messaging.events import (
     GroupChanged,
     IdentityChanged,
     Incoming,
-    IncomingFile,
     IncomingMessage,
     Person,
     Reaction,
@@ -65,10 +65,6 @@ class Guests(Protocol):
         """Deal with a new key."""
         ...
 
-    def discard(self, files: Sequence[IncomingFile]) -> None:
-        """Delete files that nobody will look at."""
-        ...
-
 
 class Due(Protocol):
     """What removes messages that disappear. Implemented by `bot.dispatch.expiry.Expiry`."""
@@ -90,6 +86,7 @@ class Intake:
         router: does the work.
         changes: carries out edits and deletions.
         guests: strangers, groups and keys.
+        discards: deletes files that nobody will look at.
         loop_guard: finds out who is a bot.
         expiry: removes what disappears.
     """
@@ -105,6 +102,7 @@ class Intake:
         router: Router,
         changes: Changes,
         guests: Guests,
+        discards: Discards,
         loop_guard: LoopGuard,
         expiry: Due,
     ) -> None:
@@ -116,6 +114,7 @@ class Intake:
         self._router = router
         self._changes = changes
         self._guests = guests
+        self._discards = discards
         self._loop_guard = loop_guard
         self._expiry = expiry
 
@@ -174,16 +173,17 @@ class Intake:
         admitted: list[ReceivedMessage],
         overheard: list[ReceivedMessage],
     ) -> None:
+        self._discards.add(message.unread)
         if not self._access.may_talk(message.author):
             metrics.INTAKE.labels("not_admitted").inc()
-            self._guests.discard(message.files)
+            self._discards.files_of(message)
             await self._guests.stranger(message)
             return
         await self._guests.welcome(message)
         if self._access.addressed(message):
             admitted.append(received(message))
             return
-        self._guests.discard(message.files)
+        self._discards.files_of(message)
         listens = self._access.listens and self._router.counts(message.author.aci)
         if message.text and listens:
             overheard.append(received(message))
@@ -198,9 +198,10 @@ class Intake:
             known = self._access.may_talk(change.author)
             known = known or await self._store.find_target(deletion) is not None
             return [deletion] if known else []
+        self._discards.add(change.message.unread)
         if not self._access.may_talk(change.message.author):
             metrics.INTAKE.labels("not_admitted").inc()
-            self._guests.discard(change.message.files)
+            self._discards.files_of(change.message)
             return []
         edit = received_edit(change)
         if await self._store.find_target(edit) is not None:
@@ -228,6 +229,7 @@ class Intake:
             await self._urgent.put(message.chat, Job(urgent, accepted))
         elif allowance is Allowance.OVER:
             metrics.INTAKE.labels("rate_limited").inc()
+            self._discards.files_of(message)
             await self._store.answer(accepted, (), outcome="rate_limited")
         elif allowance is Allowance.FIRST_OVER:
             metrics.INTAKE.labels("rate_limited").inc()
@@ -265,6 +267,7 @@ class Intake:
             words = self._loop_guard.notice(message.chat, message.author)
             await self._refuse(accepted, words, "loop")
         else:
+            self._discards.files_of(message)
             await self._store.answer(accepted, (), outcome="loop")
 
     async def _remind_of_question(self, message: ReceivedMessage) -> None:

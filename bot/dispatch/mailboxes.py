@@ -85,12 +85,12 @@ class Mailboxes:
         """Whether a chat has as many jobs waiting as it may."""
         return len(self._waiting.get(chat, ())) >= MAX_WAITING_IN_CHAT
 
-    def drop(self, chat: str, *, before: int) -> tuple[int, ...]:
-        """Remove the waiting messages of a chat that came before one; return their inbox ids."""
+    def drop(self, chat: str, *, before: int) -> tuple[AcceptedMessage, ...]:
+        """Remove the waiting messages of a chat that came before one, and return them."""
         waiting = [job.accepted for job in self._waiting.get(chat, ()) if job.accepted is not None]
-        dropped = tuple(accepted.id for accepted in waiting if accepted.id < before)
-        for inbox_id in dropped:
-            self.replace(chat, inbox_id, None)
+        dropped = tuple(accepted for accepted in waiting if accepted.id < before)
+        for accepted in dropped:
+            self.replace(chat, accepted.id, None)
         return dropped
 
     def piece(self, chat: str, inbox_id: int) -> AcceptedMessage | None:

@@ -6,6 +6,7 @@ import structlog
 
 from bot.approvals import ApprovalDesk
 from bot.dispatch.changes import Changes
+from bot.dispatch.discards import Discards
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outbox import Outbox
 from bot.dispatch.router import Router
@@ -24,6 +25,7 @@ async def resume(
     outbox: Outbox,
     router: Router,
     changes: Changes,
+    discards: Discards,
 ) -> None:
     """Queue unfinished work, before anything new comes in, so that every chat keeps its order.
 
@@ -37,6 +39,7 @@ async def resume(
     await approvals.resume()
     for accepted in unfinished.accepted:
         if accepted.id in stopped:
+            discards.files_of(*accepted.messages)
             continue
         if accepted.message.kind is ReceivedKind.DELETION:
             await changes.delete(accepted)

@@ -12,6 +12,7 @@ import structlog
 from bot.approvals import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler, Thought
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
+from bot.dispatch.discards import Discards
 from bot.dispatch.loop_guard import LoopGuard
 from bot.dispatch.mailboxes import Job
 from bot.dispatch.outbox import Outbox
@@ -83,6 +84,7 @@ class Router:
         approvals: knows the questions that wait for an answer.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
+        discards: deletes files that nobody reads.
         presence: shows that an answer is being written.
         loop_guard: is told who was answered.
         rooms: what groups allow.
@@ -100,6 +102,7 @@ class Router:
         approvals: ApprovalDesk,
         outbox: Outbox,
         store: ConversationStore,
+        discards: Discards,
         presence: Presence,
         loop_guard: LoopGuard,
         rooms: Rooms,
@@ -113,6 +116,7 @@ class Router:
         self._approvals = approvals
         self._outbox = outbox
         self._store = store
+        self._discards = discards
         self._presence = presence
         self._loop_guard = loop_guard
         self._rooms = rooms
@@ -156,6 +160,7 @@ class Router:
         """
         ready = await self._ready(accepted)
         if ready is None:
+            self._discards.files_of(*accepted.messages)
             return
         chat = ChatId.parse(ready.message.chat)
         if chat.is_group:
@@ -196,16 +201,20 @@ class Router:
             # The last boundary of a turn: a bug ends here, in words for the person.
             log.exception("turn.bug", turn=accepted.id)
             metrics.TURNS.labels("bug").inc()
+            self._discards.files_of(*(piece.message for piece in pieces))
             return await self._store.answer(pieces[0], (BUG,), outcome="bug", joined=pieces[1:])
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
         """Take a message as the answer to a question, or say why it is none."""
         words = await self._approvals.settle(accepted, answer)
-        if words is not None:
+        if words is None:
+            self._discards.files_of(accepted.message)
+        else:
             await self.refuse(accepted, words, "approval")
 
     async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         """Answer a message with a sentence that explains why it is not taken."""
+        self._discards.files_of(accepted.message)
         await self._outbox.deliver(await self._store.answer(accepted, (words,), outcome=outcome))
 
     async def _answer(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
@@ -213,6 +222,7 @@ class Router:
         while pieces:
             first = pieces[0]
             if len(pieces) == 1 and (outgoing := await self._answer_alone(first)) is not None:
+                self._discards.files_of(first.message)
                 return outgoing
             try:
                 thought = await self._turns.run(
@@ -221,6 +231,7 @@ class Router:
             except TurnStopped:
                 await self._store.stop([piece.id for piece in pieces])
                 metrics.TURNS.labels("stopped").inc()
+                self._discards.files_of(*(piece.message for piece in pieces))
                 return ()
             except TurnChanged:
                 await self._store.restart_turn(first.id)

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from bot.dispatch.discards import Discards
 from bot.dispatch.mailboxes import Mailboxes
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage
@@ -82,11 +83,13 @@ class Turns:
     Args:
         mailboxes: where a chat's further messages wait.
         store: where dropped messages are closed.
+        discards: deletes the files of dropped messages.
     """
 
-    def __init__(self, mailboxes: Mailboxes, store: ConversationStore) -> None:
+    def __init__(self, mailboxes: Mailboxes, store: ConversationStore, discards: Discards) -> None:
         self._mailboxes = mailboxes
         self._store = store
+        self._discards = discards
         self._running: dict[str, _Running] = {}
         self._places = asyncio.Semaphore(MAX_RUNNING_TURNS)
 
@@ -171,7 +174,9 @@ class Turns:
         stopped = 0
         if running is not None and running.pieces[0].id < before:
             stopped = len(running.pieces) if await _end(running) else 0
-        await self._store.stop(dropped)
+        for accepted in dropped:
+            self._discards.files_of(*accepted.messages)
+        await self._store.stop([accepted.id for accepted in dropped])
         return len(dropped) + stopped
 
 

@@ -207,7 +207,8 @@ def _message(envelope: Envelope, data: DataMessage, account: Account) -> Incomin
         timestamp=_timestamp_of(envelope, data),
         text=_words(data, account),
         addresses_bot=_addresses(data, account),
-        files=_files(data.attachments),
+        files=_files(_user_files(data.attachments)[:FILES_LIMIT]),
+        unread=_files(_unread(data)),
         quote=None if data.quote is None else _quoted(data.quote, account),
         expires_seconds=min(data.expires_in_seconds or 0, EXPIRES_LIMIT),
         view_once=data.view_once is True,
@@ -342,7 +343,7 @@ def _quotes_bot(quote: Quote, account: Account) -> bool:
     return account.is_me(aci=quote.author_uuid, number=quote.author_number or quote.author)
 
 
-def _files(attachments: Sequence[Attachment] | None) -> tuple[IncomingFile, ...]:
+def _files(attachments: Sequence[Attachment]) -> tuple[IncomingFile, ...]:
     return tuple(
         IncomingFile(
             # One that cannot be named cannot be had; that it came is to be told all the same.
@@ -352,8 +353,18 @@ def _files(attachments: Sequence[Attachment] | None) -> tuple[IncomingFile, ...]
             size=file.size,
             voice_note=_is_voice_note(file),
         )
-        for number, file in enumerate(_user_files(attachments)[:FILES_LIMIT])
+        for number, file in enumerate(attachments)
     )
+
+
+def _unread(data: DataMessage) -> list[Attachment]:
+    quoted = data.quote.attachments or () if data.quote is not None else ()
+    pictures = (*(file.thumbnail for file in quoted), *(one.image for one in data.previews or ()))
+    return [
+        *_user_files(data.attachments)[FILES_LIMIT:],
+        *(file for file in data.attachments or () if _content_type(file) == _LONG_TEXT),
+        *(picture for picture in pictures if picture is not None),
+    ]
 
 
 def _user_files(attachments: Sequence[Attachment] | None) -> list[Attachment]:

@@ -143,7 +143,9 @@ class IncomingMessage:
         text: what was written; placeholders of mentions are replaced by names, the bot's own
             mention is removed. Empty when only attachments came.
         addresses_bot: the bot is mentioned, or one of its messages is quoted.
-        files: what came along (a long text's own file does not count).
+        files: what came along.
+        unread: files on the Signal side that came along and are never looked at: that of a long
+            text, small pictures of what is quoted or linked to, and what is too much.
         quote: what it replies to.
         expires_seconds: it disappears so long after it was read; 0: it stays.
         view_once: its files may be looked at once, and never be kept.
@@ -159,6 +161,7 @@ class IncomingMessage:
     text: str
     addresses_bot: bool
     files: tuple[IncomingFile, ...] = ()
+    unread: tuple[IncomingFile, ...] = ()
     quote: Quoted | None = None
     expires_seconds: int = 0
     view_once: bool = False

@@ -97,6 +97,12 @@ Attachments = Lenient[Annotated[list[OnErrorOmit[Attachment]], Field(max_length=
 Mentions = Lenient[Annotated[list[OnErrorOmit[Mention]], Field(max_length=LIST_LIMIT)]]
 
 
+class QuotedFile(Attachment):
+    """A file of a quoted message, of which only a small picture came along."""
+
+    thumbnail: Lenient[Attachment] = None
+
+
 class Quote(Part):
     """What a message replies to."""
 
@@ -105,7 +111,15 @@ class Quote(Part):
     author_number: Lenient[Number] = None
     author_uuid: Lenient[Aci] = None
     text: Lenient[StrictStr] = None
-    attachments: Attachments = None
+    attachments: Lenient[Annotated[list[OnErrorOmit[QuotedFile]], Field(max_length=LIST_LIMIT)]] = (
+        None
+    )
+
+
+class Preview(Part):
+    """How a link looks."""
+
+    image: Lenient[Attachment] = None
 
 
 class DataMessage(Part):
@@ -117,6 +131,7 @@ class DataMessage(Part):
     mentions: Mentions = None
     quote: Lenient[Quote] = None
     attachments: Attachments = None
+    previews: Lenient[Annotated[list[OnErrorOmit[Preview]], Field(max_length=LIST_LIMIT)]] = None
     expires_in_seconds: Lenient[Seconds] = None
     view_once: Lenient[StrictBool] = None
     is_expiration_update: object = None

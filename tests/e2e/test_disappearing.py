@@ -6,7 +6,7 @@ import time
 from bot.demo.signal_side import SharedFile
 from bot.dispatch.router import DISAPPEARED
 from tests.e2e.running_bot import World, kill, running_bot, world
-from tests.e2e.traces import files_of, gone, let_all_timers_run_out, rows_with, there
+from tests.e2e.traces import gone, gone_from_files, let_all_timers_run_out, rows_with, there
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.unit.test_media import picture
 
@@ -27,7 +27,7 @@ async def test_text_results_and_answer_are_gone_when_the_message_would_be() -> N
             assert time.monotonic() - said >= 1.9
             for words in (SECRET, ANSWER, PRODUCT):
                 assert not rows_with(here, words)
-                assert words.encode() not in files_of(here)
+                await gone_from_files(here, words)
             await here.signal.say("hello")
             await here.answer()
     assert ANSWER not in str(here.model.requests[-1])

@@ -39,6 +39,15 @@ async def gone(here: World, words: str) -> None:
         await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 
+async def gone_from_files(here: World, words: str) -> None:
+    """Wait until no byte of the store's files says these words, which is a moment after the rows.
+
+    The test's own time is the bound.
+    """
+    while words.encode() in files_of(here):  # noqa: ASYNC110 - as above
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
 def let_all_timers_run_out(here: World) -> None:
     """Let the timers of what waits in the store have run out long ago."""
     database = apsw.Connection(str(here.folder / "store.db"))

@@ -33,6 +33,8 @@ from tests.signal_frames import (
 
 IMAGE: Final = IncomingFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
 VOICE: Final = IncomingFile("9zKpVoice.m4a", "audio/aac", size=20480, voice_note=True)
+THUMBNAIL: Final = IncomingFile("Qm0aThumb.jpg", "image/jpeg", size=5120)
+LONG_TEXT: Final = IncomingFile("Lng1Text.txt", "text/x-signal-plain", size=5400)
 QUOTE: Final = Quoted(1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?")
 QUOTED_IMAGE: Final = Quoted(1795291668387, ADA, by_bot=False, has_files=True)
 
@@ -42,10 +44,10 @@ TOLD: Final[dict[str, Frame | FrameKind]] = {
     "group_text": message("hi all", chat=GROUP, number=None),
     "group_mention": message("what is this?", chat=GROUP, number=None, addresses_bot=True),
     "quote_reply": message("no, the other one", addresses_bot=True, quote=QUOTE),
-    "quote_of_image": message("what is on it?", quote=QUOTED_IMAGE),
+    "quote_of_image": message("what is on it?", quote=QUOTED_IMAGE, unread=(THUMBNAIL,)),
     "attachment_image": message("look", files=(IMAGE,)),
     "attachment_voice": message("", files=(VOICE,)),
-    "attachment_long_text": message("<full text, >2000 bytes>"),
+    "attachment_long_text": message("<full text, >2000 bytes>", unread=(LONG_TEXT,)),
     "styled_text": message("bold word"),
     "link_preview": message("see https://example.org/x"),
     "sticker": FrameKind.STICKER,

@@ -237,13 +237,14 @@ async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Pa
 async def test_a_message_that_disappears_before_its_turn_owes_an_answer_without_its_words(
     tmp_path: Path,
 ) -> None:
-    files = (ReceivedFile("secret.jpg", "image/jpeg"),)
+    files = (ReceivedFile("file-1.jpg", "image/jpeg", name="secret.jpg"),)
+    nameless = (ReceivedFile("file-1.jpg", "image/jpeg"),)
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1, "secret", files=files, expires_at=FAR))
         assert (await store.expire(FAR - 1)).next_at == FAR
         expired = await store.expire(FAR)
         assert [one.id for one in expired.waiting] == [accepted.id]
-        assert (expired.waiting[0].message.text, expired.waiting[0].message.files) == ("", ())
+        assert (expired.waiting[0].message.text, expired.waiting[0].message.files) == ("", nameless)
         assert expired.next_at is None
         assert (await store.expire(FAR)).waiting == ()
         assert not is_left(tmp_path, "secret")

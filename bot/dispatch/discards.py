@@ -1,0 +1,74 @@
+"""Files that nobody will look at any more leave the Signal side, which never deletes any itself."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from bot.errors import SignalError
+from bot.messaging.events import IncomingFile
+from conversation_store.models import ReceivedFile
+
+log = structlog.get_logger()
+
+DISCARD_SECONDS: Final = 10.0
+
+MAX_WAITING: Final = 50_000
+"""Files that wait to be deleted; of more, the oldest stay on the Signal side."""
+
+
+class FileSide(Protocol):
+    """Where files are. Implemented by every Messenger."""
+
+    async def discard_file(self, file: IncomingFile) -> None:
+        """Delete a file."""
+        ...
+
+
+class WithFiles(Protocol):
+    """A message, as it came in or as it is stored."""
+
+    @property
+    def files(self) -> Sequence[IncomingFile | ReceivedFile]:
+        """What came along."""
+        ...
+
+
+class Discards:
+    """Deletes files in the background, one after the other.
+
+    Args:
+        side: where they are.
+    """
+
+    def __init__(self, side: FileSide) -> None:
+        self._side = side
+        self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
+        self._more = asyncio.Event()
+
+    def files_of(self, *messages: WithFiles) -> None:
+        """Delete what came with messages."""
+        self.add(file for message in messages for file in message.files)
+
+    def add(self, files: Iterable[IncomingFile | ReceivedFile]) -> None:
+        """Delete files."""
+        self._waiting.extend(file.id for file in files)
+        if self._waiting:
+            self._more.set()
+
+    async def run(self) -> None:
+        """Delete what there is to delete, until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._waiting:
+                await self._discard(self._waiting.popleft())
+
+    async def _discard(self, file_id: str) -> None:
+        try:
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await self._side.discard_file(IncomingFile(file_id, "application/octet-stream"))
+        except (SignalError, TimeoutError) as error:
+            log.info("file.not_discarded", reason=type(error).__name__)
