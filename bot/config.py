@@ -500,4 +500,4 @@ def _keys_below(value: object) -> Iterator[str]:
 
 def _expectation(problem: Mapping[str, Any]) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
-    return message.replace("Input should be", "must be")
+    return message.replace("Input should be", "must be").replace("String should", "must")

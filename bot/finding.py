@@ -98,8 +98,8 @@ def attachments(settings: Settings) -> Iterator[Finding]:
         verdict, words = Verdict.OK, "Deleted from signal-cli's folder after use."
     else:
         words = (
-            "What people send stays in signal-cli's folder: the bot may not delete there."
-            " See SIGNAL__DATA_DIR."
+            "What people send stays in signal-cli's folder: SIGNAL__DATA_DIR is none in which the"
+            " bot may delete."
         )
     yield Finding("attachments", verdict, words)
 

@@ -64,7 +64,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         ("SIGNAL__TRUST", "maybe", "'tofu', 'always' or 'verified'"),
         ("BOT__ACK_REACTION", "eyes", "one emoji"),
         ("BOT__SETTLE_SECONDS", "-1", "greater than or equal to 0"),
-        ("BOT__PROFILE_NAME", "x" * 27, "at most 26 characters"),
+        ("BOT__PROFILE_NAME", "x" * 27, "must have at most 26 characters"),
         ("SIGNAL__URL", "tcp://host:secret", "tcp://host:port"),
         ("LLM__BASE_URL", "example.org", "http:// or https://"),
         ("LLM__BASE_URL", "http://[::1", "http:// or https://"),
