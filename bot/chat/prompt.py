@@ -58,8 +58,9 @@ GUIDELINES: Final = (
     "## Guidelines\n"
     "- Be concise: this is a chat on a phone, not an essay. Markdown is shown as Signal can: bold,"
     " italic, strikethrough, code, lists, and small tables.\n"
-    "- Every message of a person starts with the time it reached you, in brackets. Do not write"
-    " such a time yourself.\n"
+    "- Every message of a person starts with the time it reached you, in brackets; in a group its"
+    " author follows, and further lines of the same message are indented. Do not write such a time"
+    " yourself.\n"
     "- If a tool fails, say what happened and help as well as you can without it.\n"
     "- Never make up what a tool did not tell you."
 )
@@ -196,10 +197,13 @@ def as_stored(message: Message) -> StoredMessage:
 
 def _line(message: ReceivedMessage, text: str) -> str:
     """A message with its time, in groups its author, and what it replies to."""
-    in_group = message.chat.startswith("group:")
-    author = f"{_author(message.author_name)}: " if in_group else ""
+    at = _time(message.sent_at or message.received_at)
     quote = f"{_reply(message, message.quote)} " if message.quote is not None else ""
-    return f"{_time(message.sent_at or message.received_at)} {author}{quote}{text}"
+    if not message.chat.startswith("group:"):
+        return f"{at} {quote}{text}"
+    # Indented from the second line on, so that nobody can begin a line in another's name.
+    words = "\n  ".join(text.splitlines())
+    return f"{at} {_author(message.author_name)}: {quote}{words}"
 
 
 def _overheard_line(message: OverheardMessage) -> str:

@@ -18,6 +18,8 @@ FILE_NAME_LIMIT: Final = 255
 _PLACEHOLDER: Final = "\ufffc"
 _NOBODY_IN_PARTICULAR: Final = "someone"
 _OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
+_JOINERS: Final = "\u200c\u200d"
+"""Invisible themselves; they belong to emoji, and to names in Persian and in India."""
 _PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
 
 
@@ -40,10 +42,15 @@ def readable_quote(text: str | None) -> str:
 
 
 def readable_name(name: str | None) -> str | None:
-    """Return a person's name as one line; None for one that is missing or a phone number."""
+    """Return a person's name as one line without anything invisible.
+
+    None for one that is missing or a phone number.
+    """
     if name is None:
         return None
-    line = " ".join(name.replace("\0", "").replace(_PLACEHOLDER, "").split())
+    line = " ".join(name.replace(_PLACEHOLDER, "").split())
+    line = "".join(one for one in line if one.isprintable() or one in _JOINERS)
+    line = line.strip(f" {_JOINERS}")
     return None if not line or _PHONE_NUMBER.fullmatch(line) else line
 
 
