@@ -226,6 +226,8 @@ class Intake:
         if verdict is not Verdict.TALK:
             await self._keep_silent(accepted, verdict)
         elif urgent is not None:
+            # What is written after a !stop is none of the turn that it ends.
+            self._mailboxes.divide(message.chat)
             await self._urgent.put(message.chat, Job(urgent, accepted))
         elif allowance is Allowance.OVER:
             metrics.INTAKE.labels("rate_limited").inc()

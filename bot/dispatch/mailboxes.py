@@ -76,6 +76,11 @@ class Mailboxes:
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
+    def divide(self, chat: str) -> None:
+        """Let nothing that comes join what a chat has in work or waiting."""
+        if chat in self._waiting:
+            self.add(chat, Job(_nothing))
+
     def wind_down(self) -> None:
         """Begin no further job, and let nobody wait for room: the next start does the rest."""
         self._winding_down = True
@@ -171,3 +176,7 @@ class Mailboxes:
         metrics.WAITING_JOBS.dec(jobs)
         if self._count < MAX_WAITING:
             self._room.set()
+
+
+async def _nothing() -> None:
+    """Do the work of a job that only stands between others."""

@@ -77,6 +77,16 @@ async def test_a_stop_drops_pieces_that_nobody_has_answered() -> None:
     assert not here.model.requests
 
 
+async def test_what_is_written_right_after_a_stop_is_answered() -> None:
+    async with world() as here, running_bot(here.settings(bot=PIECES)):
+        for words in ("Hi", "never mind", "!stop", "how far is the moon?"):
+            await here.signal.say(words)
+        stopped, answer = sorted([(await here.answer()).text, (await here.answer()).text])
+        assert stopped.startswith("Stopped.")
+        assert answer.endswith("moon?")
+    assert asked(here) == ["how far is the moon?"]
+
+
 async def test_pieces_are_answered_once_after_a_kill_while_the_model_was_asked() -> None:
     never = asyncio.Event()
     async with world(script(held(never), text("Here I am."))) as here:
