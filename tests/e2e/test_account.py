@@ -305,7 +305,7 @@ async def test_nobody_at_the_address_is_said_in_a_line(
     command: tuple[str, ...], url: str, folder: Path
 ) -> None:
     async with at_a_terminal(*command, url=url, folder=folder) as terminal:
-        await terminal.reads("cannot be reached")
+        await terminal.reads("cannot be reached. See SIGNAL__URL.")
         assert await terminal.exit_code() == 1
         assert "Traceback" not in terminal.shown
 
