@@ -53,15 +53,6 @@ async def open_setup(settings: Settings, console: Console) -> AsyncIterator[Acco
         SettingsError: there is no signal-cli to run.
         BotError: it does not start.
     """
-    try:
-        async with _setup_at(settings, console) as setup:
-            yield setup
-    except SignalUnavailable as error:
-        raise SignalUnavailable(f"{error} See SIGNAL__URL.") from error
-
-
-@asynccontextmanager
-async def _setup_at(settings: Settings, console: Console) -> AsyncIterator[AccountSetup]:
     url = settings.signal.url
     if url.startswith(("http://", "https://")):
         # Imported here: who runs signal-cli's daemon does without aiohttp.

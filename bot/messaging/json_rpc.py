@@ -87,7 +87,7 @@ class JsonRpcConnection(asyncio.Protocol):
                 else:
                     await loop.create_connection(lambda: connection, *address)
         except OSError as error:  # TimeoutError is one, too
-            raise SignalUnavailable("signal-cli cannot be reached.") from error
+            raise SignalUnavailable("signal-cli cannot be reached. See SIGNAL__URL.") from error
         try:
             yield connection
         finally:

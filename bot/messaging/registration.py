@@ -4,6 +4,7 @@ signal-cli and signal-cli-rest-api say it alike, in sentences: the code of the e
 for most of them. The words are those of signal-cli 0.13 and 0.14.
 """
 
+import math
 import re
 import time
 from enum import StrEnum
@@ -107,8 +108,9 @@ def _rate_limited(words: str) -> SignalRateLimited:
             " in some hours, not sooner."
         )
     seconds = max(1.0, int(named[1]) / 1_000 - time.time())
-    minutes = round(seconds / SECONDS_PER_MINUTE) or 1
+    minutes = math.ceil(seconds / SECONDS_PER_MINUTE)
+    wait = "a minute" if minutes == 1 else f"{minutes} minutes"
     return SignalRateLimited(
-        f"There were too many attempts for now. Signal takes the next one in {minutes} minutes.",
+        f"There were too many attempts for now. Signal takes the next one in {wait}.",
         retry_after_seconds=seconds,
     )

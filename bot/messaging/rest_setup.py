@@ -106,7 +106,9 @@ class RestSetup:
             async with self._session.request(verb, path, json=body) as response:
                 answer = await _bounded(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise SignalUnavailable("signal-cli-rest-api cannot be reached.") from None
+            raise SignalUnavailable(
+                "signal-cli-rest-api cannot be reached. See SIGNAL__URL."
+            ) from None
         except (TimeoutError, aiohttp.ClientError):
             raise SignalTimeout("signal-cli-rest-api gave no answer.") from None
         if response.status == HTTPStatus.BAD_REQUEST:

@@ -418,13 +418,16 @@ async def test_what_signal_refuses_is_said_in_plain_words(
         assert "Traceback" not in terminal.shown
 
 
-async def test_a_rate_limit_with_a_time_says_how_many_minutes(folder: Path) -> None:
-    next_attempt = round((time.time() + 42 * 60) * 1_000)
+@pytest.mark.parametrize(("seconds", "wait"), [(42 * 60, "42 minutes"), (50, "a minute")])
+async def test_a_rate_limit_with_a_time_says_how_many_minutes(
+    seconds: int, wait: str, folder: Path
+) -> None:
+    next_attempt = round((time.time() + seconds) * 1_000)
     words = f"Rate limit reached\nNext attempt may be tried at {next_attempt} (some day)"
     async with RegisteringSignalCli.open(folder / "socket") as side:
         side.registrar.refusals.append((-5, words))
         async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
-            await terminal.reads("takes the next one in 42 minutes")
+            await terminal.reads(f"takes the next one in {wait}.")
 
 
 async def test_a_number_that_is_registered_here_is_left_alone(folder: Path) -> None:
