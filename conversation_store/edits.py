@@ -5,7 +5,7 @@ from typing import Final
 
 from conversation_store import inbox, outgoing, overheard, turns
 from conversation_store.database import Execute
-from conversation_store.models import AcceptedMessage, EditOutcome
+from conversation_store.models import AcceptedMessage, EditOutcome, ReceivedMessage
 
 REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", "approval"})
 """Outcomes of messages that were not answered for what they say."""
@@ -26,10 +26,6 @@ def settle(
     root = inbox.replaced_by(execute, edit.id)
     if root is not None:
         return EditOutcome.ANSWERED, replace(edit, replaces=root)
-    author, timestamp = inbox.target(execute, edit.message)
-    if overheard.change(execute, edit.message, author, timestamp):
-        inbox.close(execute, edit.id, "overheard")
-        return EditOutcome.OVERHEARD, edit
     earlier = [version for version in inbox.versions(execute, edit.message) if version.id < edit.id]
     if not earlier:
         return EditOutcome.UNKNOWN, edit
@@ -38,6 +34,20 @@ def settle(
         return EditOutcome.ANSWERED, replace(edit, replaces=earlier[0].turn_id)
     inbox.close(execute, edit.id, "edit_too_late")
     return EditOutcome.TOO_LATE, edit
+
+
+def change_overheard(execute: Execute, edit: ReceivedMessage) -> bool:
+    """Let what was said to others read as its edit says; False where it is not known.
+
+    Of the edit its key alone is kept, for an edit or a deletion of it.
+    """
+    author, timestamp = inbox.target(execute, edit)
+    if not overheard.change(execute, edit, author, timestamp):
+        return False
+    key = inbox.insert(execute, replace(edit, text="", files=(), quote=None))
+    if key is not None:
+        inbox.close(execute, key.id, inbox.OVERHEARD)
+    return True
 
 
 def _reopen(execute: Execute, root: int, answered_since: int) -> bool:

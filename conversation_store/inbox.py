@@ -8,7 +8,7 @@ found in one step.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from conversation_store.database import Execute
 from conversation_store.models import (
@@ -18,6 +18,9 @@ from conversation_store.models import (
     ReceivedMessage,
     ReceivedQuote,
 )
+
+OVERHEARD: Final = "overheard"
+"""How an edit ended of what was said to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +196,16 @@ def target(execute: Execute, message: ReceivedMessage) -> tuple[str | None, int 
 
 
 def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
-    """Return the row that an edit or a deletion is about: of several, one that still waits."""
+    """Return the row that an edit or a deletion is about: of several, one that still waits.
+
+    What was said to others is none: an edit may address the bot for the first time.
+    """
     own_id = _id_of(execute, message)
-    found = [version for version in versions(execute, message) if version.id != own_id]
+    found = [
+        version
+        for version in versions(execute, message)
+        if version.id != own_id and version.outcome != OVERHEARD
+    ]
     if not found:
         return None
     return next((version.id for version in found if version.waiting), found[0].id)

@@ -270,8 +270,6 @@ class EditOutcome(StrEnum):
 
     UNKNOWN = "unknown"
     """Nothing that is known: it counts as a new message."""
-    OVERHEARD = "overheard"
-    """What was said in a group to others; it reads otherwise now."""
     ANSWERED = "answered"
     """A message that was answered a short time ago: it is answered anew."""
     TOO_LATE = "too_late"

@@ -107,6 +107,20 @@ def change(
     return bool(rows)
 
 
+def is_known(
+    execute: Execute, message: ReceivedMessage, author: str | None, timestamp: int | None
+) -> bool:
+    """Whether an edit or a deletion is about something that was said in a chat."""
+    rows = list(
+        execute(
+            "SELECT 1 FROM overheard WHERE account = ? AND chat = ? AND author = ?"
+            " AND timestamp = ?",
+            (message.account, message.chat, author, timestamp),
+        )
+    )
+    return bool(rows)
+
+
 def forget(
     execute: Execute, deletion: ReceivedMessage, author: str | None, timestamp: int | None
 ) -> int | None:

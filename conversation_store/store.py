@@ -137,6 +137,24 @@ class ConversationStore:
         """
         return await self._database.read(lambda execute: inbox.find_target(execute, message))
 
+    async def knows_target(self, message: ReceivedMessage) -> bool:
+        """Whether an edit or a deletion is about anything that was received or overheard."""
+
+        def look(execute: Execute) -> bool:
+            if inbox.find_target(execute, message) is not None:
+                return True
+            return overheard.is_known(execute, message, *inbox.target(execute, message))
+
+        return await self._database.read(look)
+
+    async def edit_overheard(self, edit: ReceivedMessage) -> None:
+        """Let what was said to others read otherwise; nothing is kept of an edit of anything else.
+
+        What a turn was told stays as it was told.
+        """
+        if await self._database.write(lambda execute: edits.change_overheard(execute, edit)):
+            await self._database.scrub()
+
     async def merge_edit(self, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
         """Let a message that waits read as its edit says, and end the edit; return it so."""
         return await self._database.write(lambda execute: edits.merge(execute, edit, target))
@@ -151,16 +169,16 @@ class ConversationStore:
             answered_within_ms: an older answer stays as it is.
 
         Returns:
-            UNKNOWN: the edit waits on, to be answered as a message. OVERHEARD and TOO_LATE: it is
-            closed. ANSWERED: the turn of the earlier answer is forgotten, and the edit, which is
-            returned with `replaces`, waits to be answered in its place.
+            UNKNOWN: the edit waits on, to be answered as a message. TOO_LATE: it is closed.
+            ANSWERED: the turn of the earlier answer is forgotten, and the edit, which is returned
+            with `replaces`, waits to be answered in its place.
         """
 
         def settle(execute: Execute) -> tuple[EditOutcome, AcceptedMessage]:
             return edits.settle(execute, edit, _now_ms() - answered_within_ms)
 
         outcome, settled = await self._database.write(settle)
-        if outcome in {EditOutcome.ANSWERED, EditOutcome.OVERHEARD}:
+        if outcome is EditOutcome.ANSWERED:
             await self._database.scrub()
         return outcome, settled
 

@@ -14,7 +14,7 @@ from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.router import Router
 from bot.dispatch.turns import Turns
 from bot.messaging.events import ChatId, Person
-from conversation_store.models import AcceptedMessage, EditOutcome
+from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore
 
 IsGroupAdmin = Callable[[ChatId, Person], Awaitable[bool]]
@@ -58,18 +58,29 @@ class Changes:
         target_id = await self._store.find_target(edit.message)
         target = None if target_id is None else self._unanswered(chat, target_id)
         if target is None:
-            await self._mailboxes.put(chat, self._router.job(edit))
+            await self._queue(edit)
             return
         revised = replace(target, message=target.message.edited(edit.message))
         if not self._turns.revise(revised):
-            self._mailboxes.replace(chat, target.id, self._router.job(revised))
+            await self._requeue(revised)
         await self._store.merge_edit(edit, target)
 
-    async def edit_overheard(self, edit: AcceptedMessage) -> None:
-        """Let what was said to others read otherwise; an edit of anything else is nothing."""
-        outcome, edit = await self._store.settle_edit(edit, answered_within_ms=0)
-        if outcome is EditOutcome.UNKNOWN:
-            await self._store.answer(edit, (), outcome="not_addressed")
+    async def _queue(self, edit: AcceptedMessage) -> None:
+        work = self._router.urgent_work(edit)
+        if work is None:
+            await self._mailboxes.put(edit.message.chat, self._router.job(edit))
+        else:
+            await self._urgent.put(edit.message.chat, Job(work, edit))
+
+    async def _requeue(self, revised: AcceptedMessage) -> None:
+        """Let what waits read otherwise in its place, unless it may wait no longer now."""
+        chat = revised.message.chat
+        work = self._router.urgent_work(revised)
+        if work is None:
+            self._mailboxes.replace(chat, revised.id, self._router.job(revised))
+        else:
+            self._mailboxes.replace(chat, revised.id, None)
+            await self._urgent.put(chat, Job(work, revised))
 
     async def delete(self, deletion: AcceptedMessage) -> None:
         """Forget what was deleted, and what was made of it; end the turn that is about it."""

@@ -196,7 +196,7 @@ class Intake:
             deletion = received_deletion(change)
             # People may take back what they wrote whether they still may talk or not.
             known = self._access.may_talk(change.author)
-            known = known or await self._store.find_target(deletion) is not None
+            known = known or await self._store.knows_target(deletion)
             return [deletion] if known else []
         self._discards.add(change.message.unread)
         if not self._access.may_talk(change.message.author):
@@ -208,9 +208,8 @@ class Intake:
             return [edit]
         if self._access.addressed(change.message):
             return [received(change.message)]
-        for accepted in await self._store.accept([edit]):
-            if accepted is not None:
-                await self._changes.edit_overheard(accepted)
+        self._discards.files_of(edit)
+        await self._store.edit_overheard(edit)
         return []
 
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
@@ -222,7 +221,8 @@ class Intake:
             return
         allowance = self._access.spend(message.author)
         verdict = self._verdict(message)
-        urgent = self._router.urgent_work(accepted)
+        is_edit = message.kind is ReceivedKind.EDIT
+        urgent = None if is_edit else self._router.urgent_work(accepted)
         if verdict is not Verdict.TALK:
             await self._keep_silent(accepted, verdict)
         elif urgent is not None:
@@ -240,7 +240,7 @@ class Intake:
             metrics.INTAKE.labels("mailbox_full").inc()
             log.warning("intake.mailbox_full")
             await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
-        elif message.kind is ReceivedKind.EDIT:
+        elif is_edit:
             metrics.INTAKE.labels("edit").inc()
             await self._changes.edit(accepted)
         else:

@@ -5,6 +5,7 @@ import asyncio
 from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
 from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.traces import files_of
 from tests.fakes.openai_server import echo, held, script, text
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -149,3 +150,51 @@ async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
             answer = await here.answer()
             assert (answer.replaces is None) == (number == 11)
     assert answer.text.endswith("11")
+
+
+async def test_a_question_that_is_edited_into_a_stop_is_not_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), echo)) as here, running_bot(here.settings()):
+        question = await here.signal.say("How high is Everest?")
+        await here.model.wait_for_requests(1)
+        await here.signal.edit("!stop", question)
+        answer = await here.answer()
+        assert answer.text == "There is nothing to stop."
+        await here.signal.say("hello")
+        assert (await here.answer()).text.endswith("hello")
+
+
+async def test_what_waits_and_is_edited_into_a_stop_stops_the_turn_before_it() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), echo)) as here, running_bot(here.settings()):
+        await here.signal.say("How high is Everest?")
+        await here.model.wait_for_requests(1)
+        waiting = await here.signal.say("!stpo it")
+        await here.signal.edit("!stop", waiting)
+        assert (await here.answer()).text == "Stopped."
+        await here.signal.say("hello")
+        assert (await here.answer()).text.endswith("hello")
+
+
+async def test_words_to_others_that_are_edited_twice_are_a_question_once_they_mention_the_bot() -> (
+    None
+):
+    async with world() as here, running_bot(here.settings()):
+        words = await here.signal.say("what is thsi?", group=GROUP)
+        first = await here.signal.edit("what is this?", words, group=GROUP)
+        await here.signal.edit("what is this?", first, group=GROUP, mention=True)
+        answer = await here.answer()
+        unheard = await here.signal.edit("and thta?", 1_795_000_000_000, group=GROUP)
+        await here.signal.edit("and that?", unheard, group=GROUP, mention=True)
+        other = await here.answer()
+    assert answer.text.endswith("Ada: what is this?")
+    assert other.text.endswith("Ada: and that?")
+
+
+async def test_an_edit_in_a_group_that_is_not_listened_to_is_never_stored() -> None:
+    access = {"groups": "off"}
+    async with world() as here, running_bot(here.settings(access=access)):
+        await here.signal.edit("sesquipedalian", 1_795_000_000_000, group=GROUP)
+        await here.signal.say("hello")
+        await here.answer()
+        assert b"sesquipedalian" not in files_of(here)

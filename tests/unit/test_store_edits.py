@@ -244,9 +244,7 @@ async def test_an_edit_of_what_was_said_to_others_changes_that(tmp_path: Path) -
     async with store_at(tmp_path) as store:
         await store.overhear([received(1, "teh dog", GROUP)])
         for timestamp, target in ((2, 1), (3, 2)):
-            edit = await accept(store, edit_of(target, timestamp, f"dog {timestamp}", GROUP))
-            outcome, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-            assert outcome is EditOutcome.OVERHEARD
+            await store.edit_overheard(edit_of(target, timestamp, f"dog {timestamp}", GROUP))
         assert [heard.text for heard in await store.overheard(GROUP)] == ["dog 3"]
         assert await waiting(store) == []
         assert not is_left(tmp_path, "teh dog")
@@ -258,9 +256,7 @@ async def test_an_edit_of_what_a_turn_was_told_changes_nothing_any_more(tmp_path
         accepted = await accept(store, received(2, chat=GROUP))
         turn = store.begin_turn([accepted], "q", overheard=await store.overheard(GROUP))
         for timestamp in (3, 4):
-            edit = await accept(store, edit_of(1, timestamp, "the dog", GROUP))
-            outcome, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-            assert outcome is EditOutcome.OVERHEARD
+            await store.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
             assert await store.overheard(GROUP) == ()
             await finish(store, turn)
 
