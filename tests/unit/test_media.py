@@ -356,7 +356,7 @@ async def test_what_is_not_read_at_all_is_refused_politely_and_not_fetched(
 
     shown = f"“{title}”" if title else "the file"
     assert what.notices == (
-        f"About {shown}: I cannot read it. I can read images, PDF, HTML and text files.",
+        f"About {shown}: I cannot read it. I can read PDF, HTML and text files.",
     )
     assert untold(what)
     assert folder.fetched == []
