@@ -1,12 +1,14 @@
 """Who is answered, and how the commands behave."""
 
+import asyncio
+
 import pytest
 
 from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_conversation import BEN
-from tests.fakes.openai_server import models, script, text
+from tests.fakes.openai_server import held, models, script, text
 
 GROUP = "Z3JvdXA="
 
@@ -63,6 +65,16 @@ async def test_who_writes_too_fast_gets_one_notice_and_then_silence() -> None:
     mine = [sent.text for sent in here.signal.sent if sent.chat.value == ADA.aci]
     assert len(mine) == 3
     assert sum("faster than I can answer" in text for text in mine) == 1
+
+
+async def test_who_writes_too_fast_can_stop_what_was_asked() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here:
+        async with running_bot(here.settings(access={"messages_per_minute": 1})):
+            await here.signal.say("a long story, please")
+            await here.model.wait_for_requests(1)
+            await here.signal.say("!stop")
+            assert (await here.answer()).text.startswith("Stopped.")
 
 
 @pytest.mark.parametrize(

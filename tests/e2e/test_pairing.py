@@ -13,7 +13,10 @@ from conversation_store.pairings import open_pairing_book
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
+from tests.e2e.traces import gone
+from tests.fakes.openai_server import echo, script, text, tool_calls
 
 PAIRING = {"policy": "pairing", "admins": BEN.aci}
 SECRET = "my-secret-words"
@@ -234,3 +237,34 @@ async def test_an_admin_is_never_taken_for_a_bot() -> None:
                 await here.signal.say(f"!status {number}")
                 await here.answer()
     assert len([text for text in here.answers() if "Model: fake" in text]) == 15
+
+
+async def put_out(here: World, person: Person) -> None:
+    """Revoke a person beside the running bot, and wait until it knows that."""
+    with open_pairing_book(here.folder / "store.db", None) as book:
+        assert book.revoke(person.aci)
+    words = ""
+    while "give this code" not in words:  # the bot looks about twice a second
+        await here.signal.say("me again", author=person)
+        words = (await here.answer()).text
+
+
+async def test_who_was_put_out_decides_nothing_and_may_still_take_words_back() -> None:
+    async with world(script(echo, tool_calls(WRITE), text("Done."))) as here:
+        async with running_bot(with_notes(here, access=PAIRING)):
+            await here.signal.say("hello")
+            code = code_in((await here.answer()).text)
+            await here.signal.say(f"!pair {code}", author=BEN)
+            assert await sent_to(here, ADA, 2) == WELCOME
+            await here.signal.until(lambda: len(here.signal.sent) == 3)
+            secret = await here.signal.say(SECRET)
+            await here.signal.wait_for(lambda sent: sent.text.endswith(SECRET))
+            await here.signal.say("note: buy milk", group=GROUP, mention=True)
+            asked = await here.signal.wait_for(lambda sent: sent.text.startswith("❓"))
+            await put_out(here, ADA)
+            await here.signal.react("👍", asked.timestamp, group=GROUP)
+            await here.signal.delete(secret)
+            await gone(here, SECRET)
+            await here.signal.react("👎", asked.timestamp, author=BEN, group=GROUP)
+            await here.signal.wait_for(lambda sent: sent.text.startswith("Done"))
+        assert notes(here) == ""

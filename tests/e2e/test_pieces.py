@@ -2,7 +2,9 @@
 
 import asyncio
 
+from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
+from bot.messaging.messenger import Quote
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.fakes.openai_server import echo, held, script, text
 
@@ -22,8 +24,9 @@ async def test_messages_that_follow_closely_are_answered_once() -> None:
     async with world() as here, running_bot(here.settings(bot=PIECES)):
         for words in ("Hi", "one question", "how far is the moon?"):
             await here.signal.say(words)
-        await here.answer()
+        answer = await here.answer()
         assert asked(here) == ["Hi", "one question", "how far is the moon?"]
+        assert answer.quote is None
         await here.signal.say("thanks")
         await here.answer()
     assert len(here.signal.sent) == len(here.model.requests) == 2
@@ -67,12 +70,36 @@ async def test_pieces_of_two_people_in_a_group_are_two_questions() -> None:
     assert second.text.endswith("Ben: his")
 
 
-async def test_a_stop_drops_pieces_that_nobody_has_answered() -> None:
-    async with world() as here, running_bot(here.settings(bot=LONG)):
-        await here.signal.say("Hi")
-        await here.signal.say("never mind")
-        await here.signal.say("!stop")
-        stopped = await here.answer()
+async def test_in_a_group_the_answer_quotes_the_last_piece() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(bot=PIECES, access={"groups": "always"})):
+            await here.signal.say("Hi", group=GROUP)
+            question = await here.signal.say("how far is the moon?", group=GROUP)
+            answer = await here.answer()
+    assert answer.quote == Quote(question, ADA.aci, "how far is the moon?")
+
+
+async def test_an_edit_of_what_was_answered_is_no_piece_of_what_follows() -> None:
+    async with world() as here, running_bot(here.settings(bot=PIECES)):
+        question = await here.signal.say("Is Sidney nice?")
+        old = await here.answer()
+        await here.signal.say("and in winter?")
+        await here.signal.edit("Is Sydney nice?", question)
+        second, corrected = await here.answer(), await here.answer()
+    assert second.text.endswith("winter?")
+    assert (corrected.replaces, asked(here)) == (old.timestamp, ["Is Sydney nice?"])
+
+
+async def test_a_stop_drops_pieces_that_nobody_has_answered_for_good() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(bot=LONG)):
+            await here.signal.say("Hi")
+            await here.signal.say("never mind")
+            await here.signal.say("!stop")
+            stopped = await here.answer()
+        async with running_bot(here.settings(bot=PIECES)):
+            await here.signal.say("!status")
+            await here.answer()
     assert stopped.text == "Stopped. 1 more of your messages will not be answered."
     assert not here.model.requests
 
@@ -96,7 +123,7 @@ async def test_pieces_are_answered_once_after_a_kill_while_the_model_was_asked()
             await here.signal.say("two")
             await here.model.wait_for_requests(1)
             await kill(bot)
-        async with running_bot(settings):
+        async with running_bot(here.settings(bot=LONG)):  # no further piece is waited for
             assert (await here.answer()).text == "Here I am."
             await here.signal.say("!status")
             await here.answer()

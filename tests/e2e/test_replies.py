@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bot.demo.signal_side import ADA, Group
+from bot.demo.signal_side import ADA, Group, SharedFile
 from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
 from conversation_store.overheard import OVERHEARD_ROWS
@@ -56,6 +56,23 @@ async def test_in_a_group_every_answer_quotes_its_question() -> None:
     assert status.quote == Quote(command, ADA.aci, "!status")
 
 
+async def test_a_corrected_answer_in_a_group_quotes_the_message_that_phones_know() -> None:
+    async with world() as here, running_bot(here.settings()):
+        question = await here.signal.say("Is Sidney nice?", group=GROUP, mention=True)
+        await here.answer()
+        await here.signal.edit("Is Sydney nice?", question, group=GROUP, mention=True)
+        corrected = await here.answer()
+    assert corrected.quote == Quote(question, ADA.aci, "Is Sydney nice?")
+
+
+async def test_of_a_long_message_only_its_beginning_is_quoted() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("word " * 400, group=GROUP, mention=True)
+        answer = await here.answer()
+    assert answer.quote is not None
+    assert answer.quote.text == "word " * 40
+
+
 async def test_the_model_is_told_what_a_person_replies_to() -> None:
     async with world(script(text("It is A."))) as here, running_bot(here.settings()):
         await here.signal.say("A or B?")
@@ -95,6 +112,27 @@ async def test_what_was_said_to_others_comes_along_once_each_line_with_its_autho
         await here.signal.say("thanks", group=GROUP, mention=True)
         await here.answer()
     assert asked(here) == ["Ada: thanks"]
+
+
+async def test_a_question_that_is_edited_while_the_model_thinks_keeps_what_was_said_before() -> (
+    None
+):
+    never = asyncio.Event()
+    async with world(script(held(never))) as here, running_bot(here.settings()):
+        await here.signal.say("pizza?", group=GROUP)
+        question = await here.signal.say("what do they wnat?", group=GROUP, mention=True)
+        await here.model.wait_for_requests(1)
+        await here.signal.edit("what do they want?", question, group=GROUP, mention=True)
+        await here.answer()
+    assert asked(here)[1:] == ["Ada: pizza?", "[Said to you:]", "Ada: what do they want?"]
+
+
+async def test_a_picture_without_words_that_was_shown_to_others_is_no_line() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say("", files=[SharedFile("image/png", b"png")], group=GROUP)
+        await here.signal.say("nice, is it?", group=GROUP, mention=True)
+        await here.answer()
+    assert asked(here) == ["Ada: nice, is it?"]
 
 
 async def test_what_a_stranger_says_in_a_group_reaches_nobody() -> None:

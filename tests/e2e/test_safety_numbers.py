@@ -8,11 +8,13 @@ from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.account import TrustLevel
 from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_conversation import BEN
-from tests.fakes.openai_server import held, script, text
+from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 
 BEN_IS_ADMIN = {"policy": "open", "admins": BEN.aci}
+GROUP = "dGVhbQ=="
 
 
 async def note_to_ben(here: World, words: str = "safety number") -> Sent:
@@ -142,6 +144,22 @@ async def test_with_verified_an_admin_whose_number_nobody_compared_trusts_nobody
     assert here.signal.trusted == []
 
 
+async def test_with_verified_nobody_else_is_overheard_or_decides() -> None:
+    async with world(script(tool_calls(WRITE), text("Done."))) as here:
+        here.signal.meet(BEN).trust = TrustLevel.VERIFIED
+        access, verified = {"policy": "open", "admins": ADA.aci}, {"trust": "verified"}
+        async with running_bot(with_notes(here, access=access, signal=verified)):
+            await here.signal.say("let me be", group=GROUP)
+            await here.signal.say("note: buy milk", author=BEN, group=GROUP, mention=True)
+            asked = await question(here)
+            assert "let me be" not in str(here.model.requests)
+            await here.signal.react("👍", asked.timestamp, group=GROUP)
+            await here.signal.say("yes", group=GROUP, quote=asked.timestamp)
+            await here.signal.react("👎", asked.timestamp, author=BEN, group=GROUP)
+            await here.signal.wait_for(lambda sent: sent.text == "Done.")
+        assert notes(here) == ""
+
+
 async def test_over_rest_nothing_is_lost_either() -> None:
     async with world() as here, SignalRestApi.listen() as api:
         signal = {"url": api.url, "phone_number": NUMBER}
@@ -166,7 +184,7 @@ async def test_only_an_admin_in_private_trusts_a_key() -> None:
     async with world() as here, running_bot(here.settings(access=BEN_IS_ADMIN)):
         await here.signal.say("!trust ABCDEF")
         assert (await here.answer()).text == UNKNOWN_COMMAND
-        await here.signal.say("!trust ABCDEF", author=BEN, group="dGVhbQ==", mention=True)
+        await here.signal.say("!trust ABCDEF", author=BEN, group=GROUP, mention=True)
         assert (await here.answer()).text == IN_PRIVATE
         await here.signal.say("!trust", author=BEN)
         assert "Send !trust and the code" in (await here.answer()).text

@@ -1,6 +1,6 @@
 """Where the bot may write, which invitations it accepts, and where it does not stay."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +39,7 @@ class Directory:
     group_now: Group | None = ROOM
     troubles: list[SignalError] = field(default_factory=list)
     asked: int = 0
+    meanwhile: Callable[[], Awaitable[None]] | None = None
     joined: list[ChatId] = field(default_factory=list)
     left: list[ChatId] = field(default_factory=list)
 
@@ -46,7 +47,10 @@ class Directory:
         self.asked += 1
         if self.troubles:
             raise self.troubles.pop(0)
-        return self.group_now
+        answer = self.group_now
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return answer
 
     async def join_group(self, chat: ChatId) -> None:
         if self.troubles:
@@ -194,6 +198,19 @@ async def test_a_group_is_asked_for_once_until_it_changes_or_its_time_is_over(
         clock.now += GROUP_SECONDS
         assert await here.may_write(TEAM)
         assert directory.asked == 3
+
+
+async def test_what_was_asked_for_while_a_group_changed_is_not_remembered(tmp_path: Path) -> None:
+    directory = Directory()
+    async with rooms(tmp_path, directory) as here:
+
+        async def change() -> None:
+            directory.group_now, directory.meanwhile = ANNOUNCEMENTS, None
+            await here.changed(changed_by(EVE))
+
+        directory.meanwhile = change
+        assert await here.may_write(TEAM)
+        assert not await here.may_write(TEAM)
 
 
 async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,6 +48,7 @@ class KeyRing:
     trusted: list[tuple[str, str | None]] = field(default_factory=list)
     troubles: list[SignalError] = field(default_factory=list)
     refuses_trust: bool = False
+    meanwhile: Callable[[], Awaitable[None]] | None = None
     asked: int = 0
 
     def set(self, person: Person, trust: TrustLevel, number: str = FIRST) -> None:
@@ -57,7 +58,10 @@ class KeyRing:
         self.asked += 1
         if self.troubles:
             raise self.troubles.pop(0)
-        return self.identities.get(person)
+        identity = self.identities.get(person)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return identity
 
     async def trust(self, person: str, *, safety_number: str | None) -> None:
         if self.troubles:
@@ -401,6 +405,20 @@ async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
         assert await here.identities.may_talk(ADA)
         assert await here.told(ADAS_CHAT) == []
     assert here.released == [ADA.aci]
+
+
+async def test_a_key_that_changes_while_it_is_asked_about_is_not_remembered(tmp_path: Path) -> None:
+    async with house(tmp_path, "verified") as here:
+        here.keys.set(ADA, TrustLevel.VERIFIED)
+
+        async def change() -> None:
+            here.keys.meanwhile = None
+            here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
+            await here.identities.changed(new_key())
+
+        here.keys.meanwhile = change
+        await here.identities.may_talk(ADA)
+        assert not here.identities.is_verified(ADA.aci)
 
 
 @pytest.mark.parametrize("trouble", [SignalRejected("x"), SignalUnavailable("x")])

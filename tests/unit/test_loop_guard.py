@@ -57,6 +57,10 @@ def test_more_is_allowed_where_people_may_write_more() -> None:
     assert Conversation(messages_per_minute=60).until_silence() == 30
 
 
+def test_where_people_may_write_little_a_few_quick_messages_are_no_sign() -> None:
+    assert Conversation(messages_per_minute=2).until_silence() == 10
+
+
 def test_two_bots_with_slow_models_are_found_by_the_length_of_what_they_write() -> None:
     assert Conversation().until_silence(after=5.0, length=400) == 30
 
@@ -65,7 +69,7 @@ def test_a_silence_ends_and_the_next_is_twice_as_long_up_to_a_day() -> None:
     talk = Conversation()
     minutes = []
     for _ in range(10):
-        talk.until_silence()
+        assert talk.until_silence() >= 9
         words = talk.guard.notice(CHAT, ADA)
         minutes.append(int("".join(filter(str.isdigit, words))))
         assert talk.write(after=60.0 * minutes[-1] - 1) is Verdict.SILENCE
@@ -120,6 +124,8 @@ def test_what_is_remembered_is_bounded() -> None:
     talk = Conversation()
     talk.until_silence()
     assert talk.write(after=0.1) is Verdict.SILENCE
-    for number in range(MAX_KNOWN):
+    for number in range(MAX_KNOWN - 1):
         talk.write(after=0.0, author=str(number))
+    assert talk.write(after=0.1) is Verdict.SILENCE
+    talk.write(after=0.0, author="one more")
     assert talk.write(after=0.1) is Verdict.TALK

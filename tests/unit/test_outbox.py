@@ -171,6 +171,27 @@ async def test_an_edit_that_signal_refuses_is_sent_as_a_new_message(tmp_path: Pa
         assert (await store.unfinished()).outgoing == ()
 
 
+async def test_a_deletion_that_signal_refuses_is_given_up_and_nothing_is_sent(
+    tmp_path: Path,
+) -> None:
+    async with stored(tmp_path, "old") as (store, (part,)):
+        messenger = ScriptedMessenger(SignalRejected("x"))
+        await Outbox(messenger, store, policy=FAST).deliver((replace(part, text="", replaces=7),))
+        assert messenger.attempts == ["delete 7"]
+        assert (await store.unfinished()).outgoing == ()
+
+
+async def test_one_untrusted_key_in_a_group_is_tried_again_and_holds_nobody_back(
+    tmp_path: Path,
+) -> None:
+    async with stored(tmp_path, "one", "two") as (store, parts):
+        told: list[str] = []
+        messenger = ScriptedMessenger(SignalUntrusted("x"))
+        outbox = Outbox(messenger, store, policy=FAST, untrusted=told.append)
+        await outbox.deliver([replace(part, chat="group:dGVhbQ==") for part in parts])
+        assert (messenger.attempts, told) == (["one", "one", "two"], [])
+
+
 async def test_a_part_without_words_deletes_the_message_that_it_replaces(tmp_path: Path) -> None:
     async with stored(tmp_path, "old") as (store, (part,)):
         messenger = ScriptedMessenger()

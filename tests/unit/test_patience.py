@@ -1,0 +1,72 @@
+"""How long a question to the Signal side is asked again."""
+
+import asyncio
+
+import pytest
+
+from bot.dispatch.patience import Patience
+from bot.errors import (
+    SignalError,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUntrusted,
+)
+from bot.messaging.backoff import Backoff
+from tests.skipped_waits import run_without_waiting
+
+PATIENCE = Patience(seconds=100.0, backoff=Backoff(first_seconds=1.0, longest_seconds=4.0))
+
+
+class Asked:
+    """A question that fails as it is told to; `times` is when it was asked."""
+
+    def __init__(self, *troubles: SignalError) -> None:
+        self.troubles = list(troubles)
+        self.times: list[float] = []
+
+    async def __call__(self) -> str:
+        self.times.append(asyncio.get_running_loop().time())
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return "answer"
+
+
+def test_a_question_is_asked_until_it_is_answered() -> None:
+    async def scenario() -> None:
+        asked = Asked(SignalTimeout("x"), SignalTimeout("x"))
+        assert await PATIENCE.ask(asked) == "answer"
+        assert len(asked.times) == 3
+
+    run_without_waiting(scenario())
+
+
+def test_who_is_told_when_to_ask_again_waits_so_long() -> None:
+    async def scenario() -> None:
+        asked = Asked(SignalRateLimited("x", retry_after_seconds=30.0))
+        await PATIENCE.ask(asked)
+        assert asked.times[1] - asked.times[0] >= 30.0
+
+    run_without_waiting(scenario())
+
+
+def test_no_attempt_begins_when_the_time_is_over() -> None:
+    async def scenario() -> None:
+        asked = Asked(*[SignalTimeout("x")] * 1_000)
+        with pytest.raises(SignalTimeout):
+            await PATIENCE.ask(asked)
+        assert 25 <= len(asked.times) < 200
+        assert asked.times[-1] - asked.times[0] <= PATIENCE.seconds
+
+    run_without_waiting(scenario())
+
+
+@pytest.mark.parametrize("refusal", [SignalRejected("x"), SignalUntrusted("x")])
+def test_a_refusal_is_an_answer(refusal: SignalError) -> None:
+    async def scenario() -> None:
+        asked = Asked(refusal)
+        with pytest.raises(type(refusal)):
+            await PATIENCE.ask(asked)
+        assert len(asked.times) == 1
+
+    run_without_waiting(scenario())
