@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
+from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import held, script, text, tool_calls
@@ -159,6 +160,27 @@ async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
     assert len(parts) > 2
     assert all(len(part.encode()) <= 2_000 for part in parts)
     assert "".join(" ".join(parts).split()) == "".join(long.split())
+
+
+async def test_markdown_of_the_model_is_shown_as_styles_also_where_the_answer_is_split() -> None:
+    long = "\n\n".join(f"{'word ' * 100}and **👋 {number}** again." for number in range(8))
+    async with world(script(text("It is **bold**, 2*3*4."), text(long))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("tell me")
+            short = await here.answer()
+            await here.signal.say("tell me more")
+            await here.signal.say("!status")
+            await here.signal.wait_for(lambda sent: "Model: fake" in sent.text)
+    assert short.text == "It is bold, 2*3*4."
+    assert short.styles == (StyleRange(6, 4, TextStyle.BOLD),)
+    parts = here.signal.sent[1:-1]
+    assert len(parts) > 1
+    bold = [
+        part.text.encode("utf-16-le")[2 * one.start : 2 * (one.start + one.length)]
+        for part in parts
+        for one in part.styles
+    ]
+    assert [words.decode("utf-16-le") for words in bold] == [f"👋 {number}" for number in range(8)]
 
 
 async def test_a_file_that_signal_does_not_give_is_asked_for_again() -> None:
