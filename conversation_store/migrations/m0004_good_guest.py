@@ -88,14 +88,15 @@ OVERHEARD = (
     "CREATE INDEX overheard_age ON overheard (heard_at)",
 )
 
-# The outbox is made anew: a message of the bot's own accord answers none. The attachments come
-# along, because their reference follows the table that is renamed.
+# The outbox is made anew: a message of the bot's own accord answers none, and a number is never
+# given out again, for what is dropped here may still be on its way. The attachments come along,
+# because their reference follows the table that is renamed.
 OUTBOX = (
     "ALTER TABLE outbox RENAME TO outbox_before",
     "ALTER TABLE attachments RENAME TO attachments_before",
     """
     CREATE TABLE outbox (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         inbox_id INTEGER,
         part INTEGER NOT NULL,
         chat TEXT NOT NULL,

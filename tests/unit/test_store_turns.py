@@ -14,6 +14,7 @@ from conversation_store.models import (
     StoredQuote,
     StoredStyle,
 )
+from conversation_store.store import DAY_MS
 from tests.unit.stores import (
     ADA,
     CALL,
@@ -282,3 +283,34 @@ async def test_what_strangers_said_is_found_in_results_and_in_what_people_sent(
         assert await store.has_result_with(ADA, "[a letter]")
         assert not await store.has_result_with(ADA, "[a page]")
         assert not await store.has_result_with(GROUP, "[a letter]")
+
+
+async def test_what_is_dropped_and_still_on_its_way_is_not_taken_for_what_came_after_it(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        question = await accept(store, received(1, "secret"))
+        dropped = await finish(store, store.begin_turn([question], "secret"), ["to be dropped"])
+        await store.forget(await accept(store, deletion_of(1, 2)))
+        other = await accept(store, received(3, "other"))
+        parts = await finish(store, store.begin_turn([other], "other"), ["to be sent"])
+        await mark(store, dropped, 100)
+        assert (await store.unfinished()).outgoing == parts
+
+
+async def test_neither_clear_nor_purge_takes_a_turn_that_runs(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        turn = store.begin_turn([await accept(store, received(1))], "hello")
+        assert await store.clear(ADA) == 0
+        assert await store.purge(now_ms() + 1_000 * DAY_MS) == 0
+        assert len(await finish(store, turn)) == 1
+        assert await questions(store) == ["hello"]
+
+
+async def test_the_files_of_a_turn_that_was_stopped_are_not_kept(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.begin_turn([accepted], "draw")
+        await call(store, turn, "drawn", files=[StoredAttachment("a.png", "image/png", b"a cat")])
+        await store.stop([accepted.id])
+        assert rows(tmp_path, "SELECT * FROM turn_files") == []
