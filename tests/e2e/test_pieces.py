@@ -92,9 +92,10 @@ async def test_an_edit_of_what_was_answered_is_no_piece_of_what_follows() -> Non
 
 async def test_a_stop_drops_pieces_that_nobody_has_answered_for_good() -> None:
     async with world() as here:
-        async with running_bot(here.settings(bot=LONG)):
+        async with running_bot(here.settings(bot={**LONG, "read_receipts": True})):
             await here.signal.say("Hi")
-            await here.signal.say("never mind")
+            last = await here.signal.say("never mind")
+            await here.signal.until(lambda: (ADA.aci, (last,)) in here.signal.receipts)
             await here.signal.say("!stop")
             stopped = await here.answer()
         async with running_bot(here.settings(bot=PIECES)):
