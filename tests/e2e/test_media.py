@@ -1,0 +1,106 @@
+"""What people send beside words, and what tools return beside words, over the whole bot."""
+
+import sys
+from typing import Final
+
+import pytest
+
+from bot.demo.signal_side import SharedFile
+from tests.e2e.running_bot import World, running_bot, world
+from tests.fakes.openai_server import (
+    images_in,
+    refusing_images,
+    script,
+    status,
+    text,
+    tool_calls,
+    transcript,
+    words_of,
+)
+from tests.integration.web_pages import pdf
+from tests.unit.test_media import picture
+
+PHOTO: Final = SharedFile("image/jpeg", picture())
+VOICE_NOTE: Final = SharedFile("audio/aac", b"\xff\xf1 sound", voice_note=True)
+LISTENING: Final = {"transcription_model": "whisper"}
+
+
+def asked(here: World) -> str:
+    """What the model was asked last, without the time."""
+    content = words_of(here.model.requests[-1]["messages"][-1]["content"])
+    return content.split(" UTC] ", 1)[-1]
+
+
+async def test_an_image_is_shown_to_a_model_that_may_see() -> None:
+    async with world(script(text("A cat."))) as here, running_bot(here.settings()):
+        await here.signal.say("what is this?", files=[PHOTO])
+        assert (await here.answer()).text == "A cat."
+    assert len(images_in(here.model.requests[-1])) == 1
+
+
+async def test_a_model_that_refuses_images_is_asked_without_and_the_person_told() -> None:
+    async with world(refusing_images()) as here, running_bot(here.settings()):
+        await here.signal.say("what is this?", files=[PHOTO])
+        answer = await here.answer()
+    assert answer.text.startswith("I cannot see images, only read text and documents.\n\n")
+    assert images_in(here.model.requests[-1]) == []
+
+
+async def test_a_voice_note_is_written_down_shown_in_one_line_and_answered() -> None:
+    async with world(script(text("384,400 km."))) as here:
+        here.model.transcription_handler = transcript("How far\nis the moon?")
+        async with running_bot(here.settings(llm=LISTENING)):
+            await here.signal.say(None, files=[VOICE_NOTE])
+            answer = await here.answer()
+    assert answer.text == "🎤 “How far is the moon?”\n\n384,400 km."
+    assert asked(here).startswith("[voice note] How far")
+
+
+async def test_a_voice_note_that_nobody_can_write_down_gets_a_sentence() -> None:
+    async with world() as here:
+        here.model.transcription_handler = status(400)
+        async with running_bot(here.settings(llm=LISTENING)):
+            await here.signal.say(None, files=[VOICE_NOTE])
+            failed = await here.answer()
+        async with running_bot(here.settings()):
+            await here.signal.say(None, files=[VOICE_NOTE])
+            deaf = await here.answer()
+    assert failed.text.startswith("I could not listen to the voice note just now.")
+    assert deaf.text == "I cannot listen to voice notes; please write it."
+    assert here.model.requests == []
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        SharedFile("application/pdf", pdf("It costs 12 euros."), name="invoice.pdf"),
+        SharedFile("text/plain", b"It costs 12 euros.", name="note.txt"),
+    ],
+    ids=["pdf", "text"],
+)
+async def test_a_document_reaches_the_model_as_text(file: SharedFile) -> None:
+    async with world(script(text("12 euros."))) as here, running_bot(here.settings()):
+        await here.signal.say("how much is it?", files=[file])
+        assert (await here.answer()).text == "12 euros."
+    assert "It costs 12 euros." in asked(here)
+
+
+async def test_what_cannot_be_read_is_refused_politely_and_the_words_are_answered() -> None:
+    archive = SharedFile("application/zip", b"PK", name="my_photos.zip")
+    async with world(script(text("Hello."))) as here, running_bot(here.settings()):
+        await here.signal.say("hello", files=[archive])
+        answer = await here.answer()
+    notice = "About “my_photos.zip”: I cannot read it. I can read PDF, HTML and text files."
+    assert answer.text == f"{notice}\n\nHello."
+
+
+async def test_a_picture_that_a_tool_makes_comes_with_the_answer() -> None:
+    servers = {"odd": {"command": f"{sys.executable} -m tests.fakes.mcp_odd"}}
+    drawn = script(tool_calls(("odd_everything", {})), text("Here it is."))
+    async with world(drawn) as here, running_bot(here.settings(mcp={"servers": servers})):
+        await here.signal.say("draw")
+        question = await here.answer()
+        await here.signal.react("👍", question.timestamp)
+        answer = await here.answer()
+    assert answer.text == "Here it is."
+    assert "image/png" in [file.content_type for file in answer.attachments]
