@@ -55,7 +55,8 @@ class Expiry:
         await asyncio.sleep(SHORTEST_WAIT_SECONDS)
         while (left := self._seconds_left()) > 0:
             try:
-                await asyncio.wait_for(self._sooner.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._sooner.wait()
             except TimeoutError:
                 return
             self._sooner.clear()

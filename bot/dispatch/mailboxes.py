@@ -138,7 +138,9 @@ class Mailboxes:
         """Wait until another job comes to a chat whose job runs, or so long."""
         arrived = self._arrivals[chat] = asyncio.Event()
         try:
-            await asyncio.wait_for(arrived.wait(), seconds)
+            # Not `wait_for`: of a cancellation that comes together with a job, it tells nobody.
+            async with asyncio.timeout(seconds):
+                await arrived.wait()
         except TimeoutError:
             pass
         finally:

@@ -3,6 +3,8 @@
 import asyncio
 from functools import partial
 
+import pytest
+
 from bot.dispatch import mailboxes
 from bot.dispatch.mailboxes import Job, Mailboxes
 from conversation_store.models import AcceptedMessage, ReceivedMessage
@@ -159,3 +161,29 @@ async def test_only_the_next_message_joins_and_only_if_it_is_a_piece() -> None:
         gate.set()
         await boxes.drain()
     assert done == [0, 2, 3]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+async def test_a_job_is_interrupted_also_while_it_is_told_of_another(steps: int) -> None:
+    ended: list[str] = []
+
+    async def nothing() -> None: ...
+
+    async def wait_for_another() -> None:
+        try:
+            await boxes.arrival("a", seconds=60.0)
+            ended.append("told")
+        except asyncio.CancelledError:
+            ended.append("interrupted")
+            raise
+
+    async with asyncio.TaskGroup() as tasks:
+        boxes = Mailboxes(tasks)
+        await boxes.put("a", Job(wait_for_another))
+        await asyncio.sleep(0)
+        await boxes.put("a", Job(nothing))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        before = ended.copy()
+        boxes.cancel()
+    assert ended == (before or ["interrupted"])
