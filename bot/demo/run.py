@@ -30,7 +30,6 @@ ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGTERM)
 ENDED: Final = 1
 # A conversation that is piped in is faster than any person.
 MESSAGES_PER_MINUTE: Final = 10_000
-
 Sections = Mapping[str, Mapping[str, object]]
 
 
@@ -85,11 +84,21 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
     """Everything of the demo's own, except the endpoint and what the bot says of itself."""
     return load_settings(
         {
-            "signal": {"url": f"unix:{folder / 'signal.sock'}", "phone_number": BOT.number},
+            "signal": {
+                "url": f"unix:{folder / 'signal.sock'}",
+                "phone_number": BOT.number,
+                "trust": "tofu",
+                "data_dir": None,
+            },
+            "llm": {"transcription_model": None},
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
             # The terminal's phone sends whole messages: there are no pieces to wait for.
-            "bot": {"settle_seconds": 0.0},
-            "access": {"policy": "open", "messages_per_minute": MESSAGES_PER_MINUTE},
+            "bot": {"settle_seconds": 0.0, "profile_picture": None},
+            "access": {
+                "policy": "open",
+                "note_to_self": False,
+                "messages_per_minute": MESSAGES_PER_MINUTE,
+            },
             "health": {"listen": ""},
             **more,
         }
@@ -99,7 +108,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
 def _assistant(base_url: str) -> Sections:
     """The offline assistant, which proves nothing and reads no encrypted messages."""
     return {
-        "llm": {"base_url": base_url, "model": MODEL},
+        "llm": {"base_url": base_url, "model": MODEL, "transcription_model": None},
         "attestation": {"model_policy": "warn", "e2ee": False},
     }
 

@@ -182,6 +182,24 @@ def test_the_demo_needs_no_proof_and_no_enclave_whatever_an_operator_has_set(
     assert "so there is" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "operators",
+    [
+        {"ACCESS__NOTE_TO_SELF": "true"},
+        {"ACCESS__POLICY": "pairing", "SIGNAL__TRUST": "verified"},
+        {"BOT__PROFILE_PICTURE": "/nowhere.png", "SIGNAL__DATA_DIR": "/nowhere"},
+        {"LLM__TRANSCRIPTION_MODEL": "whisper", "ATTESTATION__MODEL_POLICY": "require"},
+    ],
+    ids=["note to self", "strangers", "files", "voice notes"],
+)
+def test_the_demo_answers_whatever_an_operator_has_set_about_guests(
+    operators: dict[str, str], tmp_path: Path
+) -> None:
+    done = run_cli("demo", "--say", "1+1", folder=tmp_path, **operators)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "= 2" in done.stdout
+
+
 def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     said = ["My name is Ada", "What is my name?", "!tools"]
     done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__MESSAGES_PER_MINUTE="1")
