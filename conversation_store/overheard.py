@@ -82,8 +82,12 @@ def take(execute: Execute, messages: Sequence[OverheardMessage], turn_id: int) -
 
 
 def release(execute: Execute, turn_id: int) -> None:
-    """Let what was told to a turn that has not answered be told to the next."""
-    execute("UPDATE overheard SET turn_id = NULL WHERE turn_id = ?", (turn_id,))
+    """Let what was told to a turn that has not answered be told to the next.
+
+    Of one that has answered it stays known: a part of its answer may still be unsent.
+    """
+    sql = "UPDATE overheard SET turn_id = NULL WHERE turn_id = ? AND text IS NOT NULL"
+    execute(sql, (turn_id,))
 
 
 def forget_told(execute: Execute, turn_id: int) -> None:

@@ -4,7 +4,17 @@ from pathlib import Path
 
 from conversation_store.overheard import OVERHEARD_BYTES, OVERHEARD_ROWS
 from conversation_store.store import ConversationStore
-from tests.unit.stores import GROUP, accept, finish, is_left, received, store_at
+from tests.unit.stores import (
+    GROUP,
+    TEN_MINUTES_MS,
+    accept,
+    deletion_of,
+    edit_of,
+    finish,
+    is_left,
+    received,
+    store_at,
+)
 
 
 async def texts(store: ConversationStore, chat: str = GROUP) -> list[str]:
@@ -82,3 +92,17 @@ async def test_a_turn_that_does_not_answer_leaves_what_it_was_told_to_the_next(
         turn = store.begin_turn([third], "q", overheard=await store.overheard(GROUP))
         await finish(store, turn)
         assert await texts(store) == []
+
+
+async def test_what_was_said_to_others_is_deleted_from_an_unsent_answer_whose_question_was_edited(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await store.overhear([received(1, "secret words", GROUP)])
+        question = await accept(store, received(2, "what was said?", GROUP, author="ben"))
+        told = await store.overheard(GROUP)
+        await finish(store, store.begin_turn([question], "?", overheard=told), ["secret words"])
+        edit = await accept(store, edit_of(2, 3, "what was that?", GROUP, author="ben"))
+        await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        await store.forget(await accept(store, deletion_of(1, 4, GROUP)))
+        assert not is_left(tmp_path, "secret")
