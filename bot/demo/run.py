@@ -30,6 +30,7 @@ ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGTERM)
 ENDED: Final = 1
 # A conversation that is piped in is faster than any person.
 MESSAGES_PER_MINUTE: Final = 10_000
+
 Sections = Mapping[str, Mapping[str, object]]
 
 
