@@ -7,7 +7,7 @@ are left over are removed.
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, Literal
 
 from conversation_store.database import Execute, Row
@@ -21,6 +21,9 @@ from conversation_store.models import (
 
 MAX_ANSWER_EDITS: Final = 10
 """Signal's apps show no more edits of a message; from then on an answer is sent anew."""
+
+UNSENT_MS: Final = 3_600_000
+"""How long an answer may still be sent whose question has disappeared."""
 
 Kind = Literal["text", "files", "removal"]
 
@@ -139,6 +142,13 @@ def waiting(execute: Execute) -> tuple[OutgoingMessage, ...]:
     return tuple(_outgoing(row, _attachments(execute, row[0])) for row in rows)
 
 
+def as_waiting(execute: Execute, part: OutgoingMessage) -> OutgoingMessage | None:
+    """Return a part as it may be sent now; None for one that is not to be sent any more."""
+    sql = "SELECT quote NOT NULL FROM outbox WHERE id = ? AND state = 'waiting'"
+    rows = list(execute(sql, (part.id,)))
+    return next((replace(part, quote=part.quote if quotes else None) for (quotes,) in rows), None)
+
+
 def said_between(execute: Execute, inbox_id: int, chat: str) -> bool:
     """Whether the bot said something else in a chat since it received a message."""
     rows = list(
@@ -163,13 +173,26 @@ def forget_given_up(execute: Execute, chat: str) -> None:
 
 
 def expire(execute: Execute, now_ms: int) -> None:
-    """Forget answers that were given up and have disappeared."""
-    execute("DELETE FROM outbox WHERE state = 'given_up' AND expires_at <= ?", (now_ms,))
+    """Forget what has disappeared.
+
+    The words that an answer quotes go at once, and so does an answer that was given up; one that
+    could not be sent yet stays a while.
+    """
+    execute("UPDATE outbox SET quote = NULL WHERE expires_at <= ? AND quote NOT NULL", (now_ms,))
+    execute(
+        "DELETE FROM outbox WHERE (state = 'given_up' AND expires_at <= ?)"
+        " OR (state = 'waiting' AND expires_at <= ?)",
+        (now_ms, now_ms - UNSENT_MS),
+    )
 
 
 def next_expiry(execute: Execute) -> int | None:
-    """Return when the next answer that was given up disappears."""
-    ((expires_at,),) = execute("SELECT min(expires_at) FROM outbox WHERE state = 'given_up'")
+    """Return when the next answer, or what it quotes, disappears."""
+    ((expires_at,),) = execute(
+        "SELECT min(expires_at + iif(state = 'waiting' AND quote IS NULL, ?, 0)) FROM outbox"
+        " WHERE expires_at NOT NULL AND (state != 'sent' OR quote NOT NULL)",
+        (UNSENT_MS,),
+    )
     return None if expires_at is None else int(expires_at)
 
 

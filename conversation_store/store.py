@@ -568,6 +568,14 @@ class ConversationStore:
         await self._database.scrub()
         return forgotten
 
+    async def as_waiting(self, part: OutgoingMessage) -> OutgoingMessage | None:
+        """Return a message as it may be sent now: without what it quotes, where that is gone.
+
+        None where it is not to be sent any more: what it answers was deleted, or disappeared long
+        ago.
+        """
+        return await self._database.read(lambda execute: outgoing.as_waiting(execute, part))
+
     async def mark_sent(self, part: OutgoingMessage, signal_timestamp: int) -> None:
         """Mark a part as sent and forget what was in it; the history has the answer."""
 

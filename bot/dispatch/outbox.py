@@ -1,9 +1,10 @@
 """Answers on their way: sent in order, tried again, marked, and given up loudly after a bound.
 
-A part is on disk before it comes here. While there is no connection it waits as long as it
-takes; an attempt counts only when the Signal side had its chance. The chat's mailbox worker
-waits here, so a chat's messages leave in their order. What a person with a new, untrusted key is
-to get is put aside until the key is trusted.
+A part is on disk before it comes here, and is sent as it stands there: what was deleted meanwhile
+is not. While there is no connection it waits as long as it takes; an attempt counts only when the
+Signal side had its chance. The chat's mailbox worker waits here, so a chat's messages leave in
+their order. What a person with a new, untrusted key is to get is put aside until the key is
+trusted.
 """
 
 import asyncio
@@ -124,6 +125,11 @@ class Outbox:
         attempt = part.attempts
         while True:
             await self._until_sending_makes_sense()
+            current = await self._store.as_waiting(part)
+            if current is None:
+                log.info("outbox.withdrawn")
+                return
+            part = current
             try:
                 timestamp = await self._send(part)
             except SignalError as error:

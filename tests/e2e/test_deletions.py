@@ -2,7 +2,8 @@
 
 import asyncio
 
-from bot.demo.signal_side import ADA
+from bot.demo.json_rpc_server import Refusal
+from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import Person
 from tests.e2e.running_bot import kill, running_bot, world
 from tests.e2e.traces import files_of, gone, rows_with
@@ -114,3 +115,22 @@ async def test_a_deletion_that_came_before_a_kill_counts_after_it() -> None:
             while not any(words.endswith("hello") for words in texts):
                 texts.append((await here.answer()).text)
             assert not rows_with(here, SECRET)
+
+
+async def test_an_answer_that_was_not_sent_when_its_question_was_deleted_never_is() -> None:
+    refused = asyncio.Event()
+
+    async def refuse(_: Sent) -> None:
+        refused.set()
+        raise Refusal(-32603, "try again")
+
+    async with world(script(text(ANSWER), echo)) as here, running_bot(here.settings()):
+        here.signal.on_send = refuse
+        question = await here.signal.say(SECRET)
+        await refused.wait()
+        await here.signal.delete(question)
+        await gone(here, ANSWER)
+        here.signal.on_send = None
+        await here.signal.say("hello")
+        assert (await here.answer()).text.endswith("hello")
+    assert len(here.answers()) == 1

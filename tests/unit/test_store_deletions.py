@@ -1,5 +1,6 @@
 """What is deleted or disappears is gone from the store, and from the bytes of its files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from conversation_store.models import (
     StoredAttachment,
     StoredImage,
     StoredMessage,
+    StoredQuote,
 )
+from conversation_store.outgoing import UNSENT_MS
 from tests.unit.stores import (
     ADA,
     CALL,
@@ -203,7 +206,7 @@ async def test_a_turn_disappears_with_the_first_of_its_sources(tmp_path: Path) -
             await finish(store, store.begin_turn(pieces, f"q{timestamp}", overheard=heard))
         assert (await store.expire(FAR)).next_at == FAR + 1
         assert await questions(store, GROUP) == ["q4"]
-        assert (await store.expire(FAR + 1)).next_at is None
+        assert (await store.expire(FAR + 1)).next_at == FAR + UNSENT_MS
         assert await questions(store, GROUP) == []
 
 
@@ -226,7 +229,9 @@ async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Pa
     async with store_at(tmp_path) as store:
         (found,) = (await store.unfinished()).accepted
         assert found.message.text == "secret"
-        (part,) = await finish(store, await store.resume_turn(found), ["done"])
+        resumed = await store.resume_turn(found)
+        assert resumed is not None
+        (part,) = await finish(store, resumed, ["done"])
         assert part.text == "done"
         assert await questions(store) == []
         await store.expire()
@@ -295,3 +300,22 @@ async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -
         await store.mark_asked(question.id, 1, FAR)
         await store.forget(await accept(store, deletion_of(1, 2)))
         assert await store.waiting_approvals() == ()
+
+
+async def test_an_answer_that_waits_loses_its_quote_with_the_question_and_goes_an_hour_later(
+    tmp_path: Path,
+) -> None:
+    quote = StoredQuote(1, ADA, "secret")
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1, "secret", expires_at=FAR))
+        (part,) = await store.answer(
+            accepted, ["sorry words"], outcome="answered", quote=quote, always_quote=True
+        )
+        assert await store.as_waiting(part) == part
+        assert (await store.expire(FAR - 1)).next_at == FAR
+        assert (await store.expire(FAR)).next_at == FAR + UNSENT_MS
+        assert not is_left(tmp_path, "secret")
+        assert await store.as_waiting(part) == replace(part, quote=None)
+        assert (await store.expire(FAR + UNSENT_MS)).next_at is None
+        assert await store.as_waiting(part) is None
+        assert not is_left(tmp_path, "sorry words")

@@ -97,10 +97,11 @@ class Chat:
             return
         target = self.dice.choice(sorted(self.words))
         expires_at = FAR if target in self.expiring else None
-        edit = await accept(
-            self.store,
-            edit_of(target, self.tick(), self.word(target), GROUP, expires_at=expires_at),
-        )
+        said = edit_of(target, self.tick(), self.word(target), GROUP, expires_at=expires_at)
+        if await self.store.find_target(said) is None and await self.store.knows_target(said):
+            await self.store.edit_overheard(said)
+            return
+        edit = await accept(self.store, said)
         found = await self.store.find_target(edit.message)
         if found in self.waiting:
             self.waiting[found] = await self.store.merge_edit(edit, self.waiting[found])
