@@ -155,7 +155,7 @@ async def test_with_verified_nobody_else_is_overheard_or_decides() -> None:
             assert "let me be" not in str(here.model.requests)
             await here.signal.react("👍", asked.timestamp, group=GROUP)
             await here.signal.say("yes", group=GROUP, quote=asked.timestamp)
-            await here.signal.react("👎", asked.timestamp, author=BEN, group=GROUP)
+            await here.signal.say("no", author=BEN, group=GROUP, quote=asked.timestamp)
             await here.signal.wait_for(lambda sent: sent.text == "Done.")
         assert notes(here) == ""
 

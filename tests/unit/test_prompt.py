@@ -7,7 +7,7 @@ import pytest
 
 from bot.chat.prompt import ANSWER_SHARE, BYTES_PER_TOKEN, Prompt
 from bot.llm.messages import Role
-from conversation_store.models import ReceivedMessage, StoredMessage
+from conversation_store.models import ReceivedMessage, StoredImage, StoredMessage
 from tools.base import Tool
 from tools.registry import Registry
 
@@ -146,3 +146,11 @@ def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
     assert len(prompt.build(NOW, history, small)) == 1 + 6 + 1
     built = prompt.build(NOW, history, large)
     assert [(entry.content or "")[:2] for entry in built[1:]] == ["q1", "yy", "q2", "yy", "zz"]
+
+
+def test_an_image_takes_the_place_of_old_turns_as_words_do() -> None:
+    prompt = Prompt(4_000, Registry())
+    history = ((StoredMessage("user", "x" * 3_000), StoredMessage("assistant", "y" * 1_000)),)
+    image = StoredImage("image/jpeg", b"a few bytes")
+    assert len(prompt.build(NOW, history, [StoredMessage("user", "z")])) == 1 + 2 + 1
+    assert len(prompt.build(NOW, history, [StoredMessage("user", "z", images=(image,))])) == 1 + 1
