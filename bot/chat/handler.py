@@ -116,6 +116,10 @@ class Reader(Protocol):
 class Eyes(Protocol):
     """Whether the model sees. Implemented by `bot.llm.vision.Vision`."""
 
+    async def can_see(self) -> bool:
+        """Return whether images are to be sent to it."""
+        ...
+
     def refused(self) -> None:
         """Take note that the model has refused images."""
         ...
@@ -224,6 +228,12 @@ class _Loop:
         for index, message in enumerate(self.messages):
             if message.tool_call_id == call_id and message.content is None:
                 self.messages[index] = replace(message, content=content)
+
+    def go_blind(self) -> None:
+        """Show no image from now on, and say so where one came with the message."""
+        self.is_blind = True
+        if any(message.images for message in self.messages):
+            self.notices.append(CANNOT_SEE)
 
     def take_exchanged(self) -> tuple[NewExchange, ...]:
         """Return the exchanges that are not stored yet; whoever takes them stores them."""
@@ -428,6 +438,9 @@ class ChatHandler:
     async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
         messages = self._prompt.build(now, loop.history, loop.messages)
         shows_images = any(message.images for message in messages)
+        # Images of earlier turns are shown again, also when the model has refused others since.
+        if shows_images and not loop.is_blind and not await self._eyes.can_see():
+            loop.go_blind()
         if loop.is_blind:
             messages = without_images(messages)
         try:
@@ -435,11 +448,9 @@ class ChatHandler:
         except LlmRejected as error:
             if loop.is_blind or not shows_images or not may_be_about_images(error):
                 raise
-            loop.is_blind = True
             completion = await self._model.complete(without_images(messages), tools)
             self._eyes.refused()
-            if any(message.images for message in loop.messages):
-                loop.notices.append(CANNOT_SEE)
+            loop.go_blind()
         loop.count(completion)
         if self._proofs is not None:
             loop.exchanged.append(_exchange(completion))

@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from bot.demo.signal_side import SharedFile
+from bot.messaging.styled import StyleRange, TextStyle
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.openai_server import (
     images_in,
@@ -42,17 +43,22 @@ async def test_a_model_that_refuses_images_is_asked_without_and_the_person_told(
     async with world(refusing_images()) as here, running_bot(here.settings()):
         await here.signal.say("what is this?", files=[PHOTO])
         answer = await here.answer()
+        await here.signal.say("and this?", files=[PHOTO])
+        await here.answer()
     assert answer.text.startswith("I cannot see images, only read text and documents.\n\n")
-    assert images_in(here.model.requests[-1]) == []
+    assert [len(images_in(request)) for request in here.model.requests] == [1, 0, 0]
 
 
 async def test_a_voice_note_is_written_down_shown_in_one_line_and_answered() -> None:
-    async with world(script(text("384,400 km."))) as here:
+    async with world(script(text("**384,400** km."))) as here:
         here.model.transcription_handler = transcript("How far\nis the moon?")
         async with running_bot(here.settings(llm=LISTENING)):
             await here.signal.say(None, files=[VOICE_NOTE])
             answer = await here.answer()
-    assert answer.text == "🎤 “How far is the moon?”\n\n384,400 km."
+    above = "🎤 “How far is the moon?”\n\n"
+    assert answer.text == f"{above}384,400 km."
+    utf16_units = len(above) + 1  # the microphone is two
+    assert answer.styles == (StyleRange(utf16_units, 7, TextStyle.BOLD),)
     assert asked(here).startswith("[voice note] How far")
 
 
