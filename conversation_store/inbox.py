@@ -114,6 +114,12 @@ def replaced_by(execute: Execute, inbox_id: int) -> int | None:
     return next((root for (root,) in rows), None)
 
 
+def is_waiting(execute: Execute, inbox_id: int) -> bool:
+    """Whether a message owes an answer."""
+    rows = list(execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (inbox_id,)))
+    return bool(rows)
+
+
 def outcome(execute: Execute, inbox_id: int) -> str | None:
     """Return how a message ended; None while it waits."""
     rows = list(execute("SELECT outcome FROM inbox WHERE id = ?", (inbox_id,)))

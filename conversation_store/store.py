@@ -249,9 +249,22 @@ class ConversationStore:
         self._database.write_later(insert)
         return turn
 
-    async def resume_turn(self, accepted: AcceptedMessage) -> Turn:
-        """Go on with the turn that a crash or a restart has left; counts one more attempt."""
+    async def resume_turn(self, accepted: AcceptedMessage) -> Turn | None:
+        """Go on with the turn that a crash or a restart has left; counts one more attempt.
+
+        None where it was forgotten, because one of its messages was deleted.
+        """
         return await self._database.write(lambda execute: turns.resume(execute, accepted.id))
+
+    async def waiting_of(
+        self, accepted: Sequence[AcceptedMessage]
+    ) -> tuple[AcceptedMessage, ...]:
+        """Return those of some messages that still owe an answer."""
+
+        def select(execute: Execute) -> tuple[AcceptedMessage, ...]:
+            return tuple(one for one in accepted if inbox.is_waiting(execute, one.id))
+
+        return await self._database.read(select)
 
     async def restart_turn(self, turn_id: int) -> None:
         """Forget what was begun, so that its messages, which wait on, can begin afresh."""

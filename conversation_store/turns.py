@@ -49,7 +49,7 @@ def begin(
     now_ms: int,
 ) -> None:
     """Store a turn's beginning, unless one of its messages was forgotten meanwhile."""
-    if not all(_is_waiting(execute, piece.id) for piece in pieces):
+    if not all(inbox.is_waiting(execute, piece.id) for piece in pieces):
         return
     expiry = [piece.message.expires_at for piece in pieces]
     expiry.append(overheard.take(execute, told, turn.id))
@@ -72,13 +72,18 @@ def begin(
     _add_images(execute, turn.id, first.chat, turn.messages[0].images)
 
 
-def resume(execute: Execute, turn_id: int) -> Turn:
-    """Count one more attempt and return what is stored of a turn."""
-    ((attempts, progress_timestamp, notices),) = execute(
-        "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
-        " RETURNING attempts, progress_timestamp, notices",
-        (turn_id,),
+def resume(execute: Execute, turn_id: int) -> Turn | None:
+    """Count one more attempt and return what is stored of a turn; None for one that is gone."""
+    rows = list(
+        execute(
+            "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
+            " RETURNING attempts, progress_timestamp, notices",
+            (turn_id,),
+        )
     )
+    if not rows:
+        return None
+    attempts, progress_timestamp, notices = rows[0]
     return Turn(
         turn_id,
         attempts,
@@ -235,11 +240,6 @@ def purge(execute: Execute, before: int) -> int:
     """Forget turns that were begun before a time and do not run; return how many that were."""
     sql = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
     return len(list(execute(sql, (before,))))
-
-
-def _is_waiting(execute: Execute, inbox_id: int) -> bool:
-    rows = list(execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (inbox_id,)))
-    return bool(rows)
 
 
 def _add_images(execute: Execute, turn_id: int, chat: str, images: Sequence[StoredImage]) -> None:

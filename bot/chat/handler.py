@@ -91,6 +91,10 @@ SENTENCES: Final[tuple[tuple[type[LlmError], str], ...]] = (
 )
 
 
+class TurnForgotten(Exception):
+    """One of the messages was deleted at the last moment, and with it all that was begun."""
+
+
 class ChatModel(Protocol):
     """What answers. Implemented by `bot.llm.client.LlmClient`."""
 
@@ -309,6 +313,9 @@ class ChatHandler:
         """Find the answer to a message, or to several that belong together; may be cancelled.
 
         A model that cannot answer becomes a plain sentence, never an exception.
+
+        Raises:
+            TurnForgotten: there is nothing to go on with.
         """
         now = datetime.now(UTC)
         accepted = pieces[-1]
@@ -338,7 +345,10 @@ class ChatHandler:
         messages = [piece.message for piece in pieces]
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
-            return await self._store.resume_turn(pieces[0]), (), True
+            resumed = await self._store.resume_turn(pieces[0])
+            if resumed is None:
+                raise TurnForgotten
+            return resumed, (), True
         prepared = await self._media.prepare(messages) if has_files else _as_written(messages)
         chat = messages[0].chat
         overheard = await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()
@@ -366,6 +376,9 @@ class ChatHandler:
             pieces: what is answered.
             thought: the answer.
             quote: what it is shown as a reply to, where that is called for.
+
+        Raises:
+            TurnForgotten: nothing of it was stored.
         """
         first = pieces[0]
         # Not before: a turn whose pieces are changed begins afresh and reads them again. And not
@@ -383,6 +396,8 @@ class ChatHandler:
             usage=thought.usage,
             exchanged=thought.exchanged,
         )
+        if not outgoing:
+            raise TurnForgotten
         if self._proofs is not None:
             self._proofs.wake()
         metrics.TURNS.labels(thought.state).inc()

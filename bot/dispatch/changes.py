@@ -60,7 +60,8 @@ class Changes:
         if target is None:
             await self._queue(edit)
             return
-        revised = replace(target, message=target.message.edited(edit.message))
+        # What was begun before the start is about the old words.
+        revised = replace(target, message=target.message.edited(edit.message), begun=False)
         if not self._turns.revise(revised):
             await self._requeue(revised)
         await self._store.merge_edit(edit, target)
@@ -104,8 +105,15 @@ class Changes:
         for inbox_id in await self._store.forget(deletion):
             if (deleted := self._unanswered(chat, inbox_id)) is not None:
                 self._discards.files_of(deleted.message)
-            if not self._turns.withdraw(chat, inbox_id):
-                self._mailboxes.replace(chat, inbox_id, None)
+            if deleted is not None and not self._turns.withdraw(chat, inbox_id):
+                self._mailboxes.replace(chat, inbox_id, self._job_without(deleted))
+
+    def _job_without(self, deleted: AcceptedMessage) -> Job | None:
+        """Return the work that is left of a message and those that were to be answered with it."""
+        if not deleted.joined:
+            return None
+        first, *others = deleted.joined
+        return self._router.job(replace(first, joined=tuple(others)))
 
     def _unanswered(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
         return self._turns.piece(chat, inbox_id) or self._mailboxes.piece(chat, inbox_id)

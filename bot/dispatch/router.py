@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.approvals import Answer, ApprovalDesk
-from bot.chat.handler import ChatHandler, Thought
+from bot.chat.handler import ChatHandler, Thought, TurnForgotten
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
 from bot.dispatch.discards import Discards
 from bot.dispatch.loop_guard import LoopGuard
@@ -228,6 +228,8 @@ class Router:
                 thought = await self._turns.run(
                     first.message.chat, pieces, partial(self._think, pieces)
                 )
+                quote = _quote_of(pieces[-1])
+                return await self._conversation.finish(pieces, thought, quote=quote)
             except TurnStopped:
                 await self._store.stop([piece.id for piece in pieces])
                 metrics.TURNS.labels("stopped").inc()
@@ -235,9 +237,9 @@ class Router:
                 return ()
             except TurnChanged:
                 await self._store.restart_turn(first.id)
-                pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
-                continue
-            return await self._conversation.finish(pieces, thought, quote=_quote_of(pieces[-1]))
+            except TurnForgotten:
+                pieces[:] = await self._store.waiting_of(pieces)
+            pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
         return ()
 
     async def _think(self, pieces: list[AcceptedMessage]) -> Thought:

@@ -105,7 +105,7 @@ class Turns:
 
         Args:
             chat: where.
-            pieces: the messages that it answers; where TurnChanged is raised, they are changed.
+            pieces: the messages that it answers; once it has ended, as they were changed meanwhile.
             work: what is done.
 
         Raises:
@@ -126,14 +126,14 @@ class Turns:
                 raise
             if running.fate is _Fate.STOPPED:
                 raise TurnStopped from None
-            running.change_pieces()
             raise TurnChanged from None
         finally:
+            if running.fate is not _Fate.STOPPED:
+                running.change_pieces()
             metrics.RUNNING_TURNS.dec()
             del self._running[chat]
             running.ended.set()
         if running.fate is _Fate.CHANGED:  # told so at the very moment when it was done
-            running.change_pieces()
             raise TurnChanged
         running.fate = _Fate.GOES_ON
         return done

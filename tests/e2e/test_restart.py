@@ -1,9 +1,10 @@
 """What survives: crashes at every stage, restarts, shutdown under load."""
 
 import asyncio
+from dataclasses import replace
 
 from bot.demo.signal_side import ADA, BOT, Sent
-from conversation_store.models import ReceivedMessage
+from conversation_store.models import ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
@@ -94,6 +95,49 @@ async def test_what_was_written_after_a_stop_is_answered() -> None:
         async with running_bot(here.settings()):
             await here.signal.until(lambda: len(here.answers()) == 2)
     assert sorted(answer[-5:] for answer in here.answers()) == ["after", "stop."]
+
+
+async def test_a_deletion_that_a_crash_left_undone_leaves_the_other_pieces_to_be_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here:
+        async with running_bot(here.settings(bot={"settle_seconds": 0.2})) as bot:
+            await here.signal.say("keep this")
+            wrong = await here.signal.say("forget this")
+            await here.model.wait_for_requests(1)
+            await kill(bot)
+        async with open_store(here.folder / "store.db") as store:
+            assert all(await store.accept([about(wrong, ReceivedKind.DELETION)]))
+        async with running_bot(here.settings()):
+            answer = (await here.answer()).text
+            await here.signal.say("!status")
+            await here.answer()
+    assert answer.endswith("keep this")
+    assert len(here.answers()) == 2
+
+
+async def test_an_edit_that_a_crash_left_undone_is_what_is_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here:
+        async with running_bot(here.settings()) as bot:
+            question = await here.signal.say("wrong")
+            await here.model.wait_for_requests(1)
+            await kill(bot)
+        async with open_store(here.folder / "store.db") as store:
+            # Something that is to be sent keeps the chat's turn waiting.
+            await store.add_note(f"direct:{ADA.aci}", "By the way.")
+            assert all(await store.accept([about(question, ReceivedKind.EDIT, "right")]))
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "By the way."
+            assert (await here.answer()).text.endswith("right")
+            await here.signal.say("!status")
+            await here.answer()
+    assert len(here.answers()) == 3
+
+
+def about(timestamp: int, kind: ReceivedKind, text: str = "") -> ReceivedMessage:
+    """An edit or a deletion of a message of Ada's, as the store takes it."""
+    change = replace(received(text, timestamp + 1), kind=kind)
+    return replace(change, target_author=ADA.aci, target_timestamp=timestamp)
 
 
 async def test_a_shutdown_lets_turns_finish() -> None:

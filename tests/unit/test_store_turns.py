@@ -198,7 +198,9 @@ async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
         await call(store, store.begin_turn([accepted], "q"), "drawn", files=[chart])
     async with store_at(tmp_path) as store:
         (accepted,) = (await store.unfinished()).accepted
-        parts = await finish(store, await store.resume_turn(accepted), ["one", "two"])
+        resumed = await store.resume_turn(accepted)
+        assert resumed is not None
+        parts = await finish(store, resumed, ["one", "two"])
         assert [part.attachments for part in parts] == [(chart,), ()]
         assert (await store.unfinished()).outgoing == parts
         await mark(store, parts, 7)

@@ -61,7 +61,9 @@ async def test_a_store_is_brought_up_to_date_with_what_it_holds(
         assert [file.name for file in part.attachments] == ["f"] * (version == 3)
         await store.mark_sent(part, 200)
         assert await questions(store, ADA) == ["question"]
-        assert (await store.resume_turn(waits)).attempts == 2
+        resumed = await store.resume_turn(waits)
+        assert resumed is not None
+        assert resumed.attempts == 2
         edit = await accept(store, edit_of(1, 4, "edited"))
         outcome, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert (outcome, edit.replaces) == (EditOutcome.ANSWERED, 1)
