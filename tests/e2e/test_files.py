@@ -83,14 +83,15 @@ async def test_a_file_of_an_announcement_group() -> None:
 
 
 async def test_a_file_whose_message_was_deleted_while_it_waited() -> None:
-    never = asyncio.Event()
+    release = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
-        here.model.handler = held(never)
+        here.model.handler = held(release)
         await here.signal.say("first")
         await here.model.wait_for_requests(1)
         waiting = await here.signal.say("look", files=[PHOTO])
         await here.signal.delete(waiting)
         await all_gone(here)
+        release.set()
 
 
 async def test_a_file_whose_message_was_stopped_while_it_waited() -> None:

@@ -48,6 +48,11 @@ def looks(tagged: str) -> StyledText:
         ("중요**합니다**요", "중요<b>합니다</b>요"),
         ("**a**`b`**c**", "<b>a</b><m>b</m><b>c</b>"),
         ("** not bold ** and **a", "** not bold ** and **a"),
+        ("_see https://a.b/c_ now", "<i>see https://a.b/c</i> now"),
+        ("[~~old~~ and ||so||](https://a.b)", "<s>old</s> and <p>so</p> (https://a.b)"),
+        ("`  x` is indented", "<m>  x</m> is indented"),
+        ("$$$$ _no_ $$x_1$$", "$$$$ _no_ $$x_1$$"),
+        ("| a | e\u0301\u0301 |\n|---|---|\n| b | xx |", "<m>a  e\u0301\u0301\n-  --\nb  xx</m>"),
         ("**$5**, **7$**, $x and `y$`", "<b>$5</b>, <b>7$</b>, $x and <m>y$</m>"),
     ],
 )

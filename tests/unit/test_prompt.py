@@ -7,7 +7,12 @@ import pytest
 
 from bot.chat.prompt import ANSWER_SHARE, BYTES_PER_TOKEN, Prompt
 from bot.llm.messages import Role
-from conversation_store.models import ReceivedMessage, StoredImage, StoredMessage
+from conversation_store.models import (
+    ReceivedMessage,
+    ReceivedQuote,
+    StoredImage,
+    StoredMessage,
+)
 from tools.base import Tool
 from tools.registry import Registry
 
@@ -92,6 +97,18 @@ def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None
     assert prompt.user_content([message("hi")]) == "[2026-11-21 22:19 UTC] hi"
     grouped = prompt.user_content([message("hi", "group:g")])
     assert grouped == "[2026-11-21 22:19 UTC] Ada: hi"
+
+
+def test_a_message_has_the_time_when_it_was_sent_not_when_it_was_delivered() -> None:
+    late = replace(message("hi"), sent_at=int(NOW.timestamp() * 1000) - 3_600_000)
+    assert Prompt(32_000, Registry()).user_content([late]) == "[2026-11-21 21:19 UTC] hi"
+
+
+def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
+    quote = ReceivedQuote(1, None, by_bot=True, text="", has_files=True)
+    reply = replace(message("nice"), quote=quote)
+    content = Prompt(32_000, Registry()).user_content([reply])
+    assert content.endswith("[in reply to your message, an attachment] nice")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from conversation_store.models import (
     NewExchange,
     ReceivedFile,
+    ReceivedQuote,
     StoredAttachment,
     StoredImage,
     StoredMessage,
@@ -245,7 +246,10 @@ async def test_a_message_that_disappears_before_its_turn_owes_an_answer_without_
     files = (ReceivedFile("file-1.jpg", "image/jpeg", name="secret.jpg"),)
     nameless = (ReceivedFile("file-1.jpg", "image/jpeg"),)
     async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1, "secret", files=files, expires_at=FAR))
+        quote = ReceivedQuote(9, "bob", by_bot=False, text="secret as well")
+        accepted = await accept(
+            store, received(1, "secret", files=files, quote=quote, expires_at=FAR)
+        )
         assert (await store.expire(FAR - 1)).next_at == FAR
         expired = await store.expire(FAR)
         assert [one.id for one in expired.waiting] == [accepted.id]
