@@ -256,9 +256,7 @@ class ConversationStore:
         """
         return await self._database.write(lambda execute: turns.resume(execute, accepted.id))
 
-    async def waiting_of(
-        self, accepted: Sequence[AcceptedMessage]
-    ) -> tuple[AcceptedMessage, ...]:
+    async def waiting_of(self, accepted: Sequence[AcceptedMessage]) -> tuple[AcceptedMessage, ...]:
         """Return those of some messages that still owe an answer."""
 
         def select(execute: Execute) -> tuple[AcceptedMessage, ...]:
