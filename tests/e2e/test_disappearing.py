@@ -5,7 +5,7 @@ import time
 
 from bot.demo.signal_side import SharedFile
 from bot.dispatch.router import DISAPPEARED
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.traces import gone, gone_from_files, let_all_timers_run_out, rows_with, there
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.unit.test_media import picture
@@ -41,6 +41,17 @@ async def test_a_message_without_a_timer_stays() -> None:
         await here.answer()
         await gone(here, SECRET)
         assert rows_with(here, "stays")
+
+
+async def test_each_message_disappears_at_its_own_time() -> None:
+    async with world() as here, running_bot(here.settings()):
+        for words, seconds in (("the last", 3_600), ("the first", 1), ("the second", 2)):
+            await here.signal.say(words, expires_seconds=seconds)
+            await here.answer()
+        async with asyncio.timeout(WAIT_SECONDS):
+            await gone(here, "the first")
+            await gone(here, "the second")
+        assert rows_with(here, "the last")
 
 
 async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behind() -> None:
