@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from bot import cli
+from bot.commands.help import Help
 from bot.commands.pair import Pair
 from bot.commands.trust import Trust
 from bot.commands.verify import Verify
@@ -71,7 +72,7 @@ def test_every_value_of_the_document_is_taken() -> None:
 
 def test_every_command_in_the_chat_exists() -> None:
     named = set(re.findall(r"`!([a-z]+)", DOCUMENT))
-    assert named == {command.name for command in (Pair, Trust, Verify)}
+    assert named == {command.name for command in (Help, Pair, Trust, Verify)}
 
 
 def test_what_signal_may_answer_is_what_the_program_says() -> None:
