@@ -1,0 +1,35 @@
+"""Files that nobody will look at are deleted, one after the other, whatever becomes of one."""
+
+import asyncio
+
+from bot.dispatch.discards import Discards
+from bot.errors import SignalUnavailable
+from bot.messaging.events import IncomingFile
+from tests.contract.harnesses import in_background
+
+
+class Folder:
+    """Files by their ids, some of which cannot be deleted."""
+
+    def __init__(self, *stuck: str) -> None:
+        self.stuck = stuck
+        self.deleted: asyncio.Queue[str] = asyncio.Queue()
+
+    async def discard_file(self, file: IncomingFile) -> None:
+        if file.id in self.stuck:
+            raise SignalUnavailable("Nobody answers.")
+        self.deleted.put_nowait(file.id)
+
+
+def files(*ids: str) -> list[IncomingFile]:
+    return [IncomingFile(one, "image/jpeg") for one in ids]
+
+
+async def test_one_that_cannot_be_deleted_keeps_nobody_waiting() -> None:
+    folder = Folder("b")
+    discards = Discards(folder)
+    discards.add(files("a", "b", "c"))
+    async with in_background(discards.run()):
+        assert [await folder.deleted.get() for _ in range(2)] == ["a", "c"]
+        discards.add(files("d"))
+        assert await folder.deleted.get() == "d"
