@@ -16,9 +16,10 @@ import structlog
 from bot.chat.file_kinds import FileKind, kind_of_file, title_of_file, type_of_file
 from bot.chat.images.client import MOST_FILE_BYTES as MOST_IMAGE_BYTES
 from bot.chat.images.client import ImageReader, open_images
-from bot.errors import SignalError
+from bot.errors import SignalError, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES
+from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import FileTooBig
 from conversation_store.models import ReceivedFile, ReceivedMessage, StoredImage
@@ -41,6 +42,8 @@ WORDS_BYTES: Final = 64_000
 LEAST_WORDS_BYTES: Final = 1_000
 TURN_SECONDS: Final = 240.0
 """For all files of a turn."""
+RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
+"""Between two looks for a file while there is no connection; `TURN_SECONDS` ends it."""
 DISCARD_SECONDS: Final = 20.0
 """For all files of a turn."""
 SHOWN_CHARACTERS: Final = 200
@@ -275,9 +278,7 @@ class Media:
         """Return a file's bytes; ToolError where there are more than it, or the turn, may have."""
         limit = min(most_bytes, budget.file_bytes)
         try:
-            data = await self._files.fetch_file(
-                ChatId.parse(message.chat), _incoming(file), max_bytes=limit
-            )
+            data = await self._fetch(ChatId.parse(message.chat), _incoming(file), limit)
         except FileTooBig:
             megabytes = most_bytes // 2**20
             raise ToolError(
@@ -288,6 +289,16 @@ class Media:
         if not data:
             raise ToolError("It is empty.")
         return data
+
+    async def _fetch(self, chat: ChatId, file: IncomingFile, max_bytes: int) -> bytes:
+        """Return a file's bytes once there is a connection: after a start it takes a moment."""
+        attempt = 0
+        while True:
+            try:
+                return await self._files.fetch_file(chat, file, max_bytes=max_bytes)
+            except SignalUnavailable:
+                attempt += 1
+            await asyncio.sleep(RECONNECT.seconds(attempt))
 
 
 @asynccontextmanager

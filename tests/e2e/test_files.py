@@ -200,3 +200,16 @@ async def test_the_files_of_a_long_text_a_quote_and_a_link_and_those_that_are_to
         await here.signal.push(message_frame(BOT, ADA, data))
         await here.answer()
         await all_gone(here)
+
+
+async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -> None:
+    async with folder_world() as here:
+        here.model.handler = text("A cat.")
+        async with running_bot(settings(here, bot={"settle_seconds": 20.0})) as bot:
+            await here.signal.say("look", files=[PHOTO])
+            await there(here, "look")
+            await kill(bot)
+        async with running_bot(settings(here)):
+            assert (await here.answer()).text == "A cat."
+            await all_gone(here)
+    assert len(images_in(here.model.requests[-1])) == 1

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
-from bot.errors import SignalError, SignalRejected, SignalUnavailable
+from bot.errors import SignalError, SignalRejected
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.transcription import Transcriber
 from bot.llm.vision import Vision
@@ -318,7 +318,7 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
         (TEXT, b"\0\1\2\3", "This is binary data"),
         (TEXT, b"", "It is empty."),
         (TEXT, b"x" * (media.MOST_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
-        (TEXT, SignalUnavailable("down"), "I could not get it from Signal."),
+        (TEXT, SignalRejected("gone"), "I could not get it from Signal."),
         (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
     ],
 )
@@ -420,7 +420,7 @@ async def test_what_is_cancelled_while_it_is_read_ends_at_once() -> None:
 
 
 async def test_files_are_deleted_one_by_one_whatever_happens_to_the_others() -> None:
-    folder = Folder({"a.jpg": SignalUnavailable("down"), "c.pdf": b"...", "d.txt": b"..."})
+    folder = Folder({"a.jpg": SignalRejected("gone"), "c.pdf": b"...", "d.txt": b"..."})
     async with media_of(folder) as (reader, _):
         await reader.discard([message(JPEG, PDF), message(TEXT)])
 
@@ -428,7 +428,7 @@ async def test_files_are_deleted_one_by_one_whatever_happens_to_the_others() -> 
 
 
 async def test_neither_names_nor_contents_reach_the_log() -> None:
-    folder = Folder({"a.jpg": b"secret", "b.m4a": b"secret", "d.txt": SignalUnavailable("secret")})
+    folder = Folder({"a.jpg": b"secret", "b.m4a": b"secret", "d.txt": SignalRejected("secret")})
     secrets = (replace(TEXT, name="secret.txt"), replace(JPEG, name="secret.jpg"), VOICE)
     with capture_logs() as logs:
         async with media_of(folder, hears=status(400, "secret")) as (reader, _):
