@@ -48,6 +48,7 @@ from tests.signal_frames import (
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
 FILE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 UNKNOWN_TYPE: Final = "application/octet-stream"
+GROUP_INFO: Final = {"groupId": GROUP.value, "type": "DELIVER"}
 
 
 def frame(base: str = "dm_text", /, **changes: object) -> dict[str, Any]:
@@ -158,6 +159,7 @@ def test_what_may_be_seen_once_says_so() -> None:
     [
         ({"message": ""}, FrameKind.EMPTY),
         ({"message": "\0\0"}, FrameKind.EMPTY),
+        ({"message": None, "groupInfo": GROUP_INFO}, FrameKind.EMPTY),
         ({"message": None, "unpinMessage": {}}, FrameKind.PIN),
         ({"message": None, "groupCallUpdate": {}}, FrameKind.CALL),
         ({"message": 5}, FrameKind.BROKEN),

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from io import BytesIO
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 from PIL import Image
@@ -30,6 +30,7 @@ from tests.fakes.openai_server import (
     transcript,
 )
 from tests.integration.web_pages import pdf
+from tests.skipped_waits import run_without_waiting
 from tools.results import UNTRUSTED
 
 JPEG: Final = ReceivedFile("a.jpg", "image/jpeg")
@@ -425,6 +426,34 @@ async def test_files_are_deleted_one_by_one_whatever_happens_to_the_others() -> 
         await reader.discard([message(JPEG, PDF), message(TEXT)])
 
     assert folder.files == {}
+
+
+def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
+    class Stuck(Folder):
+        async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def nothing_is_read(_: object) -> NoReturn:
+        raise AssertionError
+
+    class Blind:
+        async def can_see(self) -> bool:
+            return False
+
+    async def scenario() -> None:
+        reader = Media(
+            Stuck({}),
+            images=nothing_is_read,
+            documents=nothing_is_read,
+            transcriber=None,
+            vision=Blind(),
+        )
+        async with asyncio.timeout(media.TURN_SECONDS + 1):
+            what = await reader.prepare([message(TEXT)])
+        assert what.notices == ("About “list.txt”: It took too long to read.",)
+
+    run_without_waiting(scenario())
 
 
 async def test_neither_names_nor_contents_reach_the_log() -> None:
