@@ -383,7 +383,10 @@ class ChatHandler:
         first = pieces[0]
         # Not before: a turn whose pieces are changed begins afresh and reads them again. And not
         # after: what is answered is never looked at again, whatever ends the process now.
-        await self._media.discard([piece.message for piece in pieces])
+        messages = [piece.message for piece in pieces]
+        if any(message.files for message in messages):
+            await self._store.ping()  # behind it, what was read is on disk
+            await self._media.discard(messages)
         outgoing = await self._store.finish_turn(
             thought.turn,
             state=thought.state,
