@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import structlog
@@ -156,257 +156,286 @@ async def wired(settings: Settings, trust: Trust) -> AsyncIterator[Parts]:
             registry=registry,
             tasks=tasks,
         )
-        yield _wire(settings, ground)
+        yield _Wiring(settings, ground).parts()
 
 
-def _wire(settings: Settings, ground: _Ground) -> Parts:
-    store, messenger, tasks = ground.store, ground.messenger, ground.tasks
-    access = _access(settings)
-    mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks)
-    discards = Discards(messenger)
-    turns = Turns(mailboxes, store, discards)
+class _Wiring:
+    """Every part, made when the first other one needs it; so no order has to be kept here."""
 
-    def look_at_key(chat: str) -> None:
-        peer = ChatId.parse(chat)
-        if peer.is_group:
-            return
-        person = Person(peer.value)
-        new_key = IdentityChanged(settings.signal.phone_number, person)
-        urgent.add(person.aci, Job(partial(identities.changed, new_key)))
+    def __init__(self, settings: Settings, ground: _Ground) -> None:
+        self._settings = settings
+        self._ground = ground
+        self.mailboxes = Mailboxes(ground.tasks)
+        self.urgent = Mailboxes(ground.tasks)
 
-    outbox = Outbox(messenger, store, untrusted=look_at_key)
-    notices = Notices(
-        store=store, mailboxes=mailboxes, outbox=outbox, admins=settings.access.admins
-    )
-    approvals = ApprovalDesk(store=store, channel=messenger, is_admin=access.is_admin)
-    proofs = _answer_proofs(settings, ground, mailboxes=mailboxes, outbox=outbox)
-    pairing = Pairing(pairings=store.pairings, access=access, notes=notices)
-    loop_guard = LoopGuard(messages_per_minute=settings.access.messages_per_minute)
-    rooms = GroupRooms(
-        messenger, store, number=settings.signal.phone_number, admins=settings.access.admins
-    )
-
-    async def send_what_waited(person: str) -> None:
-        chat = str(ChatId(ChatKind.DIRECT, person))
-        mailboxes.add(chat, Job(partial(outbox.deliver, outbox.take_back(chat))))
-
-    identities = Identities(
-        messenger, store, notices, policy=settings.signal.trust, on_trusted=send_what_waited
-    )
-    presence = Presence(
-        SignsByRights(messenger, rooms),
-        # Nobody marks the own notes of the account's owner.
-        ack_reaction=None if settings.access.note_to_self else settings.bot.ack_reaction,
-        read_receipts=settings.bot.read_receipts and not settings.access.note_to_self,
-        tasks=tasks,
-    )
-    router = Router(
-        commands=_commands(
-            settings,
-            ground,
-            access=access,
-            turns=turns,
-            pairing=pairing,
-            identities=identities,
-        ),
-        conversation=_conversation(settings, ground, approvals, proofs, presence),
-        turns=turns,
-        pieces=Pieces(mailboxes, settle_seconds=settings.bot.settle_seconds),
-        approvals=approvals,
-        outbox=outbox,
-        store=store,
-        discards=discards,
-        presence=presence,
-        loop_guard=loop_guard,
-        rooms=rooms,
-        doorkeeper=identities,
-    )
-    changes = Changes(
-        store=store,
-        turns=turns,
-        mailboxes=mailboxes,
-        urgent=urgent,
-        router=router,
-        discards=discards,
-        is_group_admin=rooms.is_group_admin,
-    )
-    expiry = Expiry(store)
-    intake = Intake(
-        access=access,
-        store=store,
-        approvals=approvals,
-        mailboxes=mailboxes,
-        urgent=urgent,
-        router=router,
-        changes=changes,
-        guests=Guests(
-            pairing=pairing if access.pairing else None,
-            requests=MessageRequests(messenger, tasks),
-            rooms=rooms,
-            identities=identities,
-        ),
-        discards=discards,
-        loop_guard=loop_guard,
-        expiry=expiry,
-    )
-
-    async def resume() -> None:
-        await identities.resume()
-        await recovery.resume(
-            store=store,
-            approvals=approvals,
-            mailboxes=mailboxes,
-            urgent=urgent,
-            outbox=outbox,
-            router=router,
-            changes=changes,
-            discards=discards,
+    def parts(self) -> Parts:
+        """Return what the daemon runs."""
+        return Parts(
+            messenger=self._ground.messenger,
+            intake=self.intake,
+            mailboxes=self.mailboxes,
+            urgent=self.urgent,
+            presence=self.presence,
+            resume=self._resume,
+            background=tuple(self._background()),
         )
-        await pairing.refresh()
 
-    return Parts(
-        messenger=messenger,
-        intake=intake,
-        mailboxes=mailboxes,
-        urgent=urgent,
-        presence=presence,
-        resume=resume,
-        background=tuple(
-            _background(
-                settings, ground, pairing if access.pairing else None, expiry, proofs, discards
-            )
-        ),
-    )
+    async def _resume(self) -> None:
+        await self.identities.resume()
+        await recovery.resume(
+            store=self._ground.store,
+            approvals=self.approvals,
+            mailboxes=self.mailboxes,
+            urgent=self.urgent,
+            outbox=self.outbox,
+            router=self.router,
+            changes=self.changes,
+            discards=self.discards,
+        )
+        await self.pairing.refresh()
 
+    def _background(self) -> Iterator[Work]:
+        """What runs beside the taking and answering of messages."""
+        signal_cli = spawned_signal_cli(self._settings)
+        if signal_cli is not None:
+            yield signal_cli.run
+        yield partial(_purge_regularly, self._ground.store)
+        yield partial(_probe_tools, self._ground.registry)
+        yield self.expiry.run
+        yield self.discards.run
+        yield self.profile_keeper.run
+        yield self._ground.endpoint.keep_verified
+        if self.access.pairing:
+            yield self.pairing.run
+        if self.proofs is not None:
+            yield partial(_check_signatures, self._ground.endpoint, self.proofs)
 
-def _background(
-    settings: Settings,
-    ground: _Ground,
-    pairing: Pairing | None,
-    expiry: Expiry,
-    proofs: AnswerProofs | None,
-    discards: Discards,
-) -> Iterator[Work]:
-    """What runs beside the taking and answering of messages."""
-    signal_cli = spawned_signal_cli(settings)
-    if signal_cli is not None:
-        yield signal_cli.run
-    yield partial(_purge_regularly, ground.store)
-    yield partial(_probe_tools, ground.registry)
-    yield expiry.run
-    yield discards.run
-    yield _profile_keeper(settings, ground).run
-    yield ground.endpoint.keep_verified
-    if pairing is not None:
-        yield pairing.run
-    if proofs is not None:
-        yield partial(_check_signatures, ground.endpoint, proofs)
+    # What comes in
 
+    @cached_property
+    def access(self) -> Access:
+        wanted = self._settings.access
+        # In the note to self there is nobody but the account's owner.
+        owner = frozenset({self._settings.signal.phone_number} if wanted.note_to_self else ())
+        return Access(
+            policy="open" if wanted.note_to_self else wanted.policy,
+            allowed=wanted.allowed,
+            admins=wanted.admins | owner,
+            groups=wanted.groups,
+            messages_per_minute=wanted.messages_per_minute,
+        )
 
-def _profile_keeper(settings: Settings, ground: _Ground) -> ProfileKeeper:
-    bot = settings.bot
-    profile = wanted_profile(
-        name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
-    )
-    return ProfileKeeper(ground.messenger, ground.store, profile)
-
-
-def _access(settings: Settings) -> Access:
-    wanted = settings.access
-    # In the note to self there is nobody but the account's owner.
-    owner = frozenset({settings.signal.phone_number} if wanted.note_to_self else ())
-    return Access(
-        policy="open" if wanted.note_to_self else wanted.policy,
-        allowed=wanted.allowed,
-        admins=wanted.admins | owner,
-        groups=wanted.groups,
-        messages_per_minute=wanted.messages_per_minute,
-    )
-
-
-def _conversation(
-    settings: Settings,
-    ground: _Ground,
-    approvals: ApprovalDesk,
-    proofs: AnswerProofs | None,
-    presence: Presence,
-) -> ChatHandler:
-    tools = settings.tools
-    return ChatHandler(
-        model=ground.endpoint.client,
-        model_name=settings.llm.model,
-        prompt=Prompt(
-            settings.llm.context_tokens,
-            ground.registry,
-            system_prompt=settings.bot.system_prompt,
-            in_tee=ground.in_tee,
-        ),
-        registry=ground.registry,
-        executor=ToolExecutor(
-            ground.registry,
-            limits=RateLimits(
-                per_person=tools.calls_per_minute, per_bot=tools.calls_per_minute_total
+    @cached_property
+    def intake(self) -> Intake:
+        return Intake(
+            access=self.access,
+            store=self._ground.store,
+            approvals=self.approvals,
+            mailboxes=self.mailboxes,
+            urgent=self.urgent,
+            router=self.router,
+            changes=self.changes,
+            guests=Guests(
+                pairing=self.pairing if self.access.pairing else None,
+                requests=MessageRequests(self._ground.messenger, self._ground.tasks),
+                rooms=self.rooms,
+                identities=self.identities,
             ),
-            timeout_seconds=tools.timeout_seconds,
-            result_limit_bytes=result_limit(settings.llm.context_tokens),
-        ),
-        store=ground.store,
-        approvals=approvals,
-        media=ground.media,
-        eyes=ground.vision,
-        progress=ground.messenger,
-        progress_shown=presence.message_sent,
-        keep_arguments=tools.audit_arguments == "keep",
-        proofs=proofs,
-        max_tool_calls=tools.max_tool_calls,
-    )
+            discards=self.discards,
+            loop_guard=self.loop_guard,
+            expiry=self.expiry,
+        )
 
+    @cached_property
+    def loop_guard(self) -> LoopGuard:
+        return LoopGuard(messages_per_minute=self._settings.access.messages_per_minute)
 
-def _commands(
-    settings: Settings,
-    ground: _Ground,
-    *,
-    access: Access,
-    turns: Turns,
-    pairing: Pairing,
-    identities: Identities,
-) -> dict[str, Command]:
-    return command_catalog.build(
-        (
-            Clear(ground.store, ground.messenger, access),
-            Models(ground.endpoint.client, settings.llm.model),
-            Tools(ground.registry),
-            Status(
-                version=__version__,
-                model=settings.llm.model,
-                model_state=ground.endpoint.proof,
-                registry=ground.registry,
-                workload=turns,
+    @cached_property
+    def pairing(self) -> Pairing:
+        pairings = self._ground.store.pairings
+        return Pairing(pairings=pairings, access=self.access, notes=self.notices)
+
+    @cached_property
+    def rooms(self) -> GroupRooms:
+        return GroupRooms(
+            self._ground.messenger,
+            self._ground.store,
+            number=self._settings.signal.phone_number,
+            admins=self._settings.access.admins,
+        )
+
+    @cached_property
+    def identities(self) -> Identities:
+        return Identities(
+            self._ground.messenger,
+            self._ground.store,
+            self.notices,
+            policy=self._settings.signal.trust,
+            on_trusted=self._send_what_waited,
+        )
+
+    async def _send_what_waited(self, person: str) -> None:
+        chat = str(ChatId(ChatKind.DIRECT, person))
+        self.mailboxes.add(chat, Job(partial(self.outbox.deliver, self.outbox.take_back(chat))))
+
+    @cached_property
+    def changes(self) -> Changes:
+        return Changes(
+            store=self._ground.store,
+            turns=self.turns,
+            mailboxes=self.mailboxes,
+            urgent=self.urgent,
+            router=self.router,
+            discards=self.discards,
+            is_group_admin=self.rooms.is_group_admin,
+        )
+
+    @cached_property
+    def expiry(self) -> Expiry:
+        return Expiry(self._ground.store)
+
+    # What is answered
+
+    @cached_property
+    def turns(self) -> Turns:
+        return Turns(self.mailboxes, self._ground.store, self.discards)
+
+    @cached_property
+    def discards(self) -> Discards:
+        return Discards(self._ground.messenger)
+
+    @cached_property
+    def approvals(self) -> ApprovalDesk:
+        return ApprovalDesk(
+            store=self._ground.store,
+            channel=self._ground.messenger,
+            is_admin=self.access.is_admin,
+        )
+
+    @cached_property
+    def router(self) -> Router:
+        return Router(
+            commands=self._commands(),
+            conversation=self._conversation(),
+            turns=self.turns,
+            pieces=Pieces(self.mailboxes, settle_seconds=self._settings.bot.settle_seconds),
+            approvals=self.approvals,
+            outbox=self.outbox,
+            store=self._ground.store,
+            discards=self.discards,
+            presence=self.presence,
+            loop_guard=self.loop_guard,
+            rooms=self.rooms,
+            doorkeeper=self.identities,
+        )
+
+    def _conversation(self) -> ChatHandler:
+        ground, settings, tools = self._ground, self._settings, self._settings.tools
+        return ChatHandler(
+            model=ground.endpoint.client,
+            model_name=settings.llm.model,
+            prompt=Prompt(
+                settings.llm.context_tokens,
+                ground.registry,
+                system_prompt=settings.bot.system_prompt,
+                in_tee=ground.in_tee,
             ),
-            Stop(turns),
-            Verify(ground.prover, ground.endpoint.proof, ground.store),
-        ),
-        for_admins=(
-            *([Pair(pairing, access)] if access.pairing else []),
-            TrustCommand(identities, access),
-        ),
-        admins=access,
-    )
+            registry=ground.registry,
+            executor=ToolExecutor(
+                ground.registry,
+                limits=RateLimits(
+                    per_person=tools.calls_per_minute, per_bot=tools.calls_per_minute_total
+                ),
+                timeout_seconds=tools.timeout_seconds,
+                result_limit_bytes=result_limit(settings.llm.context_tokens),
+            ),
+            store=ground.store,
+            approvals=self.approvals,
+            media=ground.media,
+            eyes=ground.vision,
+            progress=ground.messenger,
+            progress_shown=self.presence.message_sent,
+            keep_arguments=tools.audit_arguments == "keep",
+            proofs=self.proofs,
+            max_tool_calls=tools.max_tool_calls,
+        )
 
+    def _commands(self) -> dict[str, Command]:
+        ground, access = self._ground, self.access
+        return command_catalog.build(
+            (
+                Clear(ground.store, ground.messenger, access),
+                Models(ground.endpoint.client, self._settings.llm.model),
+                Tools(ground.registry),
+                Status(
+                    version=__version__,
+                    model=self._settings.llm.model,
+                    model_state=ground.endpoint.proof,
+                    registry=ground.registry,
+                    workload=self.turns,
+                ),
+                Stop(self.turns),
+                Verify(ground.prover, ground.endpoint.proof, ground.store),
+            ),
+            for_admins=() if self._settings.access.note_to_self else self._for_admins(),
+            admins=access,
+        )
 
-def _answer_proofs(
-    settings: Settings, ground: _Ground, *, mailboxes: Mailboxes, outbox: Outbox
-) -> AnswerProofs | None:
-    """Return what checks the signatures of answers, where the endpoint signs them."""
-    if ground.endpoint.signatures is None:
-        return None
-    return AnswerProofs(
-        signatures=ground.endpoint.signatures,
-        store=ground.store,
-        mailboxes=mailboxes,
-        outbox=outbox,
-        warn=settings.attestation.model_policy == "require",
-    )
+    def _for_admins(self) -> tuple[Command, ...]:
+        trust = TrustCommand(self.identities, self.access)
+        return (Pair(self.pairing, self.access), trust) if self.access.pairing else (trust,)
+
+    @cached_property
+    def proofs(self) -> AnswerProofs | None:
+        """What checks the signatures of answers, where the endpoint signs them."""
+        if self._ground.endpoint.signatures is None:
+            return None
+        return AnswerProofs(
+            signatures=self._ground.endpoint.signatures,
+            store=self._ground.store,
+            mailboxes=self.mailboxes,
+            outbox=self.outbox,
+            warn=self._settings.attestation.model_policy == "require",
+        )
+
+    # What goes out
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        return Outbox(self._ground.messenger, self._ground.store, untrusted=self._look_at_key)
+
+    def _look_at_key(self, chat: str) -> None:
+        person = Person(ChatId.parse(chat).value)
+        new_key = IdentityChanged(self._settings.signal.phone_number, person)
+        self.urgent.add(person.aci, Job(partial(self.identities.changed, new_key)))
+
+    @cached_property
+    def notices(self) -> Notices:
+        return Notices(
+            store=self._ground.store,
+            mailboxes=self.mailboxes,
+            outbox=self.outbox,
+            admins=self._settings.access.admins,
+        )
+
+    @cached_property
+    def presence(self) -> Presence:
+        bot, own = self._settings.bot, self._settings.access.note_to_self
+        return Presence(
+            SignsByRights(self._ground.messenger, self.rooms),
+            # Nobody marks the own notes of the account's owner.
+            ack_reaction=None if own else bot.ack_reaction,
+            read_receipts=bot.read_receipts and not own,
+            tasks=self._ground.tasks,
+        )
+
+    @cached_property
+    def profile_keeper(self) -> ProfileKeeper:
+        bot = self._settings.bot
+        profile = wanted_profile(
+            name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
+        )
+        return ProfileKeeper(self._ground.messenger, self._ground.store, profile)
 
 
 async def _check_signatures(endpoint: OpenEndpoint, proofs: AnswerProofs) -> None:
@@ -435,7 +464,7 @@ async def _prover(
     if not settings.attestation.has_agent:
         yield None
         return
-    from bot.prover import open_prover  # noqa: PLC0415 - as above
+    from bot.prover import open_prover  # noqa: PLC0415 - as in bot.parts
 
     async with open_prover(settings, messenger, endpoint.proof.evidence, trust=trust) as prover:
         yield prover
@@ -443,6 +472,6 @@ async def _prover(
 
 async def _can_quote(settings: Settings, trust: Trust) -> bool:
     """Whether the guest agent makes quotes of closed hardware; else nothing is claimed of it."""
-    from bot.prover import can_quote  # noqa: PLC0415 - as above
+    from bot.prover import can_quote  # noqa: PLC0415 - as in bot.parts
 
     return await can_quote(settings, trust=trust)

@@ -32,7 +32,8 @@ class Help:
     async def run(self, context: CommandContext) -> Reply:
         """Return one line for each command."""
         lines = [INTRODUCTION, "", *map(_line, (self, *self._others))]
-        if not context.chat.is_group and self._admins.is_admin(context.author):
+        tells_admin = not context.chat.is_group and self._admins.is_admin(context.author)
+        if self._for_admins and tells_admin:
             lines += ["", FOR_ADMINS, "", *map(_line, self._for_admins)]
         return Reply("\n".join(lines))
 

@@ -124,7 +124,7 @@ class GroupRooms:
 
     async def is_group_admin(self, chat: ChatId, person: Person) -> bool:
         """Whether somebody administers a group; where the Signal side does not tell: no."""
-        group = await self._soon(chat)
+        group = await self._try("group.unknown", partial(self._group, chat))
         return group is not None and bool(group.admins & {person.aci, person.number})
 
     async def changed(self, event: GroupChanged) -> None:

@@ -295,4 +295,6 @@ def _private(person: Person) -> ChatId:
 
 
 def _called(person: Person) -> str:
-    return (person.name or "")[:NAME_CHARACTERS] or person.number or person.aci[:8]
+    """Name somebody for an admin; names are chosen freely, so they do not stand alone."""
+    known_by = person.number or person.aci[:8]
+    return f"{person.name[:NAME_CHARACTERS]} ({known_by})" if person.name else known_by

@@ -134,10 +134,15 @@ class Intake:
                 await self._approvals.react(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._guests.group_changed, event))
-            await self._urgent.put(str(event.chat), job)
+            await self._look_into(str(event.chat), job)
         elif isinstance(event, IdentityChanged):
             job = Job(partial(self._guests.identity_changed, event))
-            await self._urgent.put(event.person.aci, job)
+            await self._look_into(event.person.aci, job)
+
+    async def _look_into(self, where: str, job: Job) -> None:
+        """Do what asks the Signal side; of a flood, as much as a chat may have waiting."""
+        if not self._urgent.is_full(where):
+            await self._urgent.put(where, job)
 
     async def _take(self, words: Sequence[_Words]) -> None:
         admitted: list[ReceivedMessage] = []

@@ -41,13 +41,13 @@ async def test_what_a_person_with_a_new_key_wrote_is_answered_once_an_admin_trus
         await here.signal.say("are you there?")
         await here.signal.say("hello?")
         note = (await note_to_ben(here)).text
-        assert note.startswith("Ada has a new safety number")
+        assert note.startswith("Ada (+15550100001) has a new safety number")
         assert spaced(number) in note
         code = re.search(r"!trust \w{6}\n", note)
         assert code is not None
         assert len(here.model.requests) == 1
         await here.signal.say(code[0], author=BEN)
-        await note_to_ben(here, "Trusted. Ada can talk to me now")
+        await note_to_ben(here, "Trusted. Ada (+15550100001) can talk to me now")
         await answer_to_ada(here, "hello?")
     assert here.signal.trusted == [(ADA.aci, None)]
     assert len([one for one in told(here, BEN.aci) if "new safety number" in one]) == 1

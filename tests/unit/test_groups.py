@@ -178,7 +178,7 @@ async def test_who_administers_a_group_is_known_by_aci_or_number(tmp_path: Path)
 async def test_where_the_signal_side_does_not_tell_nobody_administers_a_group(
     tmp_path: Path,
 ) -> None:
-    async with rooms(tmp_path, Directory(troubles=[SignalUnavailable("x")])) as here:
+    async with rooms(tmp_path, Directory(troubles=[SignalRejected("x")])) as here:
         assert not await here.is_group_admin(TEAM, EVE)
 
 

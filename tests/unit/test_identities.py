@@ -144,7 +144,7 @@ async def test_always_trusts_a_new_key_at_once_and_says_so(tmp_path: Path) -> No
         (note,) = await here.told()
     assert here.keys.trusted == [(ADA.aci, None)]
     assert set(here.released) == {ADA.aci}
-    assert note.startswith("Ada has a new safety number. I trust it")
+    assert note.startswith("Ada (+15550100001) has a new safety number. I trust it")
     assert "12345 12345" in note
 
 
@@ -157,7 +157,7 @@ async def test_tofu_asks_the_admins_once_for_each_new_key(tmp_path: Path) -> Non
         here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
         await here.identities.changed(new_key())
         assert len(await here.told()) == 2
-    assert "Ada has a new safety number" in note
+    assert "Ada (+15550100001) has a new safety number" in note
     assert " ".join(["12345"] * 12) in note
     assert re.search(r"!trust [A-Z0-9]{6}\n", note)
     assert (here.keys.trusted, here.released) == ([], [])
@@ -175,10 +175,10 @@ async def test_frames_that_come_together_make_one_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("person", "called"),
     [
-        (ADA, "Ada has"),
+        (ADA, "Ada (+15550100001) has"),
         (replace(ADA, name=None), "+15550100001 has"),
         (Person(ADA.aci), "7f3c1a52 has"),
-        (replace(ADA, name="A" * 500), "A" * 60 + " has"),
+        (replace(ADA, name="A" * 500), "A" * 60 + " (+15550100001) has"),
     ],
 )
 async def test_a_note_names_the_person_as_well_as_it_can(
@@ -195,7 +195,7 @@ async def test_the_code_of_a_note_trusts_the_key_unseen(tmp_path: Path) -> None:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         await here.identities.changed(new_key())
         code = await here.code()
-        assert await here.identities.trust(f"{code[:3]}-{code[3:]}".lower()) == "Ada"
+        assert await here.identities.trust(f"{code[:3]}-{code[3:]}".lower()) == "Ada (+15550100001)"
         assert await here.identities.trust(code) is None
     assert here.keys.trusted == [(ADA.aci, None)]
     assert here.released == [ADA.aci]
@@ -209,7 +209,7 @@ async def test_the_digits_of_a_note_verify_the_key_also_after_a_restart(tmp_path
     async with house(tmp_path, "tofu", keys=keys) as here:
         await here.identities.changed(new_key())
         assert await here.told() == []
-        assert await here.identities.trust(" ".join(["12345"] * 12)) == "Ada"
+        assert await here.identities.trust(" ".join(["12345"] * 12)) == "Ada (+15550100001)"
     assert keys.trusted == [(ADA.aci, FIRST)]
     assert here.released == [ADA.aci]
 
@@ -225,7 +225,7 @@ async def test_a_code_is_good_for_the_key_that_it_was_made_for_alone(tmp_path: P
         assert here.keys.trusted == []
         assert "67890 67890" in (await here.told())[1]
         assert await here.identities.trust(old_code) is None
-        assert await here.identities.trust(await here.code()) == "Ada"
+        assert await here.identities.trust(await here.code()) == "Ada (+15550100001)"
 
 
 async def test_after_a_week_the_code_is_void_and_the_next_sign_makes_a_new_note(
@@ -249,7 +249,7 @@ async def test_a_signal_side_that_does_not_trust_changes_nothing(tmp_path: Path)
         with pytest.raises(SignalUnavailable):
             await here.identities.trust(await here.code())
         assert here.released == []
-        assert await here.identities.trust(await here.code()) == "Ada"
+        assert await here.identities.trust(await here.code()) == "Ada (+15550100001)"
 
 
 async def test_a_key_that_was_trusted_elsewhere_is_noticed_by_the_next_message(
@@ -356,7 +356,7 @@ async def test_an_unverified_person_is_told_once_a_day_and_the_admins_once(tmp_p
         assert not await here.identities.may_talk(ADA)
         assert len(await here.told(ADAS_CHAT)) == 2
         assert len(await here.told()) == 1
-    assert note.startswith("Ada writes to me")
+    assert note.startswith("Ada (+15550100001) writes to me")
     assert "12345 12345" in note
 
 
@@ -373,7 +373,7 @@ async def test_the_compared_number_lets_a_person_talk_who_is_told_so(tmp_path: P
     async with house(tmp_path, "verified") as here:
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
         assert not await here.identities.may_talk(ADA)
-        assert await here.identities.trust(FIRST) == "Ada"
+        assert await here.identities.trust(FIRST) == "Ada (+15550100001)"
         assert await here.identities.may_talk(ADA)
         assert (await here.told(ADAS_CHAT))[-1] == VERIFIED_NOW
     assert here.keys.trusted == [(ADA.aci, FIRST)]
@@ -388,7 +388,7 @@ async def test_where_keys_are_verified_no_code_takes_the_place_of_comparing(
         code = await here.code()
     async with house(tmp_path, "verified", keys=here.keys) as here:
         assert await here.identities.trust(code) is None
-        assert await here.identities.trust(FIRST) == "Ada"
+        assert await here.identities.trust(FIRST) == "Ada (+15550100001)"
 
 
 async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
         (note,) = await here.told()
         assert "67890 67890" in note
         assert not re.search(r"!trust [A-Z0-9]{6}\n", note)
-        assert await here.identities.trust(SECOND) == "Ada"
+        assert await here.identities.trust(SECOND) == "Ada (+15550100001)"
         assert await here.identities.may_talk(ADA)
         assert await here.told(ADAS_CHAT) == []
     assert here.released == [ADA.aci]
