@@ -1,4 +1,8 @@
-"""Pieces, edits, deletions, timers, what was overheard, images, files of tools, and facts."""
+"""Pieces, edits, deletions, timers, what was overheard, images, files of tools, and facts.
+
+What may be forgotten while somebody still knows its number (a question that a person looks at, a
+proof that is fetched, an answer that is on its way) gets numbers that are never given out again.
+"""
 
 from conversation_store.database import Execute
 
@@ -88,9 +92,8 @@ OVERHEARD = (
     "CREATE INDEX overheard_age ON overheard (heard_at)",
 )
 
-# The outbox is made anew: a message of the bot's own accord answers none, and a number is never
-# given out again, for what is dropped here may still be on its way. The attachments come along,
-# because their reference follows the table that is renamed.
+# The outbox is made anew: a message of the bot's own accord answers none, and the numbers are new
+# ones. The attachments come along, because their reference follows the table that is renamed.
 OUTBOX = (
     "ALTER TABLE outbox RENAME TO outbox_before",
     "ALTER TABLE attachments RENAME TO attachments_before",
@@ -141,12 +144,92 @@ OUTBOX = (
     "CREATE INDEX attachments_of_part ON attachments (outbox_id)",
 )
 
+# Made anew for the numbers: a question about a call has the call's, and comes along as above.
+MESSAGES = (
+    "ALTER TABLE messages RENAME TO messages_before",
+    "ALTER TABLE approvals RENAME TO approvals_before",
+    """
+    CREATE TABLE messages (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'tool')),
+        content TEXT,
+        tool_calls TEXT,
+        tool_call_id TEXT,
+        created_at INTEGER NOT NULL
+    ) STRICT
+    """,
+    """
+    INSERT INTO messages (id, turn_id, role, content, tool_calls, tool_call_id, created_at)
+    SELECT id, turn_id, role, content, tool_calls, tool_call_id, created_at FROM messages_before
+    """,
+    """
+    CREATE TABLE approvals (
+        id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+        chat TEXT NOT NULL,
+        asker TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('open', 'yes', 'no', 'silence', 'begun')),
+        signal_timestamp INTEGER,
+        expires_at INTEGER,
+        decided_by TEXT,
+        decided_at INTEGER
+    ) STRICT
+    """,
+    """
+    INSERT INTO approvals
+        (id, chat, asker, fingerprint, state, signal_timestamp, expires_at, decided_by, decided_at)
+    SELECT
+        id, chat, asker, fingerprint, state, signal_timestamp, expires_at, decided_by, decided_at
+    FROM approvals_before
+    """,
+    "DROP TABLE approvals_before",
+    "DROP TABLE messages_before",
+    "CREATE INDEX messages_of_turn ON messages (turn_id, id)",
+    "CREATE INDEX approvals_open ON approvals (id) WHERE state = 'open'",
+)
+
+EXCHANGES = (
+    "ALTER TABLE exchanges RENAME TO exchanges_before",
+    """
+    CREATE TABLE exchanges (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        turn_id INTEGER NOT NULL,
+        completion_id TEXT NOT NULL,
+        request_sha256 TEXT NOT NULL,
+        response_sha256 TEXT NOT NULL,
+        state TEXT NOT NULL
+            CHECK (state IN ('waiting', 'proven', 'wrong', 'missing', 'unattested')),
+        kind TEXT NOT NULL DEFAULT '',
+        words TEXT NOT NULL DEFAULT ''
+    ) STRICT
+    """,
+    """
+    INSERT INTO exchanges
+        (id, turn_id, completion_id, request_sha256, response_sha256, state, kind, words)
+    SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind, words
+    FROM exchanges_before
+    """,
+    "DROP TABLE exchanges_before",
+    "CREATE INDEX exchanges_of_turn ON exchanges (turn_id)",
+    "CREATE INDEX exchanges_waiting ON exchanges (id) WHERE state = 'waiting'",
+)
+
 AUDIT = ("CREATE INDEX audit_of_turn ON audit (turn_id) WHERE arguments IS NOT NULL",)
 
 FACTS = ("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",)
 
 
 def apply(execute: Execute) -> None:
-    """Add columns and tables; make the outbox anew with what it holds."""
-    for statement in (*INBOX, *TURNS, *OVERHEARD, *OUTBOX, *AUDIT, *FACTS):
+    """Add columns and tables; make others anew with what they hold."""
+    for statement in (
+        *INBOX,
+        *TURNS,
+        *OVERHEARD,
+        *OUTBOX,
+        *MESSAGES,
+        *EXCHANGES,
+        *AUDIT,
+        *FACTS,
+    ):
         execute(statement)

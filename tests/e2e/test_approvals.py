@@ -9,10 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from bot.approvals import REMINDER
+from bot.approvals import REMINDER, TOO_LATE
 from bot.config import Settings
-from bot.demo.signal_side import ADA, Sent
-from conversation_store.models import ApprovalState
+from bot.demo.signal_side import ADA, BOT, Sent
+from conversation_store.models import ApprovalState, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
@@ -295,3 +295,42 @@ async def test_arguments_are_kept_in_the_audit_where_the_operator_wants_that() -
         with closing(sqlite3.connect(here.folder / "store.db")) as store:
             (arguments,) = store.execute("SELECT arguments FROM audit").fetchone()
         assert json.loads(arguments) == WRITE[1]
+
+
+async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call() -> None:
+    """What was forgotten leaves its numbers in the store to nothing that comes after it."""
+    async with world(script(tool_calls(WRITE), tool_calls(WRITE), text("Not now."))) as here:
+        settings = with_notes(here)
+        async with running_bot(settings) as bot:
+            noted = await here.signal.say("note: buy milk")
+            asked = await question(here)
+            await kill(bot)
+        async with open_store(settings.store.path) as store:
+            # Something that is to be sent keeps the turn waiting until it is taken back.
+            await store.add_note(f"direct:{ADA.aci}", "By the way.")
+            assert all(await store.accept([deletion_of(noted)]))
+        async with running_bot(settings):
+            assert (await here.answer()).text == "By the way."
+            await here.signal.say("note: buy milk", author=BEN)
+            other = await question(here)
+            await here.signal.react("👍", asked.timestamp)
+            await here.signal.say("yes", quote=asked.timestamp)
+            assert (await here.answer()).text == TOO_LATE
+            await here.signal.react("👎", other.timestamp, author=BEN)
+            assert (await here.answer()).text == "Not now."
+        assert notes(here) == ""
+
+
+def deletion_of(timestamp: int) -> ReceivedMessage:
+    """The deletion of a message of Ada's, as the store takes it."""
+    return ReceivedMessage(
+        account=BOT.number,
+        author=ADA.aci,
+        timestamp=timestamp + 1,
+        chat=f"direct:{ADA.aci}",
+        text="",
+        received_at=timestamp + 1,
+        kind=ReceivedKind.DELETION,
+        target_author=ADA.aci,
+        target_timestamp=timestamp,
+    )

@@ -612,6 +612,20 @@ async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> No
         assert await store.unchecked_exchanges(10) == ()
 
 
+async def test_a_proof_of_an_exchange_that_was_forgotten_settles_no_later_one(
+    tmp_path: Path,
+) -> None:
+    async with open_store(tmp_path / "s.db") as store:
+        await answered_with(store, 1, *EXCHANGES[:1])
+        [forgotten] = await store.unchecked_exchanges(10)
+        await store.clear("direct:ada")
+        await answered_with(store, 2, *EXCHANGES[1:2])
+        waiting = await store.unchecked_exchanges(10)
+        await store.settle_exchange(forgotten, ExchangeState.PROVEN, kind="", words="Fine.")
+        assert await store.unchecked_exchanges(10) == waiting
+    assert [one.completion_id for one in waiting] == [EXCHANGES[1].completion_id]
+
+
 async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db", retention_days=0) as store:
         await answered_with(store, 1, *EXCHANGES[:2])
