@@ -80,6 +80,8 @@ class Progress:
         self._tools_shown = 0
         self._changed = asyncio.Event()
         self._over = False
+        self._tasks: asyncio.TaskGroup | None = None
+        self._showing: asyncio.Task[None] | None = None
 
     def show(self, names: Iterable[str]) -> None:
         """Note that tools start; a name counts once for each of its calls."""
@@ -89,6 +91,8 @@ class Progress:
             tool.failed = tool.failed and tool.running > 0
             tool.running += 1
             self._changed.set()
+        if self._tasks is not None and self._showing is None:
+            self._showing = self._tasks.create_task(self._keep_shown())
 
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
@@ -105,16 +109,16 @@ class Progress:
             ExceptionGroup: what `remember` raised; what the inside raises comes out as it is.
         """
         failure: Exception | None = None
-        async with asyncio.TaskGroup() as tasks:
-            showing = tasks.create_task(self._keep_shown())
+        async with asyncio.TaskGroup() as self._tasks:
             try:
                 yield
             except Exception as error:  # Raised below: the group would wrap it.
                 failure = error
             self._over = True
             self._changed.set()
-            await asyncio.wait([showing], timeout=PROGRESS_SECONDS)
-            showing.cancel()
+            if self._showing is not None:
+                await asyncio.wait([self._showing], timeout=PROGRESS_SECONDS)
+                self._showing.cancel()
         if failure is not None:
             raise failure
 

@@ -139,7 +139,10 @@ class Prompt:
         words: Sequence[str] | None = None,
         overheard: Sequence[OverheardMessage] = (),
     ) -> str:
-        """Return what people wrote as the model sees it, cut if it fills the context alone.
+        """Return what people wrote as the model sees it, in half of the context at most.
+
+        Of several messages the longest are cut: a short one is often the question about a long
+        one. What was said to others has the room that they leave, the latest of it first.
 
         Args:
             messages: what is to be answered: one message, or several that were written in one go.
@@ -148,15 +151,12 @@ class Prompt:
         """
         said = [message.text for message in messages] if words is None else words
         lines = [_line(message, text) for message, text in zip(messages, said, strict=True)]
-        if overheard:
-            heard = (_overheard_line(message) for message in overheard)
+        lines = _cut_to(lines, self._input_bytes // 2)
+        room = self._input_bytes // 2 - sum(map(_size_of, lines))
+        heard = _latest([_overheard_line(message) for message in overheard], room)
+        if heard:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
-        content = "\n".join(lines)
-        budget = self._input_bytes // 2
-        encoded = content.encode(errors="replace")
-        if len(encoded) <= budget:
-            return content
-        return encoded[:budget].decode(errors="ignore") + CUT
+        return "\n".join(lines)
 
     def history_bytes(self, now: datetime, turn: Iterable[StoredMessage]) -> int:
         """Return how many bytes of history fit beside a running turn."""
@@ -185,6 +185,8 @@ class Prompt:
 def as_message(stored: StoredMessage) -> Message:
     """Return a stored message as the model is shown it."""
     calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in stored.tool_calls)
+    if not stored.images:
+        return Message(Role(stored.role), stored.content, calls, stored.tool_call_id)
     images = tuple(Image(image.content_type, image.data) for image in stored.images)
     return Message(Role(stored.role), stored.content, calls, stored.tool_call_id, images)
 
@@ -233,6 +235,34 @@ def _author(author_name: str | None) -> str:
     """A name on one line that cannot be taken for the frame around it."""
     name = re.sub(r"[\s\[\]:]+", " ", author_name or "").strip()
     return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
+
+
+def _cut_to(lines: Sequence[str], budget: int) -> list[str]:
+    """Cut the longest lines, all to the same size, so that together they fit."""
+    sizes = sorted(map(_size_of, lines))
+    for place, size in enumerate(sizes):
+        most = budget // (len(sizes) - place)
+        if size > most:
+            return [_cut(line, most) for line in lines]
+        budget -= size
+    return list(lines)
+
+
+def _cut(line: str, most: int) -> str:
+    encoded = line.encode(errors="replace")
+    return line if len(encoded) <= most else encoded[:most].decode(errors="ignore") + CUT
+
+
+def _latest(lines: Sequence[str], room: int) -> Sequence[str]:
+    """Return as many of the last lines as there is room for."""
+    first = len(lines)
+    while first and (room := room - _size_of(lines[first - 1])) >= 0:
+        first -= 1
+    return lines[first:]
+
+
+def _size_of(line: str) -> int:
+    return len(line.encode(errors="replace"))
 
 
 def _one_line(text: str) -> str:

@@ -250,10 +250,10 @@ class Intake:
             await self._changes.edit(accepted)
         else:
             metrics.INTAKE.labels("accepted").inc()
+            await self._mailboxes.put(message.chat, self._router.job(accepted))
             if not message.chat.startswith(f"{ChatKind.GROUP}:"):
                 # In a group it is seen first whether the bot may write there.
                 self._router.notice(message)
-            await self._mailboxes.put(message.chat, self._router.job(accepted))
             await self._remind_of_question(message)
 
     def _watch_timer(self, message: ReceivedMessage) -> None:

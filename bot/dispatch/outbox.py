@@ -109,27 +109,34 @@ class Outbox:
         self._rate_limited_until = 0.0
         self._put_aside: dict[str, list[OutgoingMessage]] = {}
 
-    async def deliver(self, parts: Sequence[OutgoingMessage]) -> None:
-        """Send parts one after the other; returns when each is sent, put aside or given up."""
-        for part in parts:
+    async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> None:
+        """Send parts one after the other; returns when each is sent, put aside or given up.
+
+        Args:
+            parts: what the store holds.
+            just_stored: nothing can have changed them since, so the first is sent as it is.
+        """
+        for number, part in enumerate(parts):
             if part.chat in self._put_aside:
                 self._put_aside[part.chat].append(part)
             else:
-                await self._deliver(part)
+                await self._deliver(part, is_current=just_stored and not number)
 
     def take_back(self, chat: str) -> tuple[OutgoingMessage, ...]:
         """Return what was put aside for a chat, to be delivered now."""
         return tuple(self._put_aside.pop(chat, ()))
 
-    async def _deliver(self, part: OutgoingMessage) -> None:
+    async def _deliver(self, part: OutgoingMessage, *, is_current: bool) -> None:
         attempt = part.attempts
         while True:
-            await self._until_sending_makes_sense()
-            current = await self._store.as_waiting(part)
-            if current is None:
-                log.info("outbox.withdrawn")
-                return
-            part = current
+            waited = await self._until_sending_makes_sense()
+            if waited or not is_current:
+                current = await self._store.as_waiting(part)
+                if current is None:
+                    log.info("outbox.withdrawn")
+                    return
+                part = current
+            is_current = False
             try:
                 timestamp = await self._send(part)
             except SignalError as error:
@@ -195,7 +202,9 @@ class Outbox:
             return error.retry_after_seconds
         return self._policy.backoff.seconds(attempt)
 
-    async def _until_sending_makes_sense(self) -> None:
+    async def _until_sending_makes_sense(self) -> bool:
+        """Wait while nothing can be sent, and return whether that was needed."""
+        waited = False
         while True:
             pause = self._rate_limited_until - self._clock()
             if pause > 0:
@@ -203,4 +212,5 @@ class Outbox:
             elif not self._messenger.connected:
                 await asyncio.sleep(self._policy.reconnect_poll_seconds)
             else:
-                return
+                return waited
+            waited = True

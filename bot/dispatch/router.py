@@ -167,7 +167,7 @@ class Router:
             self.notice(ready.message)
         async with self._presence.typing(chat) as typing:
             outgoing = await self._answer_somehow(ready)
-            await self._outbox.deliver(outgoing)
+            await self._outbox.deliver(outgoing, just_stored=True)
             typing.answered = bool(outgoing)
         self._loop_guard.answered(ready.message.chat, ready.message.author)
 

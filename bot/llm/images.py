@@ -16,6 +16,8 @@ LEFT_OUT: Final = "[An image that was shown here is left out.]"
 
 def latest_images(messages: Sequence[Message]) -> list[Message]:
     """Return a conversation whose older images, beyond what one request takes, are notes."""
+    if not any(message.images for message in messages):
+        return list(messages)
     number, size = MOST_IMAGES, MOST_IMAGE_BYTES
     shown: list[Message] = []
     for message in reversed(messages):

@@ -70,6 +70,11 @@ _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,20}(?:\s*\{.*\})?")
 _BAR: Final = re.compile(r"\\.|(?P<bar>\|)")
 _BAR_OUTSIDE_CODE: Final = re.compile(r"\\.|(`++)[^`]++\1(?!`)|(?P<bar>\|)")
 
+_WITHOUT_MARKUP: Final = re.compile(
+    r"(?!\d+[.)]|[-+=])[^\s\\`*_~|#\[\]<>&!$](?:[^\s\\`*_~|#\[\]<>&!$]| (?! ))*+(?<! )"
+)
+"""A line that means itself, as most short answers do."""
+
 _PAIRS: Final = {"~": "strikethrough", "|": "spoiler"}
 _INLINE_STYLES: Final = {
     "strong": TextStyle.BOLD,
@@ -86,7 +91,7 @@ def render(text: str) -> StyledText:
     was typed.
     """
     text = well_formed(text).replace("\r\n", "\n").replace("\r", "\n")
-    if _takes_too_long(text):
+    if _takes_too_long(text) or _WITHOUT_MARKUP.fullmatch(text):
         return StyledText(text)
     tokens = _parser().parse(text)
     if any(token.level >= MAX_NESTING - 1 for token in tokens):

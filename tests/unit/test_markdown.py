@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bot.messaging import markdown
 from bot.messaging.markdown import GRID_COLUMNS, MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
 from bot.messaging.styled import Span, StyledText, StyleRange, TextStyle, ranges_of
 
@@ -377,3 +378,10 @@ DOCUMENTS = st.recursive(
 @given(DOCUMENTS)
 def test_documents_of_any_depth_look_as_they_were_meant(document: Sample) -> None:
     assert render(document.markdown) == looks(document.shown)
+
+
+@given(text=st.text(alphabet="ab1 .)-+=:/?,'\"\U0001f600\u00e9\u0301(;@", min_size=1, max_size=12))
+def test_a_line_that_is_taken_as_it_is_reads_the_same_to_the_parser(text: str) -> None:
+    assume(markdown._WITHOUT_MARKUP.fullmatch(text))
+    assert render(text) == StyledText(text)
+    assert render(f"{text}\n\n`x`").text == f"{text}\n\nx"
