@@ -27,7 +27,11 @@ def settle(
     root = inbox.replaced_by(execute, edit.id)
     if root is not None:
         return EditOutcome.ANSWERED, replace(edit, replaces=root)
-    earlier = [version for version in inbox.versions(execute, edit.message) if version.id < edit.id]
+    earlier = [
+        version
+        for version in inbox.versions(execute, edit.message)
+        if version.id < edit.id and version.outcome != inbox.OVERHEARD
+    ]
     if not earlier:
         return EditOutcome.UNKNOWN, edit
     if earlier[0].outcome != "deleted" and _reopen(execute, earlier[0].turn_id, answered_since):

@@ -209,10 +209,10 @@ class Intake:
             self._discards.files_of(change.message)
             return []
         edit = received_edit(change)
-        if await self._store.find_target(edit) is not None:
+        # Of what was never received it is answered as a message, and goes when that is deleted.
+        is_addressed = self._access.addressed(change.message)
+        if is_addressed or await self._store.find_target(edit) is not None:
             return [edit]
-        if self._access.addressed(change.message):
-            return [received(change.message)]
         self._discards.files_of(edit)
         await self._store.edit_overheard(edit)
         return []

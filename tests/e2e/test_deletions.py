@@ -12,6 +12,7 @@ from tests.fakes.openai_server import echo, held, script, text, tool_calls
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 SECRET = "sesquipedalian"
+NEVER_CAME = 1_795_000_000_000
 ANSWER = "antidisestablishmentarianism"
 CALCULATE = ("calculate", {"expression": "977773*977777"})
 PRODUCT = "956043952021"
@@ -78,12 +79,52 @@ async def test_one_deleted_piece_leaves_the_others_to_be_answered() -> None:
 
 async def test_a_message_that_comes_after_its_deletion_is_not_taken() -> None:
     async with world() as here, running_bot(here.settings()):
-        await here.signal.delete(1_795_000_000_000)
-        await here.signal.say(SECRET, timestamp=1_795_000_000_000)
+        await here.signal.delete(NEVER_CAME)
+        await here.signal.say(SECRET, timestamp=NEVER_CAME)
         await here.signal.say("hello")
         assert (await here.answer()).text.endswith("hello")
     assert len(here.signal.sent) == 1
     assert SECRET not in str(here.model.requests)
+
+
+async def test_an_edit_of_what_never_came_goes_with_it() -> None:
+    async with world(script(text(ANSWER))) as here, running_bot(here.settings()):
+        await here.signal.edit(SECRET, NEVER_CAME)
+        await here.answer()
+        assert rows_with(here, SECRET)
+        await here.signal.delete(NEVER_CAME)
+        await gone(here, SECRET)
+        await here.signal.edit(SECRET, NEVER_CAME)
+        await here.signal.say("hello")
+        assert (await here.answer()).text.endswith("hello")
+        assert not rows_with(here, SECRET)
+        for words in (SECRET, ANSWER):
+            assert words.encode() not in files_of(here)
+
+
+async def test_an_edit_of_words_to_others_into_a_question_goes_with_them() -> None:
+    async with world() as here, running_bot(here.settings()):
+        words = await here.signal.say(f"{SECRET}?", group=GROUP)
+        edit = await here.signal.edit(f"{SECRET}!", words, group=GROUP)
+        await here.signal.edit(SECRET, edit, group=GROUP, mention=True)
+        await here.answer()
+        assert rows_with(here, SECRET)
+        await here.signal.delete(words, group=GROUP)
+        await gone(here, SECRET)
+
+
+async def test_an_edit_of_what_never_came_is_taken_back_while_it_is_answered() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never))) as here:
+        async with running_bot(here.settings(bot={"settle_seconds": 0.2})):
+            await here.signal.edit(SECRET, NEVER_CAME)
+            await here.signal.say("keep this")
+            await here.model.wait_for_requests(1)
+            await here.signal.delete(NEVER_CAME)
+            answer = await here.answer()
+            assert not rows_with(here, SECRET)
+    assert answer.text.endswith("keep this")
+    assert SECRET not in answer.text
 
 
 async def test_somebody_else_deletes_nothing_unless_the_group_says_so() -> None:

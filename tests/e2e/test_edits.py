@@ -9,6 +9,7 @@ from tests.e2e.traces import files_of
 from tests.fakes.openai_server import echo, held, script, text
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+NEVER_CAME = 1_795_000_000_000
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
@@ -111,7 +112,7 @@ async def test_nobody_edits_what_somebody_else_wrote() -> None:
 async def test_an_edit_by_a_stranger_is_nothing() -> None:
     access = {"policy": "allowlist", "allowed": ADA.aci}
     async with world() as here, running_bot(here.settings(access=access)):
-        await here.signal.edit("hello", 1_795_000_000_000, author=BEN)
+        await here.signal.edit("hello", NEVER_CAME, author=BEN)
         await here.signal.say("hello")
         await here.answer()
     assert len(here.signal.sent) == 1
@@ -139,6 +140,27 @@ async def test_an_edit_survives_a_kill_before_the_changed_question_is_answered()
             await here.signal.say("!status")
             await here.answer()
     assert len(here.signal.sent) == 2
+
+
+async def test_an_edit_of_what_never_came_is_answered_once_and_so_is_every_further_edit() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), held(never), echo)) as here:
+        async with running_bot(here.settings()) as bot:
+            edit = await here.signal.edit("one", NEVER_CAME)
+            await here.model.wait_for_requests(1)
+            await here.signal.edit("two", NEVER_CAME)
+            await here.model.wait_for_requests(2)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            old = await here.answer()
+            last = await here.signal.edit("three", edit)
+            new = await here.answer()
+            await here.signal.edit("four", last)
+            newest = await here.answer()
+    asked_for = [answer.text.partition("] ")[2] for answer in (old, new, newest)]
+    assert asked_for == ["two", "three", "four"]
+    assert [new.replaces, newest.replaces] == [old.timestamp, new.timestamp]
+    assert len(here.signal.sent) == 3
 
 
 async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
@@ -184,7 +206,7 @@ async def test_words_to_others_that_are_edited_twice_are_a_question_once_they_me
         first = await here.signal.edit("what is this?", words, group=GROUP)
         await here.signal.edit("what is this?", first, group=GROUP, mention=True)
         answer = await here.answer()
-        unheard = await here.signal.edit("and thta?", 1_795_000_000_000, group=GROUP)
+        unheard = await here.signal.edit("and thta?", NEVER_CAME, group=GROUP)
         await here.signal.edit("and that?", unheard, group=GROUP, mention=True)
         other = await here.answer()
     assert answer.text.endswith("Ada: what is this?")
@@ -194,7 +216,7 @@ async def test_words_to_others_that_are_edited_twice_are_a_question_once_they_me
 async def test_an_edit_in_a_group_that_is_not_listened_to_is_never_stored() -> None:
     access = {"groups": "off"}
     async with world() as here, running_bot(here.settings(access=access)):
-        await here.signal.edit("sesquipedalian", 1_795_000_000_000, group=GROUP)
+        await here.signal.edit("sesquipedalian", NEVER_CAME, group=GROUP)
         await here.signal.say("hello")
         await here.answer()
         assert b"sesquipedalian" not in files_of(here)

@@ -98,7 +98,9 @@ class Chat:
         target = self.dice.choice(sorted(self.words))
         expires_at = FAR if target in self.expiring else None
         said = edit_of(target, self.tick(), self.word(target), GROUP, expires_at=expires_at)
-        if await self.store.find_target(said) is None and await self.store.knows_target(said):
+        is_question = self.dice.random() < 0.3  # words to others that are now to the bot
+        known = await self.store.find_target(said) is not None
+        if not (known or is_question) and await self.store.knows_target(said):
             await self.store.edit_overheard(said)
             return
         edit = await accept(self.store, said)
