@@ -2,7 +2,8 @@
 
 A change of what waits or runs is made in memory first, in one step with the decision that it does,
 so that no answer to the old words can slip through; then it is stored. Both are rows of the inbox,
-so a restart in between makes the change again.
+so a restart in between makes the change again; it waits for no room, so whoever brings new ones has
+to.
 """
 
 from collections.abc import Awaitable, Callable
@@ -58,22 +59,22 @@ class Changes:
         target_id = await self._store.find_target(edit.message)
         target = None if target_id is None else self._unanswered(chat, target_id)
         if target is None:
-            await self._queue(edit)
+            self._queue(edit)
             return
         # What was begun before the start is about the old words.
         revised = replace(target, message=target.message.edited(edit.message), begun=False)
         if not self._turns.revise(revised):
-            await self._requeue(revised)
+            self._requeue(revised)
         await self._store.merge_edit(edit, target)
 
-    async def _queue(self, edit: AcceptedMessage) -> None:
+    def _queue(self, edit: AcceptedMessage) -> None:
         work = self._router.urgent_work(edit)
         if work is None:
-            await self._mailboxes.put(edit.message.chat, self._router.job(edit))
+            self._mailboxes.add(edit.message.chat, self._router.job(edit))
         else:
-            await self._urgent.put(edit.message.chat, Job(work, edit))
+            self._urgent.add(edit.message.chat, Job(work, edit))
 
-    async def _requeue(self, revised: AcceptedMessage) -> None:
+    def _requeue(self, revised: AcceptedMessage) -> None:
         """Let what waits read otherwise in its place, unless it may wait no longer now."""
         chat = revised.message.chat
         work = self._router.urgent_work(revised)
@@ -81,7 +82,7 @@ class Changes:
             self._mailboxes.replace(chat, revised.id, self._router.job(revised))
         else:
             self._mailboxes.replace(chat, revised.id, None)
-            await self._urgent.put(chat, Job(work, revised))
+            self._urgent.add(chat, Job(work, revised))
 
     async def delete(self, deletion: AcceptedMessage) -> None:
         """Forget what was deleted, and what was made of it; end the turn that is about it."""
@@ -89,8 +90,7 @@ class Changes:
         if message.author == message.target_author:
             await self._forget(deletion)
         else:
-            job = Job(partial(self._forget_if_allowed, deletion))
-            await self._urgent.put(message.chat, job)
+            self._urgent.add(message.chat, Job(partial(self._forget_if_allowed, deletion)))
 
     async def _forget_if_allowed(self, deletion: AcceptedMessage) -> None:
         message = deletion.message

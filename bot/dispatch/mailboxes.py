@@ -54,10 +54,14 @@ class Mailboxes:
 
     async def put(self, chat: str, job: Job) -> None:
         """Queue a job behind the others of its chat; waits while there is no room at all."""
+        await self.room()
+        self.add(chat, job)
+
+    async def room(self) -> None:
+        """Wait while there is no room at all."""
         while self._count >= MAX_WAITING and not self._winding_down:
             self._room.clear()
             await self._room.wait()
-        self.add(chat, job)
 
     def add(self, chat: str, job: Job) -> None:
         """Queue a job that is in memory anyway, room or not."""

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from bot.demo.signal_side import ADA, BOT, Sent
+from bot.dispatch.mailboxes import MAX_WAITING
 from conversation_store.models import ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
@@ -132,6 +133,18 @@ async def test_an_edit_that_a_crash_left_undone_is_what_is_answered() -> None:
             await here.signal.say("!status")
             await here.answer()
     assert len(here.answers()) == 3
+
+
+async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -> None:
+    never = asyncio.Event()
+    waiting = [received(str(number), number) for number in range(MAX_WAITING + 1)]
+    async with world(held(never)) as here:
+        async with open_store(here.folder / "store.db") as store:
+            edit = about(MAX_WAITING + 1, ReceivedKind.EDIT, "of what never came")
+            assert all(await store.accept([*waiting, edit]))
+        async with running_bot(here.settings()) as bot:
+            await here.model.wait_for_requests(1)
+            await kill(bot)
 
 
 def about(timestamp: int, kind: ReceivedKind, text: str = "") -> ReceivedMessage:
