@@ -34,9 +34,11 @@ def settle(
     ]
     if not earlier:
         return EditOutcome.UNKNOWN, edit
-    if earlier[0].outcome != "deleted" and _reopen(execute, earlier[0].turn_id, answered_since):
-        inbox.replace_answer(execute, edit.id, earlier[0].turn_id)
-        return EditOutcome.ANSWERED, replace(edit, replaces=earlier[0].turn_id)
+    # The message itself, unless it came after an edit of it.
+    first = min(earlier, key=lambda version: version.id)
+    if first.outcome != "deleted" and _reopen(execute, first.turn_id, answered_since):
+        inbox.replace_answer(execute, edit.id, first.turn_id)
+        return EditOutcome.ANSWERED, replace(edit, replaces=first.turn_id)
     inbox.close(execute, edit.id, "edit_too_late")
     return EditOutcome.TOO_LATE, edit
 

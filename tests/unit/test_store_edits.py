@@ -91,6 +91,16 @@ async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> 
         assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
 
 
+async def test_a_message_that_comes_after_its_edit_does_not_hide_what_was_answered(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        early = await accept(store, edit_of(1, 2, "hello"))
+        await mark(store, await finish(store, store.begin_turn([early], "hello")), 100)
+        await store.accept([received(1, "helo")])
+        assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
+
+
 async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
     tmp_path: Path,
 ) -> None:
