@@ -22,6 +22,9 @@ from conversation_store.models import (
 OVERHEARD: Final = "overheard"
 """How an edit ended of what was said to others."""
 
+OVERTAKEN: Final = "overtaken"
+"""How a message, or an edit, ended that came after an edit of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -41,7 +44,10 @@ class Version:
 
 
 def insert(execute: Execute, message: ReceivedMessage) -> AcceptedMessage | None:
-    """Store a message that owes an answer; None for a duplicate and for what was deleted."""
+    """Store a message that owes an answer.
+
+    None for a duplicate, for what was deleted, and for what reads otherwise by now.
+    """
     target_author, target_timestamp = target(execute, message)
     if is_deleted(execute, message, target_timestamp):
         return None
@@ -64,7 +70,39 @@ def insert(execute: Execute, message: ReceivedMessage) -> AcceptedMessage | None
             ),
         )
     )
-    return next((AcceptedMessage(inbox_id, message) for (inbox_id,) in rows), None)
+    accepted = next((AcceptedMessage(inbox_id, message) for (inbox_id,) in rows), None)
+    if accepted is not None and _is_overtaken(execute, message, target_timestamp):
+        close(execute, accepted.id, OVERTAKEN)
+        return None
+    return accepted
+
+
+def _is_overtaken(execute: Execute, message: ReceivedMessage, about: int | None) -> bool:
+    """Whether edits of a message, or of an edit (`about` what), came before it.
+
+    They are about the same as it is.
+    """
+    if message.kind is ReceivedKind.DELETION:
+        return False
+    rows = list(
+        execute(
+            "UPDATE inbox SET target_timestamp = ? WHERE target_author = ? AND target_timestamp = ?"
+            " AND account = ? AND chat = ? AND kind = 'edit' RETURNING id",
+            (
+                message.timestamp if about is None else about,
+                *(message.author, message.timestamp, message.account, message.chat),
+            ),
+        )
+    )
+    return bool(rows)
+
+
+def is_past(execute: Execute, message: ReceivedMessage) -> bool:
+    """Whether nobody will look at a message: it was deleted or edited before it came."""
+    if is_deleted(execute, message, target(execute, message)[1]):
+        return True
+    own_id = _id_of(execute, message)
+    return own_id is not None and outcome(execute, own_id) == OVERTAKEN
 
 
 def is_deleted(execute: Execute, message: ReceivedMessage, about: int | None = None) -> bool:

@@ -104,7 +104,7 @@ class ConversationStore:
         """Store messages, edits and deletions that now owe an answer.
 
         Returns:
-            one for each; None where it is a duplicate, or was deleted before it came.
+            one for each; None where it is a duplicate, or was deleted or edited before it came.
         """
 
         def insert(execute: Execute) -> tuple[AcceptedMessage | None, ...]:
@@ -129,6 +129,10 @@ class ConversationStore:
     async def overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
         """Return what was said in a chat and no turn was told yet, oldest first."""
         return await self._database.read(lambda execute: overheard.waiting(execute, chat))
+
+    async def is_past(self, message: ReceivedMessage) -> bool:
+        """Whether nobody will look at a message: it was deleted or edited before it came."""
+        return await self._database.read(lambda execute: inbox.is_past(execute, message))
 
     async def find_target(self, message: ReceivedMessage) -> int | None:
         """Return the inbox row that an edit or a deletion is about, in whatever state it is.

@@ -166,11 +166,14 @@ class Intake:
             metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
-        for accepted in await self._store.accept(admitted):
-            if accepted is None:
-                metrics.INTAKE.labels("duplicate").inc()
-            else:
+        for message, accepted in zip(admitted, await self._store.accept(admitted), strict=True):
+            if accepted is not None:
                 await self._choose_lane(accepted)
+                continue
+            metrics.INTAKE.labels("duplicate").inc()
+            # The files of a message that came twice are still needed, perhaps.
+            if message.files and await self._store.is_past(message):
+                self._discards.files_of(message)
 
     async def _sort(
         self,

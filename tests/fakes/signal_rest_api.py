@@ -27,6 +27,8 @@ ACCOUNT: Final = Account(NUMBER, ACI)
 WITHOUT_SIGNAL_CLI: Final = ("/v1/health", "/v1/about", "/v1/attachments/")
 """What the server answers by itself, also while signal-cli is dead."""
 
+SIGNS_OF_LIFE: Final = ("/v1/typing-indicator/", "/v1/reactions/", "/v1/receipts/")
+
 GROUP_PREFIX: Final = "group."
 CLIENT_FRAME_LIMIT_BYTES: Final = 512
 BODY_LIMIT_BYTES: Final = 64 * 2**20
@@ -77,6 +79,7 @@ class SignalRestApi(SignalPeople):
         requests, in_flight, most_in_flight: requests in all, now, and at most at once.
         connections: how often the websocket was opened.
         hold: while it is clear, no request is answered.
+        hold_signs: while it is clear, typing, reactions and receipts are not answered.
         signal_cli_alive: whether what needs signal-cli is answered at all.
         answers_pings: whether websocket pings are answered.
         told_groups: by the server's id, what GET tells about a group instead of the truth.
@@ -92,6 +95,8 @@ class SignalRestApi(SignalPeople):
         self.most_in_flight = 0
         self.hold = asyncio.Event()
         self.hold.set()
+        self.hold_signs = asyncio.Event()
+        self.hold_signs.set()
         self.signal_cli_alive = asyncio.Event()
         self.signal_cli_alive.set()
         self.answers_pings = True
@@ -212,6 +217,8 @@ class SignalRestApi(SignalPeople):
         await self._announce()
         try:
             await self.hold.wait()
+            if request.path.startswith(SIGNS_OF_LIFE):
+                await self.hold_signs.wait()
             if not request.path.startswith(WITHOUT_SIGNAL_CLI):
                 await self.signal_cli_alive.wait()
             return await handler(request)
