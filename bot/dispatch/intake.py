@@ -225,6 +225,7 @@ class Intake:
         self._watch_timer(message)
         if message.kind is ReceivedKind.DELETION:
             metrics.INTAKE.labels("deletion").inc()
+            await self._urgent.room()
             await self._changes.delete(accepted)
             return
         allowance = self._access.spend(message.author)
@@ -250,6 +251,8 @@ class Intake:
             await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
         elif is_edit:
             metrics.INTAKE.labels("edit").inc()
+            await self._mailboxes.room()
+            await self._urgent.room()
             await self._changes.edit(accepted)
         else:
             metrics.INTAKE.labels("accepted").inc()
