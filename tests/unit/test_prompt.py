@@ -132,6 +132,15 @@ def test_a_message_that_would_fill_the_context_is_cut_and_says_so() -> None:
     assert content.endswith("the rest is cut off.]")
 
 
+def test_of_several_messages_the_longest_are_cut_to_the_same_size_and_short_ones_stay() -> None:
+    said = [message("ä" * 60_000), message("short"), message("ö" * 50_000)]
+    content = Prompt(1_000, Registry()).user_content(said)
+    assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
+    assert "] short\n" in content
+    assert content.count("the rest is cut off.]") == 2
+    assert content.count("ä") == content.count("ö") > 100
+
+
 def test_history_gets_what_system_text_tools_turn_and_answer_leave() -> None:
     prompt = Prompt(10_000, Registry())
     turn = (StoredMessage("user", "x" * 1_000),)
