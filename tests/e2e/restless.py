@@ -114,7 +114,9 @@ class Restless:
 
     async def _on_send(self, sent: Sent) -> None:
         self._happened()
-        if self.goes_on and not sent.text.startswith("🔧"):
+        # Not before the bot has caught up: of more than may wait, some is not answered but refused.
+        is_new = any(said.name in sent.text for said in self._latest[sent.chat])
+        if self.goes_on and is_new and not sent.text.startswith("🔧"):
             if self._random.random() < 0.6:
                 await self._change(self._random.choice(self._latest[sent.chat]))
             await self._write_in_pieces(sent.chat)
