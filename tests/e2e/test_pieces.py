@@ -124,7 +124,7 @@ async def test_pieces_are_answered_once_after_a_kill_while_the_model_was_asked()
             await here.signal.say("two")
             await here.model.wait_for_requests(1)
             await kill(bot)
-        async with running_bot(here.settings(bot=LONG)):  # no further piece is waited for
+        async with running_bot(settings):
             assert (await here.answer()).text == "Here I am."
             await here.signal.say("!status")
             await here.answer()
