@@ -412,15 +412,18 @@ class ConversationStore:
         """Return the questions that were sent and have no answer."""
         return await self._database.read(approvals.waiting)
 
-    async def record_progress(self, turn_id: int, signal_timestamp: int) -> None:
-        """Remember the turn's progress message, so that a restart edits it, not a second one."""
+    def record_progress(self, turn_id: int, signal_timestamp: int) -> None:
+        """Remember the turn's progress message, so that a restart edits it, not a second one.
+
+        Does not wait for the disk: the sign is not worth it.
+        """
 
         def update(execute: Execute) -> None:
             execute(
                 "UPDATE turns SET progress_timestamp = ? WHERE id = ?", (signal_timestamp, turn_id)
             )
 
-        await self._database.write(update)
+        self._database.write_later(update)
 
     async def finish_turn(
         self,

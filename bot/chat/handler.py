@@ -449,9 +449,9 @@ class ChatHandler:
         )
         return _Calls(str(chat), audit, progress, self._approvals.for_turn(accepted, turn.id))
 
-    async def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
+    def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
         self._progress_shown(chat)
-        await self._store.record_progress(turn_id, timestamp)
+        self._store.record_progress(turn_id, timestamp)
 
     async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
         messages = self._prompt.build(now, loop.history, loop.messages)

@@ -5,7 +5,7 @@ for Signal but the end of a turn, and that within a bound.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -26,7 +26,7 @@ MAX_EDITS: Final = 10
 MAX_EDITS_FOR_MARKS: Final = 5
 """After so many edits, that a tool has ended is shown together with the next one that starts."""
 
-Remember = Callable[[int], Awaitable[None]]
+Remember = Callable[[int], None]
 """Keeps the timestamp that the next edit has to name, in ms."""
 
 
@@ -157,4 +157,4 @@ class Progress:
             log.info("progress.not_shown", reason=type(error).__name__)
             return
         self._timestamp, self._shown, self._tools_shown = timestamp, text, tools
-        await self._remember(timestamp)
+        self._remember(timestamp)

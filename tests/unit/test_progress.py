@@ -37,7 +37,7 @@ class Channel:
         self.shown.append((text, replaces))
         return 100 + len(self.shown)
 
-    async def remember(self, timestamp: int) -> None:
+    def remember(self, timestamp: int) -> None:
         self.remembered.append(timestamp)
 
 
@@ -294,7 +294,7 @@ def test_an_error_of_the_turn_comes_out_as_it_is_after_the_last_state_is_shown()
 
 
 def test_a_timestamp_that_cannot_be_kept_ends_the_turn() -> None:
-    async def refuse(timestamp: int) -> None:
+    def refuse(timestamp: int) -> None:
         raise OSError("disk full")
 
     async def forgetful_turn() -> None:

@@ -178,7 +178,7 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
         turn = store.begin_turn([accepted], "What is 127*43?")
         await store.record_calls(turn.id, asked)
         await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
-        await store.record_progress(turn.id, 77)
+        store.record_progress(turn.id, 77)
     async with store_at(tmp_path) as store:
         (waiting,) = (await store.unfinished()).accepted
         resumed = await store.resume_turn(waiting)
