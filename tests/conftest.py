@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-TEST_BOUND_SECONDS: Final = 40.0
+TEST_BOUND_SECONDS: Final = 20.0
 FULL_TEST_BOUND_SECONDS: Final = 900.0
 
 

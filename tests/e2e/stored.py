@@ -2,6 +2,8 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +62,21 @@ EMPTY = Stored({}, (), frozenset(), {}, 0)
 
 
 def read_store(path: Path) -> Stored:
-    """Read a store that nobody has open, from a copy: reading would tidy it up."""
+    """Read a store that nobody has open."""
+    with copied(path) as database:
+        return _tables(database)
+
+
+@contextmanager
+def copied(path: Path) -> Iterator[apsw.Connection]:
+    """Open a copy of a store that nobody has open: reading would tidy the store up."""
     with tempfile.TemporaryDirectory(prefix="stb-") as folder:
         for source in (path, path.with_name(path.name + "-wal")):
             if source.exists():
                 shutil.copy(source, folder)
         database = apsw.Connection(str(Path(folder) / path.name))
         try:
-            return _tables(database)
+            yield database
         finally:
             database.close()
 

@@ -4,9 +4,7 @@ What was deleted, has disappeared or reads otherwise by now is known nowhere in 
 """
 
 import asyncio
-import shutil
 import signal
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from bot.demo.signal_side import Sent
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.restless import QUESTIONS, WORDS, Restless, Said
 from tests.e2e.running_bot import World, world
+from tests.e2e.stored import copied
 from tests.e2e.test_kill import LIFE_SECONDS, End, Fate
 from tests.e2e.traces import files_of, gone
 
@@ -217,16 +216,9 @@ class Trial:
 
 
 def read(path: Path) -> Stored:
-    """Read a store that nobody has open, from a copy: reading would tidy it up."""
-    with tempfile.TemporaryDirectory(prefix="stb-") as folder:
-        for source in (path, path.with_name(path.name + "-wal")):
-            if source.exists():
-                shutil.copy(source, folder)
-        database = apsw.Connection(str(Path(folder) / path.name))
-        try:
-            return _tables(database)
-        finally:
-            database.close()
+    """Read a store that nobody has open."""
+    with copied(path) as database:
+        return _tables(database)
 
 
 def _tables(database: apsw.Connection) -> Stored:
