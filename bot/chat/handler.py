@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from typing import Final, Protocol
 
 import structlog
 
 from bot.approvals import ApprovalDesk, TurnApproval
 from bot.chat.audit import TurnAudit
-from bot.chat.media import CANNOT_SEE, Prepared
+from bot.chat.loop import Loop
+from bot.chat.media import Prepared
 from bot.chat.progress import Progress, ProgressChannel
 from bot.chat.prompt import Prompt, as_stored
 from bot.llm.errors import (
@@ -46,10 +46,8 @@ from conversation_store.models import (
     OutgoingMessage,
     ReceivedMessage,
     StoredImage,
-    StoredMessage,
     StoredQuote,
     StoredStyle,
-    StoredToolCall,
     Turn,
     TurnState,
     TurnUsage,
@@ -160,102 +158,6 @@ class Thought:
     exchanged: tuple[NewExchange, ...] = ()
 
 
-class _Loop:
-    """One turn on its way: what the model has been shown so far, and what it cost.
-
-    Args:
-        turn: which.
-        history: what came before.
-        fleeting: images that are shown and never kept.
-    """
-
-    def __init__(
-        self,
-        turn: Turn,
-        history: Sequence[Sequence[StoredMessage]],
-        fleeting: Sequence[StoredImage] = (),
-    ) -> None:
-        self.turn = turn
-        self.history = history
-        person, *rest = turn.messages
-        self.messages = [replace(person, images=(*person.images, *fleeting)), *rest]
-        self.notices = list(turn.notices)
-        self.is_blind = False
-        self.usage = TurnUsage()
-        self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
-        self.exchanged: list[NewExchange] = []
-
-    @property
-    def calls(self) -> int:
-        return sum(message.role == "tool" for message in self.messages)
-
-    @property
-    def open_calls(self) -> tuple[StoredToolCall, ...]:
-        """Calls of the last assistant message that have no result yet."""
-        open_ids = {
-            message.tool_call_id
-            for message in self.messages
-            if message.role == "tool" and message.content is None
-        }
-        asked = [message for message in self.messages if message.tool_calls]
-        return tuple(call for call in asked[-1].tool_calls if call.id in open_ids) if asked else ()
-
-    @property
-    def heard(self) -> Heard:
-        """What the model has been told so far."""
-        told = [*chain.from_iterable(self.history), *self.messages]
-        return Heard(
-            people=[message.content or "" for message in told if message.role == "user"],
-            results=[message.content or "" for message in told if message.role == "tool"],
-        )
-
-    def ask(self, assistant: StoredMessage) -> StoredMessage:
-        """Add a message that calls tools, with every call open and no id used twice."""
-        used = {call.id for message in self.messages for call in message.tool_calls}
-        calls = []
-        for call in assistant.tool_calls:
-            own_id = call.id
-            while own_id in used:
-                own_id = f"{call.id}_{len(used)}"
-            used.add(own_id)
-            calls.append(replace(call, id=own_id))
-        assistant = replace(assistant, tool_calls=tuple(calls))
-        self.rounds += 1
-        self.messages.append(assistant)
-        self.messages += [
-            StoredMessage("tool", None, tool_call_id=call.id) for call in assistant.tool_calls
-        ]
-        return assistant
-
-    def close(self, call_id: str, content: str) -> None:
-        """Give an open call its result."""
-        for index, message in enumerate(self.messages):
-            if message.tool_call_id == call_id and message.content is None:
-                self.messages[index] = replace(message, content=content)
-
-    def go_blind(self) -> None:
-        """Show no image from now on, and say so where one came with the message."""
-        self.is_blind = True
-        if any(message.images for message in self.messages):
-            self.notices.append(CANNOT_SEE)
-
-    def take_exchanged(self) -> tuple[NewExchange, ...]:
-        """Return the exchanges that are not stored yet; whoever takes them stores them."""
-        taken = tuple(self.exchanged)
-        self.exchanged.clear()
-        return taken
-
-    def count(self, completion: Completion) -> None:
-        """Add what a request cost."""
-        usage = completion.usage
-        self.usage = TurnUsage(
-            requests=self.usage.requests + 1,
-            prompt_tokens=self.usage.prompt_tokens + (usage.prompt_tokens if usage else 0),
-            completion_tokens=self.usage.completion_tokens
-            + (usage.completion_tokens if usage else 0),
-        )
-
-
 class ChatHandler:
     """Answers messages with the model's help.
 
@@ -328,7 +230,7 @@ class ChatHandler:
         history = await self._store.history(
             accepted.message.chat, max_bytes=self._prompt.history_bytes(now, turn.messages)
         )
-        loop = _Loop(turn, history, fleeting)
+        loop = Loop(turn, history, fleeting)
         try:
             answer = await self._answer(loop, accepted, now)
         except LlmError as error:
@@ -411,14 +313,14 @@ class ChatHandler:
         metrics.TURN_SECONDS.observe(max(0.0, time.time() - first.message.received_at / 1000))
         return outgoing
 
-    async def _answer(self, loop: _Loop, accepted: AcceptedMessage, now: datetime) -> str:
+    async def _answer(self, loop: Loop, accepted: AcceptedMessage, now: datetime) -> str:
         """Go round until the model answers in words; empty when it does not."""
         await self._tools_started()
         calls = self._calls_of(loop, accepted)
         async with calls.progress.running():
             return await self._rounds(loop, calls, now)
 
-    async def _rounds(self, loop: _Loop, calls: "_Calls", now: datetime) -> str:
+    async def _rounds(self, loop: Loop, calls: "_Calls", now: datetime) -> str:
         await self._resume(loop, calls)
         while self._max_tool_calls > loop.calls and self._prompt.tools:
             completion = await self._ask(loop, now, self._prompt.tools)
@@ -435,7 +337,7 @@ class ChatHandler:
             async with asyncio.timeout(TOOLS_START_SECONDS):
                 await self._registry.settled()
 
-    def _calls_of(self, loop: _Loop, accepted: AcceptedMessage) -> "_Calls":
+    def _calls_of(self, loop: Loop, accepted: AcceptedMessage) -> "_Calls":
         turn = loop.turn
         chat = ChatId.parse(accepted.message.chat)
         progress = Progress(
@@ -453,7 +355,7 @@ class ChatHandler:
         self._progress_shown(chat)
         self._store.record_progress(turn_id, timestamp)
 
-    async def _ask(self, loop: _Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
+    async def _ask(self, loop: Loop, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
         messages = self._prompt.build(now, loop.history, loop.messages)
         shows_images = any(message.images for message in messages)
         # Images of earlier turns are shown again, also when the model has refused others since.
@@ -474,7 +376,7 @@ class ChatHandler:
             loop.exchanged.append(_exchange(completion))
         return completion
 
-    async def _words(self, loop: _Loop, completion: Completion, now: datetime) -> str:
+    async def _words(self, loop: Loop, completion: Completion, now: datetime) -> str:
         """Return a completion's words; an empty one is asked for once more, without tools."""
         words = (completion.message.content or "").strip()
         if words:
@@ -483,13 +385,13 @@ class ChatHandler:
         again = await self._ask(loop, now, ())
         return (again.message.content or "").strip()
 
-    async def _resume(self, loop: _Loop, calls: "_Calls") -> None:
+    async def _resume(self, loop: Loop, calls: "_Calls") -> None:
         """Finish the calls that a crash has left open; what had side effects is not run again."""
         if loop.open_calls:
             log.info("turn.resumed", turn=loop.turn.id, count=len(loop.open_calls))
             await self._run_calls(loop, calls)
 
-    async def _run_calls(self, loop: _Loop, calls: "_Calls") -> None:
+    async def _run_calls(self, loop: Loop, calls: "_Calls") -> None:
         """Run the open calls at the same time, and show that while they run."""
         waiting = loop.open_calls
         # Below zero when the setting was lowered while the turn waited for a restart.
@@ -509,7 +411,7 @@ class ChatHandler:
             result = task.result()
             loop.close(result.request.call_id, result.content)
 
-    async def _heard(self, loop: _Loop, calls: "_Calls") -> Heard:
+    async def _heard(self, loop: Loop, calls: "_Calls") -> Heard:
         """Return what the model knows; only a tool that chooses addresses needs all of it."""
         called = (self._registry.get(call.name) for call in loop.open_calls)
         if not any(tool is not None and tool.address is not None for tool in called):
@@ -544,7 +446,7 @@ class _Calls:
     approval: TurnApproval
 
 
-def _thought(loop: _Loop, state: TurnState, answer: str) -> Thought:
+def _thought(loop: Loop, state: TurnState, answer: str) -> Thought:
     return Thought(
         loop.turn,
         state,
