@@ -69,6 +69,8 @@ lock: $(BIN)/python
 	$(COMPILE) pyproject.toml --all-extras --group install -o requirements.lock
 	$(COMPILE) --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) --no-deps --group full -o requirements-full.lock
+	$(COMPILE) --group audit -o requirements-audit.lock
+	$(COMPILE) --group soak -c requirements.lock -o requirements-soak.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist
