@@ -315,6 +315,27 @@ class PairedPerson:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSizes:
+    """How large a store is, and how much waits in it.
+
+    Attributes:
+        file_bytes: of the database file.
+        log_bytes: of the write-ahead log beside it.
+        free_bytes: of the file, what holds nothing and will be used again.
+        disk_free_bytes: what is left on its disk.
+        waiting_messages: owe an answer.
+        waiting_sends: messages of the bot that are not sent yet.
+    """
+
+    file_bytes: int
+    log_bytes: int
+    free_bytes: int
+    disk_free_bytes: int
+    waiting_messages: int
+    waiting_sends: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnfinishedWork:
     """What a start finds: answers to send and messages to answer, both in their order."""
 

@@ -27,6 +27,7 @@ from conversation_store import (
     overheard,
     turn_files,
     turns,
+    upkeep,
 )
 from conversation_store.database import Database, Execute, copy_database, open_database
 from conversation_store.migrations import migrate
@@ -48,6 +49,7 @@ from conversation_store.models import (
     StoredImage,
     StoredMessage,
     StoredQuote,
+    StoreSizes,
     Turn,
     TurnState,
     TurnUsage,
@@ -78,7 +80,7 @@ async def open_store(
         StoreError: see `conversation_store.errors`.
     """
     async with open_database(path, key, prepare=migrate) as database:
-        yield ConversationStore(database, retention_days=retention_days)
+        yield ConversationStore(database, path, retention_days=retention_days)
 
 
 def backup(path: Path, key: str | None, target: Path) -> None:
@@ -93,9 +95,10 @@ class ConversationStore:
         pairings: who was let in by a code, and who waits for it.
     """
 
-    def __init__(self, database: Database, *, retention_days: int) -> None:
+    def __init__(self, database: Database, path: Path, *, retention_days: int) -> None:
         self.pairings = Pairings(database)
         self._database = database
+        self._path = path
         self._retention_days = retention_days
 
     async def accept(
@@ -685,6 +688,14 @@ class ConversationStore:
             return deleted
 
         return await self._database.write(delete)
+
+    async def sizes(self) -> StoreSizes:
+        """Return how large the store is and how much waits in it; cheap.
+
+        Raises:
+            StoreFailed: the disk is broken.
+        """
+        return await self._database.read(lambda execute: upkeep.sizes(execute, self._path))
 
     async def ping(self) -> None:
         """Read from the database and commit an empty transaction.
