@@ -1,8 +1,10 @@
 """What `/readyz` asks: Signal, the model, the store."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 from bot.errors import BotError
@@ -14,6 +16,7 @@ from bot.observability.health import Check, Health, health_server
 from conversation_store.errors import StoreError
 from conversation_store.store import ConversationStore
 
+PING_SECONDS: Final = 3.0
 MODEL_HEALTH_SECONDS: Final = 60.0
 """How long what is known about the model's endpoint counts before it is asked again."""
 
@@ -41,13 +44,6 @@ def health_checks(
             return Health(ok=True, detail="Connected.")
         return Health(ok=False, detail="Not connected; trying again.")
 
-    async def store_health() -> Health:
-        try:
-            await store.ping()
-        except StoreError as error:
-            return Health(ok=False, detail=str(error))
-        return Health(ok=True, detail="Answers.")
-
     known = Health(ok=False, detail="Not asked yet.")
     asked_at = -MODEL_HEALTH_SECONDS
 
@@ -66,4 +62,21 @@ def health_checks(
             known = Health(ok=True, detail="The endpoint answers.")
         return known
 
-    return {"signal": signal_health, "llm": model_health, "store": store_health}
+    return {"signal": signal_health, "llm": model_health, "store": partial(_store_health, store)}
+
+
+async def _store_health(store: ConversationStore) -> Health:
+    # What is refused waits in the store, so nothing more is put there.
+    if store.refusal is None:
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await store.ping()
+        except StoreError as error:
+            return Health(ok=False, detail=str(error))
+        except TimeoutError:
+            if store.refusal is None:
+                return Health(ok=False, detail=f"No write within {PING_SECONDS:g} seconds.")
+    if store.refusal is not None:
+        words = f"Nothing can be stored: {store.refusal}. No message is taken until it can."
+        return Health(ok=False, detail=words)
+    return Health(ok=True, detail="Takes what is to be stored.")

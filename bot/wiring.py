@@ -46,11 +46,13 @@ from bot.dispatch.presence import Presence
 from bot.dispatch.profile import ProfileKeeper, wanted_profile
 from bot.dispatch.proofs import AnswerProofs
 from bot.dispatch.router import Router
+from bot.dispatch.storage_watch import StorageWatch
 from bot.dispatch.turns import Turns
 from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
 from bot.messaging.messenger import Messenger
+from bot.observability import log_ids
 from bot.parts import (
     make_messenger,
     open_endpoint,
@@ -128,6 +130,7 @@ async def wired(settings: Settings, trust: Trust) -> AsyncIterator[Parts]:
                 retention_days=settings.store.retention_days,
             )
         )
+        await log_ids.use_salt_of(store)
         endpoint = await open_parts.enter_async_context(open_endpoint(settings, trust=trust))
         messenger = make_messenger(settings)
         prover = await open_parts.enter_async_context(_prover(settings, messenger, endpoint, trust))
@@ -201,6 +204,7 @@ class _Wiring:
             yield signal_cli.run
         yield partial(_purge_regularly, self._ground.store)
         yield partial(_probe_tools, self._ground.registry)
+        yield StorageWatch(self._ground.store, self._ground.messenger).run
         yield self.expiry.run
         yield self.discards.run
         yield self.profile_keeper.run

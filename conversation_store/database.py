@@ -4,6 +4,9 @@ Every write is a function over one connection. Writes that arrive while a commit
 to the disk go together into the next one (group commit), so full durability
 (`synchronous=FULL`) costs one fsync a batch, not one a write. Reads have a connection of their
 own and never wait for a commit (WAL).
+
+What the disk refuses (it is full, say) waits and is tried again, in its order, until the disk
+takes it: whoever writes waits as long, and nothing is lost.
 """
 
 import asyncio
@@ -17,17 +20,30 @@ from typing import Any, Final, Protocol, TypeVar
 
 import apsw
 
-from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
+from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused, StoreUnreadable
 
 T = TypeVar("T")
 Value = str | int | float | bytes | None
 Row = tuple[Any, ...]
+
+_REFUSALS: Final[dict[type[Exception], str]] = {
+    apsw.FullError: "the disk is full",
+    apsw.ReadOnlyError: "the disk is read-only",
+    apsw.IOError: "the disk does not take or give what is stored",
+    apsw.CantOpenError: "the files cannot be opened",
+    apsw.BusyError: "another program holds the file",
+}
+"""What may pass, by SQLite's words for it."""
 
 MAX_BATCH: Final = 512
 """Writes in one commit; bounds how long the first of them waits for the last."""
 
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long a connection waits for another process, such as a backup."""
+
+FIRST_RETRY_SECONDS: Final = 0.25
+LONGEST_RETRY_SECONDS: Final = 10.0
+"""Between two attempts to write what the disk refused."""
 
 SCRUB_WAIT_MS: Final = 200
 """How long emptying the log waits for whoever reads it; every write waits meanwhile."""
@@ -57,6 +73,15 @@ class _Write:
     operation: Operation[Any]
     done: asyncio.Future[Any]
 
+    def settle(self, result: Any, error: Exception | None) -> None:
+        """Tell whoever waits how it went."""
+        if self.done.cancelled():
+            return
+        if error is None:
+            self.done.set_result(result)
+        else:
+            self.done.set_exception(error)
+
 
 class Database:
     """An open database. Made by `open_database`."""
@@ -66,17 +91,32 @@ class Database:
         self._reader = reader
         self._waiting: list[_Write] = []
         self._wake = asyncio.Event()
-        self._closing = False
+        self._closing = asyncio.Event()
+        self._refusal: str | None = None
+        self._refusal_changed = asyncio.Event()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the disk takes nothing now, in words; None while it does."""
+        return self._refusal
+
+    async def refusal_other_than(self, known: str | None) -> str | None:
+        """Wait until `refusal` is another one, and return it."""
+        while self._refusal == known:
+            await self._refusal_changed.wait()
+        return self._refusal
 
     async def write(self, operation: Operation[T]) -> T:
         """Run an operation in a transaction and return its result once that is on disk.
 
-        The operation may run twice (the batch that it was in is undone when another one
-        fails), so it changes nothing but the database. It runs also when whoever waits for it is
-        cancelled: that a message was sent must be written however the sender ends.
+        While the disk refuses, that takes as long as it does. The operation may run more than
+        once (the batch that it was in is undone when the disk or another one fails), so it changes
+        nothing but the database. It runs also when whoever waits for it is cancelled: that a
+        message was sent must be written however the sender ends.
 
         Raises:
-            StoreFailed: nothing of it was written.
+            StoreRefused: the database was closed before the disk took it; nothing was written.
+            StoreFailed: the database is broken; nothing of it was written.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Write(operation, done))
@@ -102,42 +142,69 @@ class Database:
         return result
 
     async def scrub(self) -> bool:
-        """Empty the write-ahead log, where deleted content lives on; False while it is in use.
+        """Empty the write-ahead log, where deleted content lives on; False where it cannot be now.
 
         In the database file itself deleted content is overwritten (`secure_delete`).
 
         Raises:
-            StoreFailed: the disk is broken.
+            StoreFailed: the database is broken.
         """
-        done: bool = await self._writer.async_run(_empty_log, self._writer)
+        try:
+            done: bool = await self._writer.async_run(_empty_log, self._writer)
+        except StoreRefused:
+            return False
         return done
 
     async def commit_batches(self) -> None:
         """Be the one writer, until `close` was called and nothing waits any more."""
-        while self._waiting or not self._closing:
+        while self._waiting or not self._closing.is_set():
             await self._wake.wait()
             batch = self._waiting[:MAX_BATCH]
             del self._waiting[:MAX_BATCH]
-            if not self._waiting and not self._closing:
+            if not self._waiting and not self._closing.is_set():
                 self._wake.clear()
             if batch:
                 await self._commit(batch)
 
     def close(self) -> None:
-        """Let the writer end once it has committed what waits."""
-        self._closing = True
+        """Let the writer end once it has committed what waits, or the disk refuses it."""
+        self._closing.set()
         self._wake.set()
 
     async def _commit(self, batch: list[_Write]) -> None:
-        operations = [write.operation for write in batch]
-        outcomes = await self._writer.async_run(_commit_together, self._writer, operations)
-        for write, (result, error) in zip(batch, outcomes, strict=True):
-            if write.done.cancelled():
-                continue
-            if error is None:
-                write.done.set_result(result)
-            else:
-                write.done.set_exception(error)
+        """Write a batch, however often the disk refuses it meanwhile."""
+        delay = FIRST_RETRY_SECONDS
+        while batch:
+            operations = [write.operation for write in batch]
+            outcomes, refused = await self._writer.async_run(
+                _commit_together, self._writer, operations
+            )
+            for write, outcome in zip(batch, outcomes, strict=False):
+                write.settle(*outcome)
+            del batch[: len(outcomes)]
+            self._note(refused)
+            if refused is not None and self._closing.is_set():
+                for write in batch:
+                    write.settle(None, refused)
+                return
+            if refused is not None:
+                await self._pause(delay)
+                delay = min(delay * 2, LONGEST_RETRY_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            pass
+
+    def _note(self, refused: StoreRefused | None) -> None:
+        """Let everybody know whether the disk takes anything."""
+        words = None if refused is None else str(refused)
+        if words != self._refusal:
+            self._refusal = words
+            self._refusal_changed.set()
+            self._refusal_changed = asyncio.Event()
 
 
 @asynccontextmanager
@@ -342,20 +409,34 @@ def _empty_log(connection: Any) -> bool:
 
 def _commit_together(
     connection: Any, operations: Sequence[Operation[Any]]
-) -> list[tuple[Any, Exception | None]]:
-    """Run the operations in one transaction; if one fails, each in a transaction of its own."""
+) -> tuple[list[tuple[Any, Exception | None]], StoreRefused | None]:
+    """Run the operations in one transaction; if one fails, each in a transaction of its own.
+
+    Returns:
+        what became of the first ones, and why the disk took none of the others; None when there
+        are no others.
+    """
     try:
-        results = _transact(connection, operations)
+        return [(result, None) for result in _transact(connection, operations)], None
+    except StoreRefused as refused:
+        return [], refused
     except Exception as error:
         if len(operations) == 1:
-            return [(None, error)]
-        return [_commit_together(connection, [operation])[0] for operation in operations]
-    return [(result, None) for result in results]
+            return [(None, error)], None
+    outcomes: list[tuple[Any, Exception | None]] = []
+    for operation in operations:
+        alone, refused_now = _commit_together(connection, [operation])
+        outcomes += alone
+        if refused_now is not None:
+            return outcomes, refused_now
+    return outcomes, None
 
 
 def _transact(connection: Any, operations: Sequence[Operation[Any]]) -> list[Any]:
     with _translated():
         execute = _execute(connection)
+        if not connection.get_autocommit():  # the disk refused even to undo the last one
+            execute("ROLLBACK")
         execute("BEGIN IMMEDIATE")
         try:
             results = [operation(execute) for operation in operations]
@@ -376,7 +457,7 @@ def _translated() -> Iterator[None]:
         raise StoreUnreadable("the key does not fit, or the file is no database") from error
     except apsw.ConstraintError:
         raise
-    except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as error:
-        raise StoreFailed(f"the disk refuses: {type(error).__name__}") from error
-    except (apsw.BusyError, apsw.CorruptError) as error:
-        raise StoreFailed(f"the database refuses: {type(error).__name__}") from error
+    except tuple(_REFUSALS) as error:
+        raise StoreRefused(_REFUSALS[type(error)]) from error
+    except apsw.CorruptError as error:
+        raise StoreFailed("the database is damaged: restore a backup") from error

@@ -3,7 +3,8 @@
 StoreError
 ├── StoreLocked      another process has it open for writing
 ├── StoreUnreadable  wrong key, no database, or made by a newer version
-└── StoreFailed      the disk is full, read-only or broken
+└── StoreFailed      the disk is broken, or not there
+    └── StoreRefused it is full, read-only or busy, which may pass
 """
 
 
@@ -20,4 +21,8 @@ class StoreUnreadable(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The disk is full, read-only or broken."""
+    """The disk is broken, or not there."""
+
+
+class StoreRefused(StoreFailed):
+    """The disk takes nothing now: it is full or read-only, or somebody else holds the store."""

@@ -59,6 +59,9 @@ from conversation_store.pairings import Pairings
 
 DAY_MS: Final = 86_400_000
 
+PINGED: Final = "pinged_at"
+"""Name of the fact that shows whether anything can be written."""
+
 DUPLICATES_KNOWN_DAYS: Final = 45
 """Signal's server keeps undelivered messages about that long (SIGNAL_WIRE 5.2), so the key of a
 message must be remembered at least as long to know it again."""
@@ -100,6 +103,18 @@ class ConversationStore:
         self._database = database
         self._path = path
         self._retention_days = retention_days
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the disk takes nothing now, in words; None while it does.
+
+        Whoever writes meanwhile waits.
+        """
+        return self._database.refusal
+
+    async def refusal_other_than(self, known: str | None) -> str | None:
+        """Wait until `refusal` is another one, and return it."""
+        return await self._database.refusal_other_than(known)
 
     async def accept(
         self, messages: Sequence[ReceivedMessage]
@@ -698,12 +713,12 @@ class ConversationStore:
         return await self._database.read(lambda execute: upkeep.sizes(execute, self._path))
 
     async def ping(self) -> None:
-        """Read from the database and commit an empty transaction.
+        """Write something and wait until it is on disk; see `refusal` for how long that takes.
 
         Raises:
             StoreError: the store cannot do its work.
         """
-        await self._database.write(lambda execute: list(execute("SELECT 1")))
+        await self._database.write(lambda execute: facts.put(execute, PINGED, str(_now_ms())))
 
 
 def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:

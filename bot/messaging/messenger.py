@@ -68,6 +68,15 @@ class Messenger(Protocol):
         """Whether messages can come in and go out right now."""
         ...
 
+    @property
+    def last_sign(self) -> float:
+        """When, by `time.monotonic`, the connection last moved.
+
+        It moves while it works, and also while it fails and is tried again; one that does not is
+        stuck.
+        """
+        ...
+
     async def run(self, deliver: Deliver) -> None:
         """Keep the connection and hand over everything that came in, until cancelled.
 
@@ -81,6 +90,19 @@ class Messenger(Protocol):
 
         Sending goes on. Returns within a bound, also when the Signal side does not answer.
         """
+        ...
+
+    async def hold_receiving(self) -> None:
+        """Leave what people write with Signal until `resume_receiving`, where it is kept there.
+
+        signal-cli-rest-api keeps nothing; over it, what comes is queued. What was read already is
+        delivered, and sending goes on. Returns within a bound, whether the Signal side answers or
+        not.
+        """
+        ...
+
+    async def resume_receiving(self) -> None:
+        """Take messages again, what waited first."""
         ...
 
     async def send(

@@ -11,6 +11,7 @@ returns, the queue moves, reading goes on.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -105,12 +106,23 @@ class SignalDaemon(DaemonRequests):
         self._subscription: int | None = None
         self._subscribing = asyncio.Lock()
         self._receiving = True
+        self._held = False
+        self._last_sign = time.monotonic()
 
     @property
     def connected(self) -> bool:
         """Whether messages can come in and go out right now."""
-        subscribed = self._subscription is not None or not self._receiving
+        subscribed = self._subscription is not None or not self._wants_messages
         return self._connection is not None and subscribed
+
+    @property
+    def _wants_messages(self) -> bool:
+        return self._receiving and not self._held
+
+    @property
+    def last_sign(self) -> float:
+        """When the connection last moved."""
+        return self._last_sign
 
     async def run(self, deliver: Deliver) -> None:
         """Keep the connection and hand over everything that came in, until cancelled."""
@@ -129,6 +141,23 @@ class SignalDaemon(DaemonRequests):
             log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
         finally:
             self._receipts.close()
+
+    async def hold_receiving(self) -> None:
+        """End the subscription: messages wait on Signal's server."""
+        self._held = True
+        # While nothing is read no answer comes either, and what is not read holds signal-cli back.
+        if self._connection is None or not self._connection.reading_paused:
+            await self._unsubscribe()
+
+    async def resume_receiving(self) -> None:
+        """Subscribe again; without a connection, the next one does."""
+        self._held = False
+        if self._connection is None:
+            return
+        try:
+            await self._set_up()
+        except SignalError as error:
+            log.warning("signal.resume_failed", error=type(error).__name__)
 
     async def send(
         self,
@@ -196,7 +225,7 @@ class SignalDaemon(DaemonRequests):
         """Learn who the bot is and subscribe, as far as either is still to be done."""
         if self._account.aci is None:
             await self._learn_aci()
-        if self._receiving and self._subscription is None:
+        if self._wants_messages:
             await self._subscribe()
 
     async def _learn_aci(self) -> None:
@@ -211,6 +240,8 @@ class SignalDaemon(DaemonRequests):
     async def _subscribe(self) -> None:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""
         async with self._subscribing:
+            if self._subscription is not None or not self._wants_messages:
+                return
             try:
                 self._subscription = read(SUBSCRIPTION, await self._ask("subscribeReceive", {}))
             except SignalRejected:
@@ -242,6 +273,7 @@ class SignalDaemon(DaemonRequests):
                 SIGNAL_RECONNECTS.inc()
             except SignalError as error:
                 log.warning("signal.failed", error=type(error).__name__)
+            self._last_sign = time.monotonic()
             failures += 1
             delay = self._bounds.backoff.seconds(failures)
             log.info("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
@@ -264,6 +296,7 @@ class SignalDaemon(DaemonRequests):
         """Return when the connection is lost, or the other side has fallen silent."""
         missed = 0
         while missed < MISSED_PROBES:
+            self._last_sign = time.monotonic()
             if await connection.lost_within(self._bounds.probe_every):
                 return
             if await self._is_alive(connection):

@@ -15,6 +15,7 @@ import asyncio
 import io
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -88,6 +89,7 @@ class SignalRest(RestRequests):
         self._disconnected.set()
         self._alive = False
         self._receiving = True
+        self._last_sign = time.monotonic()
         # signalbot logs the text of messages at INFO.
         logging.getLogger("signalbot").setLevel(logging.WARNING)
 
@@ -95,6 +97,11 @@ class SignalRest(RestRequests):
     def connected(self) -> bool:
         """Whether messages can come in and go out right now."""
         return self._alive and (self._websocket is not None or not self._receiving)
+
+    @property
+    def last_sign(self) -> float:
+        """When the connection last moved."""
+        return self._last_sign
 
     async def run(self, deliver: Deliver) -> None:
         """Keep the connection and hand over everything that came in, until cancelled."""
@@ -118,6 +125,12 @@ class SignalRest(RestRequests):
             log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
         finally:
             self._receipts.close()
+
+    async def hold_receiving(self) -> None:
+        """Do nothing: without a websocket the server would throw away what comes."""
+
+    async def resume_receiving(self) -> None:
+        """Do nothing: nothing was held."""
 
     async def send(
         self,
@@ -216,6 +229,7 @@ class SignalRest(RestRequests):
                 log.warning("signal.failed", error=type(error).__name__, reason=str(error))
             if loop.time() - began > self._bounds.backoff.longest_seconds:
                 failures = 0
+            self._last_sign = time.monotonic()
             failures += 1
             delay = self._bounds.backoff.seconds(failures)
             log.info("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
@@ -250,6 +264,7 @@ class SignalRest(RestRequests):
 
     async def _watch(self) -> None:
         while True:
+            self._last_sign = time.monotonic()
             await asyncio.sleep(self._bounds.probe_every)
             try:
                 await self._probe()

@@ -546,6 +546,67 @@ async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
         assert harness.texts == ["in time"]
 
 
+async def test_what_is_held_comes_later_and_sends_go_on_meanwhile(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.messenger.hold_receiving()
+        assert harness.messenger.connected
+        await harness.people.say("held")
+        assert await harness.messenger.send(ADA, "good night") > 0
+        await harness.messenger.resume_receiving()
+        assert (await harness.next_message()).text == "held"
+
+
+async def test_what_is_held_stays_held_over_a_lost_connection(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.messenger.hold_receiving()
+        await harness.go_away()
+        await harness.until(lambda: not harness.messenger.connected)
+        await harness.messenger.hold_receiving()
+        await harness.come_back()
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.messenger.resume_receiving()
+        await harness.people.say("held")
+        assert (await harness.next_message()).text == "held"
+
+
+async def test_who_resumes_without_a_connection_receives_over_the_next_one(
+    open_harness: Open,
+) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.messenger.hold_receiving()
+        await harness.go_away()
+        await harness.until(lambda: not harness.messenger.connected)
+        await harness.messenger.resume_receiving()
+        await harness.come_back()
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.people.say("hello again")
+        assert (await harness.next_message()).text == "hello again"
+
+
+async def test_a_transport_that_fails_and_tries_again_gives_signs_of_moving(
+    open_harness: Open,
+) -> None:
+    async with open_harness(up=False) as harness:
+        first = harness.messenger.last_sign
+        await harness.until(lambda: harness.messenger.last_sign > first)
+        await harness.come_back()
+        await harness.until(lambda: harness.messenger.connected)
+        second = harness.messenger.last_sign
+        assert second > first
+
+
+async def test_a_transport_that_works_gives_signs_of_moving_while_nobody_writes(
+    open_harness: Open,
+) -> None:
+    async with open_harness(impatient=True) as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        first = harness.messenger.last_sign
+        await harness.until(lambda: harness.messenger.last_sign > first)
+
+
 async def test_the_account_status_is_told_while_running(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)

@@ -1,0 +1,94 @@
+"""A disk that takes nothing: what is to be stored waits until it does."""
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conversation_store.database import Execute, open_database
+from conversation_store.errors import StoreRefused
+
+LIMIT_BYTES = 4096
+
+
+@contextmanager
+def refusing_disk() -> Iterator[None]:
+    """Let no file of this process grow beyond a page, as a disk without room does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def prepare(execute: Execute) -> None:
+    execute("CREATE TABLE numbers (number INTEGER UNIQUE, padding TEXT)")
+
+
+def put(execute: Execute, number: int) -> None:
+    execute("INSERT INTO numbers VALUES (?, ?)", (number, "x" * LIMIT_BYTES))
+
+
+def numbers(execute: Execute) -> list[int]:
+    return [number for (number,) in execute("SELECT number FROM numbers ORDER BY rowid")]
+
+
+async def test_what_the_disk_refuses_is_written_in_its_order_once_it_takes_it(
+    tmp_path: Path,
+) -> None:
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await database.write(lambda execute: put(execute, 0))
+        async with asyncio.TaskGroup() as tasks:
+            with refusing_disk():
+                for number in range(1, 40):
+                    tasks.create_task(database.write(partial(put, number=number)))
+                assert await database.refusal_other_than(None) is not None
+                assert await database.read(numbers) == [0]
+            assert await database.refusal_other_than(database.refusal) is None
+        assert await database.read(numbers) == list(range(40))
+
+
+async def test_a_bug_among_what_was_refused_takes_no_neighbour_along(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await database.write(lambda execute: put(execute, 0))
+        with refusing_disk():
+            writes = [
+                asyncio.ensure_future(database.write(partial(put, number=number)))
+                for number in (1, 0, 2)  # the second one breaks a constraint
+            ]
+            await database.refusal_other_than(None)
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        assert [type(outcome).__name__ for outcome in outcomes] == [
+            "NoneType",
+            "ConstraintError",
+            "NoneType",
+        ]
+        assert await database.read(numbers) == [0, 1, 2]
+
+
+async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
+    tmp_path: Path,
+) -> None:
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await database.write(lambda execute: put(execute, 0))
+        with refusing_disk():
+            assert not await database.scrub()
+        assert await database.scrub()
+
+
+async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await database.write(lambda execute: put(execute, 0))
+        with refusing_disk():
+            write = asyncio.ensure_future(database.write(lambda execute: put(execute, 1)))
+            await database.refusal_other_than(None)
+            database.close()
+            with pytest.raises(StoreRefused):
+                await write
+    async with open_database(tmp_path / "store.db", None, prepare=lambda _: None) as again:
+        assert await again.read(numbers) == [0]
