@@ -1,4 +1,4 @@
-"""The one composition root: settings in, a running bot out.
+"""Being the daemon: settings in, a running bot out.
 
 Start: store, tools, model, mailboxes, unfinished work, then Signal. Stop, in this order, each
 step bounded: no more work is begun and no more messages are taken; what was read is stored; turns
@@ -9,8 +9,10 @@ knows where to go on); everything is closed. A second signal forces.
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import structlog
@@ -18,11 +20,20 @@ import structlog
 from bot import __version__
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
+from bot.observability.systemd import ServiceManager, service_manager
 from bot.wiring import Parts, wired
 
 log = structlog.get_logger()
 
+NOBODY: Final = ServiceManager(None, None)
+"""Who started a bot that is no service."""
+
 GRACE_SECONDS: Final = 10.0
+
+STUCK_SECONDS: Final = 180.0
+"""A connection to Signal that neither works nor is tried again for so long is stuck for good."""
+
+STATUS_EVERY_SECONDS: Final = 5.0
 
 THREAD_SWITCH_SECONDS: Final = 0.0005
 """The database's threads hand rows to the event loop; Python's default of 5 ms between two
@@ -33,7 +44,7 @@ async def run_until_signalled(settings: Settings) -> None:
     """Be the daemon until SIGTERM or SIGINT; raises what `run` raises."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     with _signals() as told_to_stop:
-        await run(settings, told_to_stop=told_to_stop)
+        await run(settings, told_to_stop=told_to_stop, manager=service_manager())
 
 
 async def run(
@@ -43,6 +54,7 @@ async def run(
     ready: Callable[[], None] = lambda: None,
     grace_seconds: float = GRACE_SECONDS,
     trust: Trust = REAL,
+    manager: ServiceManager = NOBODY,
 ) -> None:
     """Be the bot until told to stop.
 
@@ -52,6 +64,7 @@ async def run(
         ready: called once the bot takes messages.
         grace_seconds: how long turns and sends in progress may take to finish.
         trust: whom verifications trust; only tests give another than the real one.
+        manager: is told how the bot is.
 
     Raises:
         BotError: a part cannot start.
@@ -63,15 +76,35 @@ async def run(
             background = [
                 tasks.create_task(parts.messenger.run(parts.intake.deliver)),
                 *(tasks.create_task(work()) for work in parts.background),
+                tasks.create_task(manager.watch(partial(_moves, parts))),
+                tasks.create_task(_tell_status(manager, parts)),
             ]
             log.info("app.started", version=__version__)
+            manager.ready()
             ready()
             await told_to_stop.wait()
             log.info("app.stopping")
+            manager.stopping()
             await _wind_down(parts, grace_seconds)
             for task in background:
                 task.cancel()
     log.info("app.stopped")
+
+
+def _moves(parts: Parts) -> bool:
+    """Whether the connection to Signal does anything; that the loop runs shows by the asking."""
+    return time.monotonic() - parts.messenger.last_sign < STUCK_SECONDS
+
+
+async def _tell_status(manager: ServiceManager, parts: Parts) -> None:
+    """Keep the service manager's line about the bot true, until cancelled."""
+    told = ""
+    while True:
+        words = parts.status()
+        if words != told:
+            manager.status(words)
+            told = words
+        await asyncio.sleep(STATUS_EVERY_SECONDS)
 
 
 async def _wind_down(parts: Parts, grace_seconds: float) -> None:

@@ -88,6 +88,7 @@ class Parts:
         presence: gives signs of life.
         resume: queues what an earlier process has left; to be awaited before anything runs.
         background: what runs beside, as long as the bot runs.
+        status: how the bot is, in a line for its operator.
     """
 
     messenger: Messenger
@@ -97,6 +98,7 @@ class Parts:
     presence: Presence
     resume: Work
     background: tuple[Work, ...]
+    status: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,15 @@ class _Wiring:
             presence=self.presence,
             resume=self._resume,
             background=tuple(self._background()),
+            status=self._status,
         )
+
+    def _status(self) -> str:
+        store, messenger = self._ground.store, self._ground.messenger
+        if store.refusal is not None:
+            return f"Takes no messages: {store.refusal}."
+        signal = "Connected to Signal" if messenger.connected else "Not connected to Signal"
+        return f"{signal}; answers in progress: {self.turns.running}."
 
     async def _resume(self) -> None:
         await self.identities.resume()
