@@ -1,61 +1,93 @@
-"""Logs: dotted events with key/values from an allow-list, on stderr.
+"""Logs: dotted events with key/values from an allow-list, on stderr, one line each.
 
-What a person wrote, numbers, names, ids and keys never reach a log: a key that is not on the
-list is dropped, whatever its value, and an exception is logged by its type and the places it
-came through, not by its text. Other libraries are silent below warning.
+What a person wrote, numbers, names, ids and keys never reach a log. A key that is not on the list
+is dropped, whatever its value; a chat or a person is named by a `LogId` or not at all; a value
+that is long or looks like an identifier is withheld; and an exception is logged by its type and
+the places it came through, not by its text. Other libraries are silent below warning, and of
+theirs only the name is kept. Nothing that Python writes to stderr by itself tells more
+(`capture_uncaught`).
 """
 
 import logging
+import re
 import sys
+import threading
 import traceback
 from typing import Final, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from bot.observability.log_ids import LogId
+
 LogFormat = Literal["auto", "json", "console"]
 
 ALLOWED_KEYS: Final = frozenset(
     {
         "event", "level", "timestamp", "logger",
-        "attempt", "attempts", "backend", "bytes", "code", "commit", "count", "deleted",
+        "attempt", "attempts", "backend", "bytes", "chat", "code", "commit", "count", "deleted",
         "delay_seconds", "duration_ms", "error", "fate", "finish_reason", "kind", "limit", "model",
-        "outcome", "part", "pid", "port", "reason", "running", "seconds", "setting", "signal",
-        "state", "status", "tool", "turn", "version", "waiting", "where",
+        "outcome", "part", "person", "pid", "port", "reason", "running", "seconds", "setting",
+        "signal", "state", "status", "tool", "turn", "version", "waiting", "where",
     }
 )  # fmt: skip
+ID_KEYS: Final = frozenset({"chat", "person"})
+
+WITHHELD: Final = "withheld"
+MAX_VALUE_CHARACTERS: Final = 300
+MAX_PLACES: Final = 8
+_IDENTIFIER: Final = re.compile(
+    r"\d{7,}"  # a phone number, a timestamp of a message, a safety number
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-"  # a uuid
+    r"|[0-9a-z+/]{32,}",  # a key or a group's id, in hexadecimal or base64
+    re.IGNORECASE,
+)
 
 
 def configure(*, level: str, log_format: LogFormat) -> None:
-    """Set up logging for the whole process; called once at start.
+    """Set up logging for the whole process; called at start.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
         log_format: `json`, `console`, or `auto`: console on a terminal, else JSON.
     """
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        describe_exception,
-        drop_unknown_keys,
-    ]
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
-        processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            describe_exception,
+            drop_unknown_keys,
+            withhold_values,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        logger_factory=_StderrLogger,
+        cache_logger_on_first_use=False,  # so that the level can change; 2 µs a line
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_name_the_library, *shared],
-            processors=[renderer],
-        )
-    )
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    set_level(level)
+    logging.basicConfig(handlers=[_LibraryHandler()], level=logging.WARNING, force=True)
+
+
+def set_level(level: str) -> None:
+    """Log from this level on (`debug`, `info`, `warning`, `error`); may change while running."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+
+
+def capture_uncaught() -> None:
+    """Log what Python would write to stderr by itself, with texts that quote values.
+
+    Uncaught exceptions of the main thread, of other threads and of finalizers, and warnings. What
+    a task leaves behind unseen, asyncio logs as a library does.
+    """
+    sys.excepthook = lambda _, error, __: _log_uncaught(error)
+    threading.excepthook = lambda failure: _log_uncaught(failure.exc_value)
+    sys.unraisablehook = lambda failure: _log_uncaught(failure.exc_value)
+    logging.captureWarnings(capture=True)
+    logging.raiseExceptions = False
 
 
 def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -72,20 +104,68 @@ def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict
     if isinstance(exception, BaseException):
         event["error"] = type(exception).__name__
         event["where"] = [
-            f"{frame.name}:{frame.lineno}"
-            for frame in traceback.extract_tb(exception.__traceback__)[-8:]
+            f"{frame.f_code.co_name}:{line}"
+            for frame, line in list(traceback.walk_tb(exception.__traceback__))[-MAX_PLACES:]
         ]
     return event
 
 
 def drop_unknown_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Keep the allow-listed keys only."""
-    return {key: value for key, value in event.items() if key in ALLOWED_KEYS}
+    """Keep the allow-listed keys only, and of chats and people nothing but a `LogId`."""
+    return {
+        key: value
+        for key, value in event.items()
+        if key in ALLOWED_KEYS and (key not in ID_KEYS or isinstance(value, LogId))
+    }
 
 
-def _name_the_library(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """A library's message may quote anything: only who spoke is kept."""
-    record = event.get("_record")
-    event["logger"] = record.name if record is not None else "unknown"
-    event["event"] = "library.warning"
-    return event
+def withhold_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Replace what is long, nested, or looks like an identifier: no event means to log it."""
+    return {key: _harmless(value) for key, value in event.items()}
+
+
+def _harmless(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | LogId):
+        return value
+    if isinstance(value, list | tuple):
+        return [one if _is_harmless(one) else WITHHELD for one in value]
+    return value if _is_harmless(value) else WITHHELD
+
+
+def _is_harmless(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and len(value) <= MAX_VALUE_CHARACTERS
+        and _IDENTIFIER.search(value) is None
+    )
+
+
+class _StderrLogger:
+    """Writes lines to stderr; where that is full or gone, the bot goes on without a log."""
+
+    def __init__(self, *_: object) -> None:
+        """Take what structlog gives to every logger, which is nothing of use here."""
+
+    def msg(self, line: str) -> None:
+        """Write one line."""
+        try:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return
+
+    debug = info = warning = error = critical = exception = msg
+
+
+class _LibraryHandler(logging.Handler):
+    """Logs that a library has spoken. Its message may quote anything, so it is never formatted."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log who spoke, and the exception that it was about."""
+        log = structlog.get_logger()
+        say = log.error if record.levelno >= logging.ERROR else log.warning
+        say("library.warning", logger=record.name, exc_info=record.exc_info)
+
+
+def _log_uncaught(error: BaseException | None) -> None:
+    structlog.get_logger().error("app.uncaught", exc_info=error)

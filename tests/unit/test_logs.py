@@ -1,31 +1,235 @@
-"""What a log line tells of an exception."""
+"""What a log line tells, and what it never does."""
 
+import io
 import json
+import logging
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import pytest
 import structlog
 
-from bot.observability import logs
+from bot.observability import log_ids, logs
+
+NUMBER: Final = "+4915200000002"
+ACI: Final = "0d1e2f30-0000-4000-8000-00000000000b"
+WORD: Final = "sesame"
 
 
-def test_of_an_exception_in_a_group_its_kind_and_its_places_are_logged_and_not_its_words(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+class Facts:
+    """An install's memory, as far as these tests need one."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    async def fact(self, name: str) -> str | None:
+        return self.known.get(name)
+
+    async def set_fact(self, name: str, value: str) -> None:
+        self.known[name] = value
+
+
+@contextmanager
+def logged(level: str = "debug") -> Iterator[list[dict[str, Any]]]:
+    """Log as the daemon does inside the block; its lines are there behind it."""
+    lines: list[dict[str, Any]] = []
+    root, before = logging.getLogger(), (logging.getLogger().handlers[:], logging.getLogger().level)
+    stderr, sys.stderr = sys.stderr, io.StringIO()
+    logs.configure(level=level, log_format="json")
+    try:
+        yield lines
+    finally:
+        said, sys.stderr = sys.stderr.getvalue(), stderr
+        structlog.reset_defaults()
+        root.handlers[:], root.level = before
+        lines.extend(json.loads(line) for line in said.splitlines())
+
+
+def test_of_an_exception_in_a_group_its_kind_and_its_places_are_logged_and_not_its_words() -> None:
     def stumble() -> None:
         raise KeyError("direct:ada")
 
-    processors = [logs.describe_exception, logs.drop_unknown_keys]
-    logger = structlog.wrap_logger(
-        structlog.WriteLogger(sys.stdout),
-        processors=[*processors, structlog.processors.JSONRenderer()],
-    )
-    try:
-        stumble()
-    except KeyError as error:
-        group = ExceptionGroup("several", [ExceptionGroup("deeper", [error])])
-        logger.error("app.bug", exc_info=group)
-    said = json.loads(capsys.readouterr().out)
-    assert (said["event"], said["error"]) == ("app.bug", "KeyError")
+    with logged() as lines:
+        try:
+            stumble()
+        except KeyError as error:
+            group = ExceptionGroup("several", [ExceptionGroup("deeper", [error])])
+            structlog.get_logger().error("app.bug", exc_info=group)
+    [said] = lines
+    assert (said["event"], said["level"], said["error"]) == ("app.bug", "error", "KeyError")
     assert said["where"][-1].startswith("stumble:")
     assert "ada" not in json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NUMBER,
+        f"direct:{ACI}",
+        ACI.upper(),
+        "c2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2U=",
+        "12345 6789012 345",
+        "long " * 100,
+        {"text": WORD},
+        WORD.encode(),
+        object(),
+    ],
+)
+def test_a_value_that_may_be_somebodys_is_withheld_whatever_its_key(value: object) -> None:
+    with logged() as lines:
+        structlog.get_logger().info("turn.failed", reason=value, where=[value, "think:12"])
+    [said] = lines
+    assert said["reason"] == logs.WITHHELD
+    assert said["where"] in ([logs.WITHHELD, "think:12"], logs.WITHHELD)
+
+
+def test_plain_values_and_sentences_stay_as_they_are() -> None:
+    fields = {
+        "attempt": 3,
+        "delay_seconds": 0.25,
+        "state": None,
+        "kind": "SignalUnavailable",
+        "reason": "The MCP server could not be reached. See MCP__SERVERS__NOTES__URL.",
+        "where": ["run:12", "_send_what_waited_for_the_persons_word:200"],
+        "model": "openai/gpt-oss-120b",
+    }
+    with logged() as lines:
+        structlog.get_logger().info("turn.failed", **fields)
+    [said] = lines
+    assert {key: said[key] for key in fields} == fields
+
+
+def test_a_key_that_is_not_listed_and_a_person_in_clear_are_dropped() -> None:
+    with logged() as lines:
+        structlog.get_logger().info("turn.failed", text=WORD, person=WORD, chat=WORD)
+    [said] = lines
+    assert set(said) == {"event", "level", "timestamp"}
+
+
+async def test_a_chat_has_one_name_in_the_log_of_an_install_also_after_a_restart() -> None:
+    facts = Facts()
+    await log_ids.use_salt_of(facts)
+    name = log_ids.chat(f"direct:{ACI}")
+    await log_ids.use_salt_of(facts)
+    assert log_ids.chat(f"direct:{ACI}") == name
+    with logged() as lines:
+        structlog.get_logger().info("turn.began", chat=name, person=log_ids.person(ACI))
+    [said] = lines
+    assert said["chat"] == name
+    assert len({said["chat"], said["person"], str(log_ids.chat(ACI))}) == 3
+    assert all(len(said[key]) == 8 for key in ("chat", "person"))
+
+
+async def test_another_install_has_other_names() -> None:
+    await log_ids.use_salt_of(Facts())
+    one = log_ids.chat(f"direct:{ACI}")
+    await log_ids.use_salt_of(Facts())
+    assert log_ids.chat(f"direct:{ACI}") != one
+
+
+def test_a_library_is_named_and_not_quoted_even_where_its_message_cannot_be_made() -> None:
+    with logged() as lines:
+        library = logging.getLogger("some.library")
+        library.warning("%s said %s", WORD)
+        library.info(WORD)
+        try:
+            int(WORD)
+        except ValueError:
+            library.exception(WORD)
+    assert [(said["event"], said["logger"]) for said in lines] == [
+        ("library.warning", "some.library")
+    ] * 2
+    assert (lines[1]["level"], lines[1]["error"]) == ("error", "ValueError")
+    assert WORD not in json.dumps(lines)
+
+
+def test_the_level_can_change_while_loggers_are_in_use() -> None:
+    logger = structlog.get_logger()
+    with logged("info") as lines:
+        logger.debug("one.debug")
+        logs.set_level("debug")
+        logger.debug("two.debug")
+        logs.set_level("error")
+        logger.warning("three.warning")
+    assert [said["event"] for said in lines] == ["two.debug"]
+
+
+class FullDisk(io.StringIO):
+    """Takes nothing."""
+
+    def write(self, _: str, /) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_ends_nothing() -> None:
+    with logged():
+        kept, sys.stderr = sys.stderr, FullDisk()
+        structlog.get_logger().error("turn.failed")
+        sys.stderr.close()
+        structlog.get_logger().error("turn.failed")
+        sys.stderr = kept
+
+
+UNCAUGHT: Final = {
+    "main thread": "raise ValueError(WORD)",
+    "exception group": "raise ExceptionGroup(WORD, [ValueError(WORD)])",
+    "interrupt": "raise KeyboardInterrupt(WORD)",
+    "thread": "import threading; thread = threading.Thread(target=int, args=(WORD,));"
+    " thread.start(); thread.join()",
+    "finalizer": "Owner()",
+    "warning": "import warnings; warnings.warn(WORD, stacklevel=1)",
+    "task": "asyncio.run(forget_a_task())",
+    "callback": "asyncio.run(call_back())",
+    "logging": "import logging; logging.getLogger().error('%d', WORD)",
+    "at exit": "import atexit; atexit.register(int, WORD)",
+    "never awaited": "forget_a_task()",
+    "unclosed file": "open('/dev/null')",
+    "slow callback": "asyncio.run(block())",
+}
+PROGRAM: Final = """
+import asyncio, time
+from bot.observability import logs
+WORD = "sesame"
+class Owner:
+    def __del__(self):
+        raise ValueError(WORD)
+async def forget_a_task():
+    async def fail(word):
+        raise ValueError(word)
+    asyncio.get_running_loop().create_task(fail(WORD), name=WORD)
+    await asyncio.sleep(0.01)
+async def call_back():
+    asyncio.get_running_loop().call_soon(int, WORD)
+    await asyncio.sleep(0.01)
+async def block():
+    asyncio.current_task().set_name(WORD)
+    time.sleep(0.15)
+logs.configure(level="debug", log_format="json")
+logs.capture_uncaught()
+"""
+
+
+@pytest.mark.parametrize("mode", [(), ("-X", "dev")], ids=["as usual", "development mode"])
+@pytest.mark.parametrize("failing", UNCAUGHT.values(), ids=UNCAUGHT.keys())
+def test_what_python_says_by_itself_quotes_nothing_and_is_one_line_of_json_each(
+    failing: str, mode: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, *mode, "-c", PROGRAM + failing],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.stdout == ""
+    assert WORD not in done.stderr
+    expected_silence = not mode and failing in (
+        UNCAUGHT["unclosed file"],
+        UNCAUGHT["slow callback"],
+    )
+    assert bool(lines) != expected_silence
+    assert {said["event"] for said in lines} <= {"app.uncaught", "library.warning"}
