@@ -1,0 +1,96 @@
+"""`signal-tee-bot ready` against a served `/readyz`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bot.errors import BotError, SettingsError
+from bot.observability.health import Check, Health, health_server
+from bot.observability.http_server import Response, routes, serve
+from bot.observability.metrics import exposition
+from bot.ready import ANSWER_BYTES, ready
+
+
+async def fine() -> Health:
+    return Health(ok=True, detail="Connected.")
+
+
+async def down() -> Health:
+    return Health(ok=False, detail="No connection.")
+
+
+@asynccontextmanager
+async def bot(*, host: str = "127.0.0.1", signal: Check = fine) -> AsyncIterator[str]:
+    """Serve health as a bot does, and yield what its HEALTH__LISTEN would be."""
+    checks = {"signal": signal, "store": fine}
+    async with health_server(listen=f"{host}:0", checks=checks, metrics=exposition) as port:
+        yield f"{host}:{port}"
+
+
+@asynccontextmanager
+async def stranger(body: bytes) -> AsyncIterator[str]:
+    """Serve something else than a bot."""
+
+    async def answer(_: object) -> Response:
+        return Response(200, body)
+
+    async with serve(routes({("GET", "/readyz"): answer}), host="127.0.0.1", port=0) as port:
+        yield f"127.0.0.1:{port}"
+
+
+async def test_a_bot_that_is_well_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    async with bot() as listen:
+        assert await ready(listen)
+    assert capsys.readouterr().out.splitlines() == [
+        "ok       signal           Connected.",
+        "ok       store            Connected.",
+    ]
+
+
+async def test_a_bot_with_a_part_that_is_down_is_not_ready_and_says_which(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with bot(signal=down) as listen:
+        assert not await ready(listen)
+    assert "failed   signal           No connection." in capsys.readouterr().out
+
+
+async def test_a_bot_that_listens_everywhere_is_asked_on_this_machine() -> None:
+    async with bot(host="0.0.0.0") as listen:
+        assert await ready(listen)
+
+
+async def test_where_nobody_listens_nobody_is_ready() -> None:
+    async with bot() as listen:
+        pass
+    with pytest.raises(BotError, match="Nobody answers at HEALTH__LISTEN"):
+        await ready(listen)
+
+
+async def test_a_bot_that_hangs_is_not_waited_for_without_end() -> None:
+    gone = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.transport.abort()
+        gone.set()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(BotError, match=r"No answer at HEALTH__LISTEN within 0\.05 seconds"):
+            await ready(f"127.0.0.1:{port}", seconds=0.05)
+        await gone.wait()
+
+
+@pytest.mark.parametrize("body", [b"ok\n", b'{"ok": true}', b"[]", b"x" * 10 * ANSWER_BYTES])
+async def test_something_else_that_answers_there_is_not_taken_for_the_bot(body: bytes) -> None:
+    async with stranger(body) as listen:
+        with pytest.raises(BotError, match="not this bot"):
+            await ready(listen)
+
+
+async def test_without_health_nobody_can_be_asked() -> None:
+    with pytest.raises(SettingsError, match="HEALTH__LISTEN"):
+        await ready("")
