@@ -1,0 +1,171 @@
+"""What systemd hears of the bot, and what becomes of it when systemd does not listen."""
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bot.observability.systemd import STATUS_CHARACTERS, service_manager
+from tests.fakes.notify_socket import notify_socket
+
+SOON_SECONDS: Final = 2.0
+SHORT_MICROSECONDS: Final = "30000"
+MANY: Final = 2_000
+"""More datagrams than a socket holds."""
+
+
+async def test_it_hears_of_start_reload_and_end_in_their_order(tmp_path: Path) -> None:
+    async with notify_socket(tmp_path / "notify") as systemd:
+        manager = service_manager({"NOTIFY_SOCKET": systemd.address})
+        before = time.monotonic_ns() // 1000
+        manager.ready()
+        manager.reloading()
+        manager.ready()
+        manager.stopping()
+        await systemd.line("STOPPING=1")
+        ready, reloading, since, again, stopping = systemd.lines
+        assert (ready, reloading, again, stopping) == (
+            "READY=1", "RELOADING=1", "READY=1", "STOPPING=1",
+        )  # fmt: skip
+        name, _, microseconds = since.partition("=")
+        assert name == "MONOTONIC_USEC"
+        assert before <= int(microseconds) <= time.monotonic_ns() // 1000
+
+
+async def test_a_socket_with_an_abstract_name_is_found() -> None:
+    async with notify_socket(f"@signal-tee-bot-{secrets.token_hex(8)}") as systemd:
+        service_manager({"NOTIFY_SOCKET": systemd.address}).ready()
+        await systemd.line("READY=1")
+
+
+async def test_a_status_is_one_line_of_bounded_length(tmp_path: Path) -> None:
+    async with notify_socket(tmp_path / "notify") as systemd:
+        manager = service_manager({"NOTIFY_SOCKET": systemd.address})
+        manager.status("Connected to Signal;\nREADY=1\r\n\x0b 3 answers \ud800 in progress. 👀")
+        manager.status("long " * 10_000)
+        await systemd.until(lambda: len(systemd.said) == 2)
+        short, long = systemd.lines
+        assert short == "STATUS=Connected to Signal; READY=1 3 answers ? in progress. 👀"
+        assert len(long) == len("STATUS=") + STATUS_CHARACTERS
+
+
+async def test_what_a_full_socket_does_not_take_is_told_with_the_next_thing(tmp_path: Path) -> None:
+    async with notify_socket(tmp_path / "notify", deaf=True) as systemd:
+        manager = service_manager({"NOTIFY_SOCKET": systemd.address})
+        for _ in range(MANY):
+            manager.status("Not connected.")
+        manager.reloading()
+        manager.ready()
+        manager.status("Connected.")
+        systemd.take()
+        heard = len(systemd.said)
+        assert heard < MANY
+        assert "READY=1" not in systemd.lines
+
+        manager.status("Connected to Signal.")
+        systemd.take()
+        (said,) = systemd.said[heard:]
+        assert set(said.lines) == {"READY=1", "STATUS=Connected to Signal."}
+        manager.status("Connected to Signal.")
+        systemd.take()
+        assert systemd.said[-1].lines == ("STATUS=Connected to Signal.",)
+
+
+@pytest.mark.parametrize("address", ["/nowhere/notify", "vsock:2:1234", "/" + "long" * 100, ""])
+def test_a_socket_that_cannot_be_had_ends_nothing(address: str) -> None:
+    manager = service_manager({"NOTIFY_SOCKET": address})
+    manager.ready()
+    manager.status("Connected.")
+    manager.stopping()
+
+
+async def test_nobody_waits_for_a_socket_that_takes_nothing(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unread:
+        unread.bind(str(tmp_path / "notify"))
+        manager = service_manager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        started = time.monotonic()
+        for _ in range(MANY):
+            manager.status("Connected.")
+        assert time.monotonic() - started < SOON_SECONDS
+
+
+# Watchdog -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def watched(environment: dict[str, str], is_alive: Callable[[], bool]) -> AsyncIterator[None]:
+    """Watch over something inside the block."""
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(service_manager(environment).watch(is_alive))
+        yield
+        watching.cancel()
+
+
+async def test_the_watchdog_is_fed_three_times_within_its_time_out(tmp_path: Path) -> None:
+    async with notify_socket(tmp_path / "notify") as systemd:
+        variables = {"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "300000"}
+        started = time.monotonic()
+        async with watched({**variables, "WATCHDOG_PID": str(os.getpid())}, lambda: True):
+            await systemd.line("WATCHDOG=1", times=4)
+        assert 0.25 < time.monotonic() - started < SOON_SECONDS
+
+
+async def test_who_is_not_alive_is_not_fed_until_it_is_again(tmp_path: Path) -> None:
+    asked = 0
+
+    def is_alive() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 5
+
+    async with notify_socket(tmp_path / "notify") as systemd:
+        variables = {"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": SHORT_MICROSECONDS}
+        async with watched(variables, is_alive):
+            await systemd.line("WATCHDOG=1")
+        assert asked > 5
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "soon"},
+        {"WATCHDOG_USEC": "-1"},
+        {"WATCHDOG_USEC": SHORT_MICROSECONDS, "WATCHDOG_PID": "1"},
+    ],
+)
+async def test_without_a_watchdog_of_ours_there_is_nothing_to_do(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    async with notify_socket(tmp_path / "notify", deaf=True) as systemd:
+        manager = service_manager({"NOTIFY_SOCKET": systemd.address, **variables})
+        async with asyncio.timeout(SOON_SECONDS):
+            await manager.watch(lambda: True)
+        systemd.take()
+        assert systemd.said == []
+
+
+async def test_without_systemd_there_is_nobody_to_tell() -> None:
+    manager = service_manager({"WATCHDOG_USEC": SHORT_MICROSECONDS})
+    manager.ready()
+    async with asyncio.timeout(SOON_SECONDS):
+        await manager.watch(lambda: True)
+
+
+def test_its_variables_are_taken_once_so_that_no_child_speaks_for_the_bot() -> None:
+    environment = {
+        "NOTIFY_SOCKET": "/run/systemd/notify",
+        "WATCHDOG_USEC": SHORT_MICROSECONDS,
+        "WATCHDOG_PID": str(os.getpid()),
+        "PATH": "/usr/bin",
+    }
+    service_manager(environment)
+    assert environment == {"PATH": "/usr/bin"}
