@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
 from bot.config import Settings
@@ -45,8 +45,15 @@ class AccountSetup(Protocol):
 
 
 @asynccontextmanager
-async def open_setup(settings: Settings, console: Console) -> AsyncIterator[AccountSetup]:
+async def open_setup(
+    settings: Settings, console: Console, *, wait: bool = False
+) -> AsyncIterator[AccountSetup]:
     """Connect to the signal-cli that `SIGNAL__URL` names; with `spawn:`, run one.
+
+    Args:
+        settings: of the bot.
+        console: told what takes a moment.
+        wait: a daemon may have been started at this moment; give it the time that this takes.
 
     Raises:
         SignalUnavailable: nobody answers there.
@@ -63,7 +70,7 @@ async def open_setup(settings: Settings, console: Console) -> AsyncIterator[Acco
     else:
         async with (
             signal_cli_at(settings, console) as address,
-            DaemonSetup.connect(address) as daemon,
+            _connected(address, wait=wait) as daemon,
         ):
             yield daemon
 
@@ -96,6 +103,24 @@ async def signal_cli_at(settings: Settings, console: Console | None = None) -> A
     async with signal_cli.process() as process:
         await _started(signal_cli.url, process)
         yield signal_cli.url
+
+
+@asynccontextmanager
+async def _connected(url: str, *, wait: bool) -> AsyncIterator[DaemonSetup]:
+    if wait:
+        await _start_of(url)
+    async with DaemonSetup.connect(url) as daemon:
+        yield daemon
+
+
+async def _start_of(url: str) -> None:
+    """Wait for a daemon that starts; of one that does not, connecting tells."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                if await _listens(url):
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _listens(url: str) -> bool:

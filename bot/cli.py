@@ -60,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="look at every part and say how to mend it")
     check.set_defaults(run=_check)
 
+    ready = commands.add_parser("ready", help="ask the running bot whether all of it is well")
+    ready.set_defaults(run=_ready)
+
     pair = commands.add_parser("pair", help="who may talk, under ACCESS__POLICY=pairing")
     pair.set_defaults(run=_pair)
     actions = pair.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
@@ -76,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
     register.add_argument("--voice", action="store_true", help="have Signal call, not write")
     register.add_argument("--captcha", metavar="LINK", help="signalcaptcha://…, solved already")
+    register.add_argument("--code", metavar="DIGITS", help="Signal has sent it already")
+    register.add_argument(
+        "--unattended",
+        action="store_true",
+        help="wait for signal-cli, and do nothing when the account is there already",
+    )
     register.set_defaults(run=_register)
 
     verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
@@ -103,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(_: argparse.Namespace) -> int:
+    from bot import hangup
+
+    hangup.ignore_at_first()
     import structlog
 
     from bot import app
@@ -110,6 +122,8 @@ def _run(_: argparse.Namespace) -> int:
     from bot.observability import logs
     from conversation_store.errors import StoreError
 
+    logs.configure(level="info", log_format="auto")
+    logs.capture_uncaught()
     settings = load_settings()
     logs.configure(level=settings.log.level, log_format=settings.log.format)
     code = OK
@@ -150,6 +164,13 @@ def _check(_: argparse.Namespace) -> int:
     return OK if asyncio.run(check(load_settings())) else FAILED
 
 
+def _ready(_: argparse.Namespace) -> int:
+    from bot.config import load_settings
+    from bot.ready import ready
+
+    return OK if asyncio.run(ready(load_settings().health.listen)) else FAILED
+
+
 def _pair(arguments: argparse.Namespace) -> int:
     from bot import pair
     from bot.config import load_settings
@@ -187,8 +208,15 @@ def _register(arguments: argparse.Namespace) -> int:
     from bot.register import run_register
 
     logs.configure(level="error", log_format="console")  # what happens is said
-    wanted = run_register(arguments.number, voice=arguments.voice, captcha=arguments.captcha)
-    asyncio.run(wanted)
+    asyncio.run(
+        run_register(
+            arguments.number,
+            voice=arguments.voice,
+            captcha=arguments.captcha or None,  # empty where a container's variable is unset
+            code=arguments.code or None,
+            unattended=arguments.unattended,
+        )
+    )
     return OK
 
 

@@ -21,6 +21,7 @@ CAPTCHA: Final = """\
   1. open https://signalcaptchas.org/registration/generate.html and solve it;
   2. copy the link of "Open Signal" (right click, copy link; it begins with signalcaptcha://).
 """
+PRESENT: Final = "The account is there already."
 DONE: Final = """\
 Registered: {number}. Put this into .env:
 
@@ -31,7 +32,13 @@ docs/SIGNAL.md."""
 
 
 async def run_register(
-    number: str | None, *, voice: bool, captcha: str | None, console: Console | None = None
+    number: str | None,
+    *,
+    voice: bool,
+    captcha: str | None,
+    code: str | None = None,
+    unattended: bool = False,
+    console: Console | None = None,
 ) -> None:
     """Register the bot's number, by the settings there are.
 
@@ -39,6 +46,9 @@ async def run_register(
         number: E.164; asked for where it is not given.
         voice: have Signal call and not write.
         captcha: the link of a captcha that is solved already.
+        code: what Signal sent when this was run before; then nothing is sent anew.
+        unattended: started together with signal-cli, each time anew: wait until that listens, and
+            be content with an account that is there already.
         console: to ask and tell by.
 
     Raises:
@@ -48,15 +58,24 @@ async def run_register(
     try:
         number = number or await console.ask("The bot's number, such as +4915112345678:")
         settings = load_settings({"signal": {"phone_number": number}})
-        async with open_setup(settings, console) as setup:
-            await register(setup, console, number, voice=voice, captcha=captcha)
+        async with open_setup(settings, console, wait=unattended) as setup:
+            if unattended and number in await setup.accounts():
+                console.say(PRESENT)
+                return
+            await register(setup, console, number, voice=voice, captcha=captcha, code=code)
     except asyncio.CancelledError:
         console.say("\nStopped; the number is not registered.")
         raise
 
 
 async def register(
-    setup: AccountSetup, console: Console, number: str, *, voice: bool, captcha: str | None
+    setup: AccountSetup,
+    console: Console,
+    number: str,
+    *,
+    voice: bool,
+    captcha: str | None,
+    code: str | None = None,
 ) -> None:
     """Register a number: captcha, code, PIN, each as far as Signal wants it.
 
@@ -66,9 +85,10 @@ async def register(
     if number in await setup.accounts():
         raise RegistrationRefused(Reason.ALREADY_HERE)
     console.say(BEFORE.format(number=number))
-    await _have_a_code_sent(setup, console, number, voice=voice, captcha=captcha)
+    if code is None:
+        await _have_a_code_sent(setup, console, number, voice=voice, captcha=captcha)
     if number not in await setup.accounts():  # where it was registered from here before, it is now
-        await _enter_the_code(setup, console, number, voice=voice)
+        await _enter_the_code(setup, console, number, code)
     console.say(DONE.format(number=number))
 
 
@@ -84,24 +104,25 @@ async def _have_a_code_sent(
             console.say(CAPTCHA.format(reason=refused.reason))
             captcha = await console.ask("Paste the link here:")
         else:
+            console.say(f"Signal {'calls' if voice else 'sends an SMS to'} {number} with a code.")
             return
     raise BotError(f"{Reason.CAPTCHA_REJECTED} Three were enough for now; try again later.")
 
 
 async def _enter_the_code(
-    setup: AccountSetup, console: Console, number: str, *, voice: bool
+    setup: AccountSetup, console: Console, number: str, code: str | None
 ) -> None:
-    console.say(f"Signal {'calls' if voice else 'sends an SMS to'} {number} with a code.")
     for _ in range(MAX_TRIES):
-        code = re.sub(r"\D", "", await console.ask("The code:"))
-        if not code:
+        digits = re.sub(r"\D", "", code or await console.ask("The code:"))
+        code = None
+        if not digits:
             console.say("It is made of digits.")
             continue
         try:
-            await setup.verify(number, code, pin=None)
+            await setup.verify(number, digits, pin=None)
         except RegistrationRefused as refused:
             if refused.reason is Reason.PIN_NEEDED:
-                await _enter_the_pin(setup, console, number, code, refused.remaining)
+                await _enter_the_pin(setup, console, number, digits, refused.remaining)
                 return
             if refused.reason is not Reason.REFUSED:
                 raise

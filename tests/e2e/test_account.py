@@ -20,13 +20,16 @@ from typing import Final, Protocol
 import pytest
 import segno
 
+from bot.account_setup import START_SECONDS
 from bot.check import Finding, Verdict, findings
 from bot.config import Settings
 from bot.demo.signal_side import BOT
+from bot.errors import SignalUnavailable
 from bot.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
 from bot.messaging.account import Profile
 from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.rest_setup import RestSetup
+from bot.register import run_register
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.registering import (
@@ -42,6 +45,7 @@ from tests.fakes.registering import (
 )
 from tests.fakes.registering_rest import RegisteringRestApi
 from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
+from tests.skipped_waits import run_without_waiting
 
 READ_BYTES: Final = 65_536
 ROWS: Final = 24
@@ -472,9 +476,55 @@ async def test_answers_may_come_from_a_pipe(folder: Path) -> None:
         assert ("input ended" in output, code) == (True, 1)
 
 
-async def piped(answers: str, *, url: str, folder: Path) -> tuple[str, int | None]:
+async def test_a_code_that_was_sent_before_can_be_an_argument(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        arguments = ("register", BOT.number, "--code", "123-456")
+        async with at_a_terminal(*arguments, url=side.url, folder=folder) as terminal:
+            await terminal.reads(REGISTERED)
+            assert await terminal.exit_code() == 0
+        assert side.registrar.asked == [("verify", {"code": CODE, "pin": None})]
+
+
+async def test_with_nobody_there_it_is_done_in_two_starts_and_later_ones_change_nothing(
+    folder: Path,
+) -> None:
+    """As the service `register` of deploy/dstack-compose.yaml is started: unset is empty."""
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.wants_captcha = True
+
+        async def start(captcha: str, code: str) -> tuple[str, int | None]:
+            given = ("--unattended", f"--captcha={captcha}", f"--code={code}")
+            return await piped("", *given, url=side.url, folder=folder)
+
+        output, exit_code = await start("", "")
+        assert (Reason.CAPTCHA_NEEDED in output, exit_code) == (True, 1)
+        output, exit_code = await start(CAPTCHA, "")
+        assert ("sends an SMS" in output, exit_code) == (True, 1)
+        asked = len(side.registrar.asked)
+        output, exit_code = await start(CAPTCHA, CODE)
+        assert (REGISTERED in output, exit_code) == (True, 0)
+        assert side.registrar.asked[asked:] == [("verify", {"code": CODE, "pin": None})]
+        for captcha, code in ((CAPTCHA, CODE), ("", "")):
+            assert (await start(captcha, code))[1] == 0
+        assert len(side.registrar.asked) == asked + 1
+
+
+def test_with_nobody_there_a_signal_cli_that_starts_at_the_same_moment_gets_a_minute(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNAL__URL", f"unix:{folder}/socket")
+
+    async def start() -> None:
+        with pytest.raises(SignalUnavailable):
+            await run_register(BOT.number, voice=False, captcha=None, unattended=True)
+        assert asyncio.get_running_loop().time() >= START_SECONDS
+
+    run_without_waiting(start())
+
+
+async def piped(answers: str, *arguments: str, url: str, folder: Path) -> tuple[str, int | None]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bot", "register", BOT.number,
+        sys.executable, "-m", "bot", "register", BOT.number, *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
