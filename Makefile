@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo run test coverage test-full check format bench lock clean
+.PHONY: demo run test coverage test-full check format bench audit lock clean
 
 # The first interpreter that is new enough and runs; `make PYTHON=/path/to/python` names another.
 $(BIN)/python:
@@ -62,6 +62,24 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
+# What is locked, looked up among known vulnerabilities; its licences; and a list of all of it, made
+# from an environment that has nothing else (CycloneDX, dist/sbom.json).
+AUDIT := .venv-audit
+VULNERABILITIES := --vulnerability-service pypi
+$(AUDIT)/.installed: requirements-audit.lock requirements.lock | $(BIN)/python
+	@rm -rf $(AUDIT)
+	@$(BIN)/python -m venv $(AUDIT)/tools
+	@$(AUDIT)/tools/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r requirements-audit.lock
+	@$(BIN)/python -m venv $(AUDIT)/locked
+	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r requirements.lock
+	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet uninstall --yes setuptools pip
+	@touch $@
+audit: $(AUDIT)/.installed $(VENV)/.installed-dev
+	$(AUDIT)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(VULNERABILITIES)
+	$(BIN)/python -m pytest --quiet tests/integration/test_licences.py
+	@mkdir -p dist
+	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(AUDIT)/locked/bin/python
+
 # Names, versions and hashes only: a lock names no index.
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 lock: $(BIN)/python
@@ -73,4 +91,4 @@ lock: $(BIN)/python
 	$(COMPILE) --group soak -c requirements.lock -o requirements-soak.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist
+	rm -rf $(VENV) $(AUDIT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist
