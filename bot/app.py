@@ -20,7 +20,9 @@ import structlog
 from bot import __version__
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
+from bot.hangup import hangups
 from bot.observability.systemd import ServiceManager, service_manager
+from bot.reload import Reload
 from bot.wiring import Parts, wired
 
 log = structlog.get_logger()
@@ -43,14 +45,24 @@ threads would be added to a turn at every hand-over while the loop is busy."""
 async def run_until_signalled(settings: Settings) -> None:
     """Be the daemon until SIGTERM or SIGINT; raises what `run` raises."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    with _signals() as told_to_stop:
-        await run(settings, told_to_stop=told_to_stop, manager=service_manager())
+    told_to_reload = asyncio.Event()
+    with (
+        _signals() as told_to_stop,
+        hangups(terminal_gone=told_to_stop.set, reload=told_to_reload.set),
+    ):
+        await run(
+            settings,
+            told_to_stop=told_to_stop,
+            told_to_reload=told_to_reload,
+            manager=service_manager(),
+        )
 
 
 async def run(
     settings: Settings,
     *,
     told_to_stop: asyncio.Event,
+    told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
     grace_seconds: float = GRACE_SECONDS,
     trust: Trust = REAL,
@@ -61,6 +73,7 @@ async def run(
     Args:
         settings: everything there is to know.
         told_to_stop: begins the shutdown.
+        told_to_reload: has the settings read anew, each time it is set.
         ready: called once the bot takes messages.
         grace_seconds: how long turns and sends in progress may take to finish.
         trust: whom verifications trust; only tests give another than the real one.
@@ -79,11 +92,17 @@ async def run(
                 tasks.create_task(manager.watch(partial(_moves, parts))),
                 tasks.create_task(_tell_status(manager, parts)),
             ]
+            reloading = tasks.create_task(
+                _reload_when_told(
+                    told_to_reload or asyncio.Event(), Reload(settings, parts.adjustable), manager
+                )
+            )
             log.info("app.started", version=__version__)
             manager.ready()
             ready()
             await told_to_stop.wait()
             log.info("app.stopping")
+            reloading.cancel()
             manager.stopping()
             await _wind_down(parts, grace_seconds)
             for task in background:
@@ -105,6 +124,16 @@ async def _tell_status(manager: ServiceManager, parts: Parts) -> None:
             manager.status(words)
             told = words
         await asyncio.sleep(STATUS_EVERY_SECONDS)
+
+
+async def _reload_when_told(told: asyncio.Event, reload: Reload, manager: ServiceManager) -> None:
+    """Read the settings anew whenever told to, until cancelled; told while at it, once more."""
+    while True:
+        await told.wait()
+        told.clear()
+        manager.reloading()
+        await reload()
+        manager.ready()
 
 
 async def _wind_down(parts: Parts, grace_seconds: float) -> None:

@@ -36,15 +36,16 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
     required = settings.attestation.model_policy == "require"
     async with AsyncExitStack() as open_parts:
         http = await open_parts.enter_async_context(open_http(tls=trust.tls))
+        evidence_client = NearAiClient(
+            http,
+            CollateralSource(http, settings.attestation.pccs_url),
+            base_url=endpoint.base_url,
+            model=endpoint.model,
+            api_key=endpoint.api_key,
+            trust=trust,
+        )
         model = AttestedModel(
-            NearAiClient(
-                http,
-                CollateralSource(http, settings.attestation.pccs_url),
-                base_url=endpoint.base_url,
-                model=endpoint.model,
-                api_key=endpoint.api_key,
-                trust=trust,
-            ),
+            evidence_client,
             policy="require" if required else "warn",
             trust=trust,
         )
@@ -52,20 +53,25 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
         transport = await open_parts.enter_async_context(open_transport(endpoint, tls=tls))
         listener = settings.llm.transcription_model
         encryption = EndToEndEncryption(model) if settings.attestation.e2ee else None
+        client = LlmClient(
+            transport,
+            endpoint,
+            admission=_Admission(model, encrypting=encryption is not None),
+            encryption=_Encryption(encryption) if encryption is not None else None,
+        )
+        transcriber = Transcriber(transport, endpoint, listener) if listener else None
+        signatures = AnswerSignatures(
+            http, endpoint.base_url, endpoint.api_key, endpoint.model, model
+        )
+        key_users = (client, evidence_client, signatures)
         yield OpenEndpoint(
-            client=LlmClient(
-                transport,
-                endpoint,
-                admission=_Admission(model, encrypting=encryption is not None),
-                encryption=_Encryption(encryption) if encryption is not None else None,
-            ),
+            client=client,
             proof=model,
-            transcriber=Transcriber(transport, endpoint, listener) if listener else None,
-            signatures=AnswerSignatures(
-                http, endpoint.base_url, endpoint.api_key, endpoint.model, model
-            ),
+            transcriber=transcriber,
+            signatures=signatures,
             settled=model.settled,
             keep_verified=model.keep_verified,
+            key_users=key_users if transcriber is None else (*key_users, transcriber),
         )
 
 

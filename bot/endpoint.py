@@ -59,6 +59,14 @@ class NothingProven:
         """Return nothing."""
 
 
+class KeyUser(Protocol):
+    """What asks the endpoint with a key. Implemented by `LlmClient` and whatever else asks it."""
+
+    def use_key(self, api_key: str | None) -> None:
+        """Take another bearer token, from the next request on."""
+        ...
+
+
 async def _nothing_to_do() -> None:
     """Stands where nothing is to be verified."""
 
@@ -74,6 +82,7 @@ class OpenEndpoint:
         signatures: checks its answers; None where it signs none.
         settled: returns once a first verification has ended, however.
         keep_verified: to be run as long as the bot runs.
+        key_users: whatever asks with the key of the settings.
     """
 
     client: LlmClient
@@ -82,6 +91,7 @@ class OpenEndpoint:
     signatures: "AnswerSignatures | None" = None
     settled: Work = _nothing_to_do
     keep_verified: Work = _nothing_to_do
+    key_users: tuple[KeyUser, ...] = ()
 
 
 @asynccontextmanager
@@ -91,23 +101,31 @@ async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
     listener = settings.llm.transcription_model
     why = OFF if settings.attestation.model_policy == "off" else NOT_OVER_TLS
     async with open_transport(endpoint) as transport:
+        client = LlmClient(transport, endpoint)
+        transcriber = Transcriber(transport, endpoint, listener) if listener else None
         yield OpenEndpoint(
-            LlmClient(transport, endpoint),
+            client,
             NothingProven(why),
-            transcriber=Transcriber(transport, endpoint, listener) if listener else None,
+            transcriber=transcriber,
+            key_users=(client,) if transcriber is None else (client, transcriber),
         )
 
 
 def llm_endpoint(settings: Settings) -> Endpoint:
     """Return the model's endpoint as the client takes it."""
-    key = settings.llm.api_key
     return Endpoint(
         base_url=settings.llm.base_url,
         model=settings.llm.model,
-        api_key=key.get_secret_value() if key is not None else None,
+        api_key=api_key(settings),
         timeout_seconds=settings.llm.timeout_seconds,
         max_concurrency=settings.llm.max_concurrency,
     )
+
+
+def api_key(settings: Settings) -> str | None:
+    """Return the bearer token for the endpoint; None where none is set."""
+    key = settings.llm.api_key
+    return key.get_secret_value() if key is not None else None
 
 
 def has_to_prove(settings: Settings) -> bool:

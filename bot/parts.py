@@ -9,6 +9,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.chat.media import WORDS_BYTES
 from bot.chat.prompt import BYTES_PER_TOKEN
 from bot.config import McpServerSettings, Settings
+from bot.dispatch.access import AccessRules
 from bot.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import SpawnedSignalCli, socket_path
@@ -123,6 +124,26 @@ def make_messenger(settings: Settings) -> Messenger:
         data_dir=signal.data_dir if spawned is None else spawned.data_dir,
         note_to_self=note_to_self,
     )
+
+
+def access_rules(settings: Settings) -> AccessRules:
+    """Return who may talk; in the note to self there is nobody but the account's owner."""
+    wanted = settings.access
+    owner = frozenset({settings.signal.phone_number} if wanted.note_to_self else ())
+    return AccessRules(
+        policy="open" if wanted.note_to_self else wanted.policy,
+        allowed=wanted.allowed,
+        admins=wanted.admins | owner,
+        groups=wanted.groups,
+        messages_per_minute=wanted.messages_per_minute,
+    )
+
+
+def acknowledgements(settings: Settings) -> tuple[str | None, bool]:
+    """Return the emoji that messages get at once, and whether they are marked as read."""
+    if settings.access.note_to_self:  # nobody marks the own notes of the account's owner
+        return None, False
+    return settings.bot.ack_reaction, settings.bot.read_receipts
 
 
 def words_limit(context_tokens: int) -> int:

@@ -5,11 +5,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any
 
-import structlog
-
-from bot import __version__
+from bot import __version__, build
 from bot.approvals import ApprovalDesk
 from bot.attestation.trust import Trust
 from bot.chat.handler import ChatHandler
@@ -26,7 +24,7 @@ from bot.commands.tools import Tools
 from bot.commands.trust import Trust as TrustCommand
 from bot.commands.verify import Prover, Verify
 from bot.config import Settings
-from bot.dispatch import recovery
+from bot.dispatch import recovery, upkeep
 from bot.dispatch.access import Access
 from bot.dispatch.changes import Changes
 from bot.dispatch.discards import Discards
@@ -52,8 +50,11 @@ from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
 from bot.messaging.messenger import Messenger
-from bot.observability import log_ids
+from bot.observability import log_ids, metrics
+from bot.observability.event_loop import measure_lag
 from bot.parts import (
+    access_rules,
+    acknowledgements,
     make_messenger,
     open_endpoint,
     result_limit,
@@ -72,9 +73,23 @@ from tools.registry import Registry
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-log = structlog.get_logger()
 
-PURGE_EVERY_SECONDS: Final = 3_600.0
+@dataclass(frozen=True, slots=True)
+class Adjustable:
+    """The parts that take other settings while they run, as `bot.reload` says them."""
+
+    access: Access
+    rooms: GroupRooms
+    notices: Notices
+    loop_guard: LoopGuard
+    pieces: Pieces
+    presence: Presence
+    prompt: Prompt
+    chat: ChatHandler
+    executor: ToolExecutor
+    tool_limits: RateLimits
+    endpoint: OpenEndpoint
+    store: ConversationStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,7 @@ class Parts:
         resume: queues what an earlier process has left; to be awaited before anything runs.
         background: what runs beside, as long as the bot runs.
         status: how the bot is, in a line for its operator.
+        adjustable: what takes other settings while it runs.
     """
 
     messenger: Messenger
@@ -99,6 +115,7 @@ class Parts:
     resume: Work
     background: tuple[Work, ...]
     status: Callable[[], str]
+    adjustable: Adjustable
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +147,19 @@ async def wired(settings: Settings, trust: Trust) -> AsyncIterator[Parts]:
                 settings.store.path,
                 key=await store_key(settings),
                 retention_days=settings.store.retention_days,
+                committed=metrics.count_commit,
             )
         )
+        metrics.BUILD_INFO.labels(__version__, build.commit()).set(1)
         await log_ids.use_salt_of(store)
         endpoint = await open_parts.enter_async_context(open_endpoint(settings, trust=trust))
         messenger = make_messenger(settings)
         prover = await open_parts.enter_async_context(_prover(settings, messenger, endpoint, trust))
         if settings.health.listen:
-            checks = health_checks(messenger, store, endpoint.client)
-            await open_parts.enter_async_context(serve_health(settings.health.listen, checks))
+            proof_required = settings.attestation.model_policy == "require"
+            checks = health_checks(messenger, store, endpoint, proof_required=proof_required)
+            served = serve_health(settings.health.listen, checks, store)
+            await open_parts.enter_async_context(served)
         vision = Vision(settings.llm.vision, endpoint.client)
         media = await open_parts.enter_async_context(
             open_media(
@@ -171,7 +192,7 @@ class _Wiring:
         self._settings = settings
         self._ground = ground
         self.mailboxes = Mailboxes(ground.tasks)
-        self.urgent = Mailboxes(ground.tasks)
+        self.urgent = Mailboxes(ground.tasks, lane="urgent")
 
     def parts(self) -> Parts:
         """Return what the daemon runs."""
@@ -184,6 +205,23 @@ class _Wiring:
             resume=self._resume,
             background=tuple(self._background()),
             status=self._status,
+            adjustable=self._adjustable(),
+        )
+
+    def _adjustable(self) -> Adjustable:
+        return Adjustable(
+            access=self.access,
+            rooms=self.rooms,
+            notices=self.notices,
+            loop_guard=self.loop_guard,
+            pieces=self.pieces,
+            presence=self.presence,
+            prompt=self.prompt,
+            chat=self.conversation,
+            executor=self.executor,
+            tool_limits=self.tool_limits,
+            endpoint=self._ground.endpoint,
+            store=self._ground.store,
         )
 
     def _status(self) -> str:
@@ -212,15 +250,15 @@ class _Wiring:
         signal_cli = spawned_signal_cli(self._settings)
         if signal_cli is not None:
             yield signal_cli.run
-        yield partial(_purge_regularly, self._ground.store)
+        yield measure_lag
+        yield partial(upkeep.tend, self._ground.store)
         yield partial(_probe_tools, self._ground.registry)
         yield StorageWatch(self._ground.store, self._ground.messenger).run
         yield self.expiry.run
         yield self.discards.run
         yield self.profile_keeper.run
         yield self._ground.endpoint.keep_verified
-        if self.access.pairing:
-            yield self.pairing.run
+        yield self.pairing.run
         if self.proofs is not None:
             yield partial(_check_signatures, self._ground.endpoint, self.proofs)
 
@@ -228,16 +266,7 @@ class _Wiring:
 
     @cached_property
     def access(self) -> Access:
-        wanted = self._settings.access
-        # In the note to self there is nobody but the account's owner.
-        owner = frozenset({self._settings.signal.phone_number} if wanted.note_to_self else ())
-        return Access(
-            policy="open" if wanted.note_to_self else wanted.policy,
-            allowed=wanted.allowed,
-            admins=wanted.admins | owner,
-            groups=wanted.groups,
-            messages_per_minute=wanted.messages_per_minute,
-        )
+        return Access(access_rules(self._settings))
 
     @cached_property
     def intake(self) -> Intake:
@@ -250,7 +279,7 @@ class _Wiring:
             router=self.router,
             changes=self.changes,
             guests=Guests(
-                pairing=self.pairing if self.access.pairing else None,
+                pairing=self.pairing,
                 requests=MessageRequests(self._ground.messenger, self._ground.tasks),
                 rooms=self.rooms,
                 identities=self.identities,
@@ -330,9 +359,9 @@ class _Wiring:
     def router(self) -> Router:
         return Router(
             commands=self._commands(),
-            conversation=self._conversation(),
+            conversation=self.conversation,
             turns=self.turns,
-            pieces=Pieces(self.mailboxes, settle_seconds=self._settings.bot.settle_seconds),
+            pieces=self.pieces,
             approvals=self.approvals,
             outbox=self.outbox,
             store=self._ground.store,
@@ -343,26 +372,42 @@ class _Wiring:
             doorkeeper=self.identities,
         )
 
-    def _conversation(self) -> ChatHandler:
-        ground, settings, tools = self._ground, self._settings, self._settings.tools
+    @cached_property
+    def pieces(self) -> Pieces:
+        return Pieces(self.mailboxes, settle_seconds=self._settings.bot.settle_seconds)
+
+    @cached_property
+    def prompt(self) -> Prompt:
+        return Prompt(
+            self._settings.llm.context_tokens,
+            self._ground.registry,
+            system_prompt=self._settings.bot.system_prompt,
+            in_tee=self._ground.in_tee,
+        )
+
+    @cached_property
+    def tool_limits(self) -> RateLimits:
+        tools = self._settings.tools
+        return RateLimits(per_person=tools.calls_per_minute, per_bot=tools.calls_per_minute_total)
+
+    @cached_property
+    def executor(self) -> ToolExecutor:
+        return ToolExecutor(
+            self._ground.registry,
+            limits=self.tool_limits,
+            timeout_seconds=self._settings.tools.timeout_seconds,
+            result_limit_bytes=result_limit(self._settings.llm.context_tokens),
+        )
+
+    @cached_property
+    def conversation(self) -> ChatHandler:
+        ground, tools = self._ground, self._settings.tools
         return ChatHandler(
             model=ground.endpoint.client,
-            model_name=settings.llm.model,
-            prompt=Prompt(
-                settings.llm.context_tokens,
-                ground.registry,
-                system_prompt=settings.bot.system_prompt,
-                in_tee=ground.in_tee,
-            ),
+            model_name=self._settings.llm.model,
+            prompt=self.prompt,
             registry=ground.registry,
-            executor=ToolExecutor(
-                ground.registry,
-                limits=RateLimits(
-                    per_person=tools.calls_per_minute, per_bot=tools.calls_per_minute_total
-                ),
-                timeout_seconds=tools.timeout_seconds,
-                result_limit_bytes=result_limit(settings.llm.context_tokens),
-            ),
+            executor=self.executor,
             store=ground.store,
             approvals=self.approvals,
             media=ground.media,
@@ -434,12 +479,11 @@ class _Wiring:
 
     @cached_property
     def presence(self) -> Presence:
-        bot, own = self._settings.bot, self._settings.access.note_to_self
+        ack_reaction, read_receipts = acknowledgements(self._settings)
         return Presence(
             SignsByRights(self._ground.messenger, self.rooms),
-            # Nobody marks the own notes of the account's owner.
-            ack_reaction=None if own else bot.ack_reaction,
-            read_receipts=bot.read_receipts and not own,
+            ack_reaction=ack_reaction,
+            read_receipts=read_receipts,
             tasks=self._ground.tasks,
         )
 
@@ -460,14 +504,6 @@ async def _check_signatures(endpoint: OpenEndpoint, proofs: AnswerProofs) -> Non
 
 async def _probe_tools(registry: Registry) -> None:
     await probe(registry)
-
-
-async def _purge_regularly(store: ConversationStore) -> None:
-    while True:
-        deleted = await store.purge()
-        if deleted:
-            log.info("store.purged", deleted=deleted)
-        await asyncio.sleep(PURGE_EVERY_SECONDS)
 
 
 @asynccontextmanager

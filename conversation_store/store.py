@@ -29,7 +29,13 @@ from conversation_store import (
     turns,
     upkeep,
 )
-from conversation_store.database import Database, Execute, copy_database, open_database
+from conversation_store.database import (
+    Committed,
+    Database,
+    Execute,
+    copy_database,
+    open_database,
+)
 from conversation_store.migrations import migrate
 from conversation_store.models import (
     AcceptedMessage,
@@ -69,7 +75,11 @@ message must be remembered at least as long to know it again."""
 
 @asynccontextmanager
 async def open_store(
-    path: Path, *, key: str | None = None, retention_days: int = 30
+    path: Path,
+    *,
+    key: str | None = None,
+    retention_days: int = 30,
+    committed: Committed = lambda _writes, _seconds: None,
 ) -> AsyncIterator["ConversationStore"]:
     """Open or create the store, bring its schema up to date and keep its writer running.
 
@@ -78,11 +88,12 @@ async def open_store(
         key: encrypts it at rest; None leaves it plain.
         retention_days: messages older than this are deleted by `purge`; 0 keeps nothing of a
             turn once it has ended.
+        committed: told after every commit how many writes it took and how many seconds.
 
     Raises:
         StoreError: see `conversation_store.errors`.
     """
-    async with open_database(path, key, prepare=migrate) as database:
+    async with open_database(path, key, prepare=migrate, committed=committed) as database:
         yield ConversationStore(database, path, retention_days=retention_days)
 
 
@@ -96,13 +107,14 @@ class ConversationStore:
 
     Attributes:
         pairings: who was let in by a code, and who waits for it.
+        retention_days: may be changed at any time; it counts from the next `purge` on.
     """
 
     def __init__(self, database: Database, path: Path, *, retention_days: int) -> None:
         self.pairings = Pairings(database)
         self._database = database
         self._path = path
-        self._retention_days = retention_days
+        self.retention_days = retention_days
 
     @property
     def refusal(self) -> str | None:
@@ -132,7 +144,7 @@ class ConversationStore:
 
     async def overhear(self, messages: Sequence[ReceivedMessage]) -> None:
         """Keep what people say to each other, for the chat's next turn; bounded for each chat."""
-        if self._retention_days == 0:
+        if self.retention_days == 0:
             return
 
         def insert(execute: Execute) -> None:
@@ -500,7 +512,7 @@ class ConversationStore:
             inbox.close_joined(execute, turn.id)
             if ended.expires_at is not None and ended.expires_at <= now:
                 turns.forget(execute, turn.id)
-            elif self._retention_days == 0:
+            elif self.retention_days == 0:
                 turns.drop_history(execute, turn.id)
             return outgoing_parts
 
@@ -690,8 +702,8 @@ class ConversationStore:
             now_ms: the time that counts as now; None takes the clock.
         """
         now = _now_ms() if now_ms is None else now_ms
-        before = now - self._retention_days * DAY_MS
-        keys_before = now - max(self._retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
+        before = now - self.retention_days * DAY_MS
+        keys_before = now - max(self.retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
 
         def delete(execute: Execute) -> int:
             deleted = turns.purge(execute, before)

@@ -76,6 +76,9 @@ class ToolExecutor:
         timeout_seconds: for one run of a tool that has no time of its own.
         result_limit_bytes: a longer result is cut, as UTF-8.
 
+    Attributes:
+        timeout_seconds: may be changed at any time.
+
     Raises:
         ValueError: the limit leaves a result no room.
     """
@@ -92,7 +95,7 @@ class ToolExecutor:
             raise ValueError(f"a result needs at least {LEAST_LIMIT_BYTES} bytes")
         self._registry = registry
         self._limits = limits
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._result_limit_bytes = result_limit_bytes
 
     async def execute(self, request: ToolRequest, audit: Audit, approval: Approval) -> ToolResult:
@@ -152,7 +155,7 @@ class ToolExecutor:
         return tool
 
     async def _run(self, tool: Tool, arguments: Any) -> str | ToolOutput:
-        seconds = tool.timeout_seconds or self._timeout_seconds
+        seconds = tool.timeout_seconds or self.timeout_seconds
         with _bugs_told(tool.name):
             try:
                 async with asyncio.timeout(seconds) as bound:

@@ -27,13 +27,16 @@ class RateLimits:
         per_person: calls per minute that are made for one person.
         per_bot: calls per minute of all people together.
         clock: nanoseconds that never go back.
+
+    Attributes:
+        per_person: may be changed at any time, as may `per_bot`.
     """
 
     def __init__(
         self, *, per_person: int, per_bot: int, clock: Callable[[], int] = monotonic_ns
     ) -> None:
-        self._per_person = per_person
-        self._per_bot = per_bot
+        self.per_person = per_person
+        self.per_bot = per_bot
         self._clock = clock
         self._full_at: OrderedDict[_Key, int] = OrderedDict()
 
@@ -51,8 +54,8 @@ class RateLimits:
         self._forget_full_ones(now)
         limits = (
             (("tool", tool.name), tool.calls_per_minute, f"too many calls of {tool.name}"),
-            (("person", caller), self._per_person, "too many tool calls for this person"),
-            (("bot", ""), self._per_bot, "too many tool calls by everybody together"),
+            (("person", caller), self.per_person, "too many tool calls for this person"),
+            (("bot", ""), self.per_bot, "too many tool calls by everybody together"),
         )
         taken = {key: self._full_after(key, per_minute, now) for key, per_minute, _ in limits}
         wait, reason = max((taken[key] - _MINUTE - now, words) for key, _, words in limits)

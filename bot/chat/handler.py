@@ -5,7 +5,6 @@ has cut goes on from its last stored message.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -176,6 +175,9 @@ class ChatHandler:
         keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
         proofs: checks the signatures of answers; None where the endpoint signs none.
         max_tool_calls: in one turn; then the model must answer in words.
+
+    Attributes:
+        max_tool_calls: may be changed at any time.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class ChatHandler:
         self._progress_shown = progress_shown
         self._keep_arguments = keep_arguments
         self._proofs = proofs
-        self._max_tool_calls = max_tool_calls
+        self.max_tool_calls = max_tool_calls
 
     async def think(self, pieces: Sequence[AcceptedMessage]) -> Thought:
         """Find the answer to a message, or to several that belong together; may be cancelled.
@@ -310,7 +312,6 @@ class ChatHandler:
         with_tools = "yes" if thought.rounds else "no"
         metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(thought.usage.prompt_tokens)
         metrics.TURN_TOKENS.labels(with_tools, "completion").inc(thought.usage.completion_tokens)
-        metrics.TURN_SECONDS.observe(max(0.0, time.time() - first.message.received_at / 1000))
         return outgoing
 
     async def _answer(self, loop: Loop, accepted: AcceptedMessage, now: datetime) -> str:
@@ -322,7 +323,7 @@ class ChatHandler:
 
     async def _rounds(self, loop: Loop, calls: "_Calls", now: datetime) -> str:
         await self._resume(loop, calls)
-        while self._max_tool_calls > loop.calls and self._prompt.tools:
+        while self.max_tool_calls > loop.calls and self._prompt.tools:
             completion = await self._ask(loop, now, self._prompt.tools)
             if not completion.message.tool_calls:
                 return await self._words(loop, completion, now)
@@ -395,7 +396,7 @@ class ChatHandler:
         """Run the open calls at the same time, and show that while they run."""
         waiting = loop.open_calls
         # Below zero when the setting was lowered while the turn waited for a restart.
-        allowed = max(0, self._max_tool_calls - (loop.calls - len(waiting)))
+        allowed = max(0, self.max_tool_calls - (loop.calls - len(waiting)))
         heard = await self._heard(loop, calls)
         requests = [
             ToolRequest(call.id, call.name, call.arguments, calls.audit.caller, heard)

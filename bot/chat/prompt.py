@@ -97,11 +97,16 @@ class Prompt:
         in_tee: bool = False,
     ) -> None:
         self._input_bytes = int(context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
-        self._opening = system_prompt or (WITH_TEE if in_tee else WITHOUT_TEE)
-        self._own_words = system_prompt is None
+        self._in_tee = in_tee
+        self._system_prompt = system_prompt
         self._registry = registry
         self._offer = _Offer(())
         self._system: tuple[date, _Offer, Message] | None = None
+
+    def begin_with(self, system_prompt: str | None) -> None:
+        """Take another system prompt, from the next request on; None: the built-in one."""
+        self._system_prompt = system_prompt
+        self._system = None
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -122,11 +127,12 @@ class Prompt:
         return self._system[2]
 
     def _system_of(self, today: date, offer: "_Offer") -> Message:
-        parts = [self._opening, f"Today is {today:%A, %d %B %Y} (UTC)."]
+        built_in = WITH_TEE if self._in_tee else WITHOUT_TEE
+        parts = [self._system_prompt or built_in, f"Today is {today:%A, %d %B %Y} (UTC)."]
         if offer.tools:
             listed = (f"- {tool.name}: {first_sentence(tool.description)}" for tool in offer.tools)
             parts.append("\n".join(("## Tools", *listed)))
-        if self._own_words:
+        if self._system_prompt is None:
             parts.append(_guidelines(offer.tools))
         elif any(tool.untrusted for tool in offer.tools):
             parts.append(UNTRUSTED_GUIDELINE)

@@ -34,10 +34,11 @@ class _Window:
     count: int = 0
 
 
-class Access:
-    """Decides who is answered.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRules:
+    """What the operator says about who may talk.
 
-    Args:
+    Attributes:
         policy: `open`: everybody; `allowlist`: those in `allowed` and `admins`; `pairing`: those,
             and whoever was let in by a code.
         allowed: numbers or ACIs. A number counts only where Signal tells it, and people can hide
@@ -45,38 +46,44 @@ class Access:
         admins: numbers or ACIs.
         groups: `mention`: only messages that address the bot; `always`; `off`.
         messages_per_minute: for each person.
+    """
+
+    policy: Literal["open", "allowlist", "pairing"]
+    allowed: frozenset[str]
+    admins: frozenset[str]
+    groups: Literal["mention", "always", "off"]
+    messages_per_minute: int
+
+
+class Access:
+    """Decides who is answered.
+
+    Args:
+        rules: what the operator says.
         clock: monotonic seconds.
 
     Attributes:
-        pairing: whether codes let people in.
+        rules: others may take their place at any time; they count from the next message on.
         paired: ACIs of those who were let in by a code.
     """
 
-    def __init__(
-        self,
-        *,
-        policy: Literal["open", "allowlist", "pairing"],
-        allowed: frozenset[str],
-        admins: frozenset[str],
-        groups: Literal["mention", "always", "off"],
-        messages_per_minute: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, rules: AccessRules, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rules = rules
         self.paired: frozenset[str] = frozenset()
-        self.pairing = policy == "pairing"
-        self._everybody = policy == "open"
-        self._allowed = allowed | admins
-        self._admins = admins
-        self._groups = groups
-        self._messages_per_minute = messages_per_minute
         self._clock = clock
         self._windows: dict[str, _Window] = {}
+
+    @property
+    def pairing(self) -> bool:
+        """Whether codes let people in."""
+        return self.rules.policy == "pairing"
 
     def may_talk(self, person: Person) -> bool:
         """Whether anything that this person sends is looked at."""
         return (
-            self._everybody
-            or _is_one_of(person, self._allowed)
+            self.rules.policy == "open"
+            or _is_one_of(person, self.rules.allowed)
+            or _is_one_of(person, self.rules.admins)
             or (self.pairing and person.aci in self.paired)
         )
 
@@ -84,18 +91,18 @@ class Access:
         """Whether a message is meant for the bot; what else is said in a group is overheard."""
         if not message.chat.is_group:
             return True
-        if self._groups == "mention":
+        if self.rules.groups == "mention":
             return message.addresses_bot
-        return self._groups == "always"
+        return self.rules.groups == "always"
 
     @property
     def listens(self) -> bool:
         """Whether what is said to others in a group is of use: where only some of it is for us."""
-        return self._groups == "mention"
+        return self.rules.groups == "mention"
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""
-        return _is_one_of(person, self._admins)
+        return _is_one_of(person, self.rules.admins)
 
     def spend(self, person: str) -> Allowance:
         """Count one message of a person (by ACI) and say what the rate allows."""
@@ -105,9 +112,9 @@ class Access:
             self._forget_ended(now)
             window = self._windows[person] = _Window(now + WINDOW_SECONDS)
         window.count += 1
-        if window.count <= self._messages_per_minute:
+        if window.count <= self.rules.messages_per_minute:
             return Allowance.WITHIN
-        if window.count == self._messages_per_minute + 1:
+        if window.count == self.rules.messages_per_minute + 1:
             return Allowance.FIRST_OVER
         return Allowance.OVER
 

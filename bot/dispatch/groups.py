@@ -88,6 +88,9 @@ class GroupRooms:
         admins: numbers or ACIs of those who administer the bot.
         patience: how long the Signal side is asked.
         clock: monotonic seconds.
+
+    Attributes:
+        admins: may be changed at any time.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class GroupRooms:
         self._side = side
         self._store = store
         self._number = number
-        self._admins = admins
+        self.admins = admins
         self._patience = patience
         self._clock = clock
         self._known: dict[ChatId, _Known] = {}
@@ -155,7 +158,7 @@ class GroupRooms:
 
     async def _is_home(self, chat: ChatId, group: Group) -> bool:
         """Whether the bot may stay in a group."""
-        if not self._admins or group.members & self._admins:
+        if not self.admins or group.members & self.admins:
             return True
         if chat in self._homes or await self._store.fact(_home(chat)) is not None:
             return True
@@ -199,7 +202,7 @@ class GroupRooms:
             return None
 
     def _is_admin(self, person: Person) -> bool:
-        return bool(self._admins & {person.aci, person.number})
+        return bool(self.admins & {person.aci, person.number})
 
 
 class SignsByRights:

@@ -11,7 +11,7 @@ class Guests:
     """What is to be done at the door beside taking messages.
 
     Args:
-        pairing: gives strangers a code; None where no code lets anybody in.
+        pairing: gives strangers a code, where a code lets people in.
         requests: accepts message requests.
         rooms: groups.
         identities: keys.
@@ -20,7 +20,7 @@ class Guests:
     def __init__(
         self,
         *,
-        pairing: Pairing | None,
+        pairing: Pairing,
         requests: MessageRequests,
         rooms: GroupRooms,
         identities: Identities,
@@ -32,8 +32,7 @@ class Guests:
 
     async def stranger(self, message: IncomingMessage) -> None:
         """Give a stranger a code, where a code lets people in; nothing of the message is kept."""
-        if self._pairing is not None:
-            await self._pairing.stranger(message)
+        await self._pairing.stranger(message)
 
     async def welcome(self, message: IncomingMessage) -> None:
         """Take a message of somebody who may talk as a sign: of trust, of a request."""

@@ -64,14 +64,21 @@ class LoopGuard:
         messages_per_minute: what a person may send. Half of it, and at least `LEAST_LIMIT`, is how
             many messages that come at once after an answer, one after the other, make a bot.
         clock: monotonic seconds.
+
+    Attributes:
+        messages_per_minute: may be changed at any time.
     """
 
     def __init__(
         self, *, messages_per_minute: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._limit = AT_ONCE * max(LEAST_LIMIT, messages_per_minute // 2)
+        self.messages_per_minute = messages_per_minute
         self._clock = clock
         self._partners: OrderedDict[tuple[str, str], _Partner] = OrderedDict()
+
+    @property
+    def _limit(self) -> float:
+        return AT_ONCE * max(LEAST_LIMIT, self.messages_per_minute // 2)
 
     def answered(self, chat: str, author: str) -> None:
         """Note that an answer to somebody (by ACI) went out in a chat."""

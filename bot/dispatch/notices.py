@@ -13,7 +13,7 @@ from conversation_store.store import ConversationStore
 class Sender(Protocol):
     """Sends what is stored. Implemented by `bot.dispatch.outbox.Outbox`."""
 
-    async def deliver(self, parts: Sequence[OutgoingMessage]) -> None:
+    async def deliver(self, parts: Sequence[OutgoingMessage]) -> object:
         """Send parts one after the other."""
         ...
 
@@ -26,6 +26,9 @@ class Notices:
         mailboxes: keep the order of each chat.
         outbox: sends them.
         admins: numbers or ACIs of those who administer the bot.
+
+    Attributes:
+        admins: may be changed at any time.
     """
 
     def __init__(
@@ -39,12 +42,12 @@ class Notices:
         self._store = store
         self._mailboxes = mailboxes
         self._outbox = outbox
-        self._admins = tuple(sorted(admins))
+        self.admins = admins
 
     @property
     def has_admins(self) -> bool:
         """Whether anybody is an admin."""
-        return bool(self._admins)
+        return bool(self.admins)
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
@@ -56,5 +59,5 @@ class Notices:
 
     async def to_admins(self, text: str) -> None:
         """Say something to each admin in private."""
-        for admin in self._admins:
+        for admin in sorted(self.admins):
             await self.send(ChatId(ChatKind.DIRECT, admin), text)

@@ -116,7 +116,9 @@ class Pairing:
 
         Returns when the answer is stored.
         """
-        if message.chat.is_group or self._has_code(message.author.aci) or not self._has_room():
+        if not self._access.pairing or message.chat.is_group:
+            return
+        if self._has_code(message.author.aci) or not self._has_room():
             return
         author = message.author
         now = self._now_ms()

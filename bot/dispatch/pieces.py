@@ -18,6 +18,9 @@ class Pieces:
         mailboxes: where further pieces come in.
         settle_seconds: silence that ends a person's words; 0 answers each message alone.
         clock: seconds since 1970.
+
+    Attributes:
+        settle_seconds: may be changed at any time.
     """
 
     def __init__(
@@ -28,7 +31,7 @@ class Pieces:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._mailboxes = mailboxes
-        self._settle_seconds = settle_seconds
+        self.settle_seconds = settle_seconds
         self._clock = clock
 
     async def gather(self, chat: str, pieces: list[AcceptedMessage]) -> None:
@@ -37,13 +40,13 @@ class Pieces:
         Of what waits already, messages join that were sent close to each other; of what comes in
         meanwhile, all of the same author. It ends at once where something else waits.
         """
-        if not self._settle_seconds:
+        if not self.settle_seconds:
             return
         began_at = self._clock() * 1_000
 
         def joins(following: AcceptedMessage) -> bool:
             last, message = pieces[-1].message, following.message
-            in_one_go = message.sent_at - last.sent_at <= self._settle_seconds * 1_000
+            in_one_go = message.sent_at - last.sent_at <= self.settle_seconds * 1_000
             same_author = message.author == last.author
             return same_author and (in_one_go or message.received_at >= began_at)
 
@@ -52,7 +55,7 @@ class Pieces:
             if following is not None:
                 pieces.append(following)
                 continue
-            left = pieces[-1].message.received_at / 1_000 + self._settle_seconds - self._clock()
+            left = pieces[-1].message.received_at / 1_000 + self.settle_seconds - self._clock()
             if left <= 0 or self._mailboxes.has_waiting(chat):
                 return
-            await self._mailboxes.arrival(chat, seconds=min(left, self._settle_seconds))
+            await self._mailboxes.arrival(chat, seconds=min(left, self.settle_seconds))

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from bot.dispatch.first_signs import FirstSigns
 from bot.errors import SignalError
 from bot.messaging.events import ChatId
 
@@ -71,6 +72,7 @@ class _Typing:
 
     Attributes:
         turns: how many turns want it.
+        visible: phones show it; the bot's next message ends that.
         answered: the last turn that left had sent its answer.
         left_at: when that was, by the loop's clock.
         gone: the last turn has left.
@@ -78,6 +80,7 @@ class _Typing:
     """
 
     turns: int = 0
+    visible: bool = False
     answered: bool = False
     left_at: float = 0.0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,6 +97,7 @@ class _Typing:
         if not self.turns:
             self.gone.set()
         if answered or not self.turns:
+            self.visible = False
             self.news.set()
 
     async def next_sign(self) -> None:
@@ -117,6 +121,9 @@ class Presence:
         ack_reaction: the emoji that every message gets at once; None for none.
         read_receipts: whether people are told that their messages were read.
         tasks: where the signs are given from.
+
+    Attributes:
+        ack_reaction: may be changed at any time, as may `read_receipts`.
     """
 
     def __init__(
@@ -128,25 +135,30 @@ class Presence:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._channel = channel
-        self._ack_reaction = ack_reaction
-        self._read_receipts = read_receipts
+        self.ack_reaction = ack_reaction
+        self.read_receipts = read_receipts
         self._tasks = tasks
+        self._first_signs = FirstSigns()
         self._running: set[asyncio.Task[None]] = set()
         self._typing: dict[ChatId, _Typing] = {}
         self._in_flight = 0
         self._cancelled = False
 
-    def noticed(self, chat: ChatId, author: str, timestamp: int) -> None:
+    def noticed(self, chat: ChatId, author: str, timestamp: int, *, received_at: int) -> None:
         """Begin to give the signs for a message that will be answered; returns at once.
 
         Args:
             chat: where it was written.
             author: ACI of whoever wrote it.
             timestamp: of the message, in ms.
+            received_at: when the bot received it, in ms.
         """
+        self._first_signs.expected(chat, received_at)
+        if chat in self._typing and self._typing[chat].visible:
+            self._first_signs.given(chat)
         if chat not in self._typing and len(self._typing) < MAX_CHATS:
             self._begin_typing(chat)
-        if self._ack_reaction is not None or self._read_receipts:
+        if self.ack_reaction is not None or self.read_receipts:
             self._start(self._acknowledge(chat, author, timestamp))
 
     @asynccontextmanager
@@ -163,10 +175,14 @@ class Presence:
             yield turn
         finally:
             typing.leave(answered=turn.answered)
+            if turn.answered:
+                self._first_signs.given(chat)
 
     def message_sent(self, chat: ChatId) -> None:
         """Show typing again soon in a chat whose turn goes on: a message has ended it on phones."""
+        self._first_signs.given(chat)
         if chat in self._typing:
+            self._typing[chat].visible = False
             self._typing[chat].news.set()
 
     def cancel(self) -> None:
@@ -193,36 +209,48 @@ class Presence:
         clock = asyncio.get_running_loop().time
         try:
             while True:
-                await self._give(partial(self._channel.show_typing, chat))
+                typing.visible = await self._give(chat, partial(self._channel.show_typing, chat))
                 shown_at = clock()
                 await typing.next_sign()
                 if typing.is_to_be_taken_back(shown_at):
-                    await self._give(partial(self._channel.show_typing, chat, stop=True))
+                    await self._take_back(chat)
                 if not typing.turns:
                     return
         finally:
             del self._typing[chat]
 
     async def _acknowledge(self, chat: ChatId, author: str, timestamp: int) -> None:
-        if self._ack_reaction is not None:
-            react = partial(self._channel.react, chat, self._ack_reaction)
-            await self._give(partial(react, author=author, timestamp=timestamp))
-        if self._read_receipts:
-            await self._give(partial(self._channel.mark_read, author, [timestamp]))
+        if self.ack_reaction is not None:
+            react = partial(self._channel.react, chat, self.ack_reaction)
+            await self._give(chat, partial(react, author=author, timestamp=timestamp))
+        if self.read_receipts:
+            await self._give(chat, partial(self._channel.mark_read, author, [timestamp]))
 
-    async def _give(self, sign: Callable[[], Awaitable[None]]) -> None:
-        """Give a sign, if there is room for it; that it fails is no harm."""
+    async def _give(self, chat: ChatId, sign: Callable[[], Awaitable[None]]) -> bool:
+        """Give a sign of life in a chat; return whether that was done."""
+        given = await self._tell(sign)
+        if given:
+            self._first_signs.given(chat)
+        return given
+
+    async def _take_back(self, chat: ChatId) -> None:
+        await self._tell(partial(self._channel.show_typing, chat, stop=True))
+
+    async def _tell(self, sign: Callable[[], Awaitable[None]]) -> bool:
+        """Tell phones something, if there is room for it; that it fails is no harm."""
         if self._in_flight >= MAX_IN_FLIGHT:
             log.debug("presence.no_room")
-            return
+            return False
         self._in_flight += 1
         try:
             async with asyncio.timeout(SIGN_SECONDS):
                 await sign()
         except (SignalError, TimeoutError) as error:
             log.info("presence.not_shown", reason=type(error).__name__)
+            return False
         finally:
             self._in_flight -= 1
+        return True
 
 
 async def _until(news: asyncio.Event, seconds: float) -> None:

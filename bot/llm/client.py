@@ -11,9 +11,10 @@ import hashlib
 import math
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,14 +24,30 @@ from pydantic import ValidationError
 
 from bot.llm.attested import Admission, Encryption, Exchange, Sealing
 from bot.llm.endpoint import Endpoint
-from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
+from bot.llm.errors import (
+    LlmBroken,
+    LlmContextTooLong,
+    LlmError,
+    LlmNotAttested,
+    LlmRejected,
+    LlmTimeout,
+    LlmUnauthorized,
+    LlmUnavailable,
+)
 from bot.llm.failures import Refusal, refusal_from_http
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.retry import RetryPolicy, retry_after_seconds
 from bot.llm.stream import AnswerReader, EventStream, WholeBody
 from bot.llm.transport import AiohttpTransport, bounded_body, sent
 from bot.llm.wire import ModelList, Streaming, request_body
-from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
+from bot.observability.metrics import (
+    LLM_FIRST_BYTE_SECONDS,
+    LLM_REQUESTS,
+    LLM_RETRIES,
+    LLM_SECONDS,
+    LLM_TOKENS,
+    LLM_WAITING,
+)
 
 TOTAL_SECONDS: Final = 600.0
 """One answer from the request to its last byte, however steadily it trickles."""
@@ -42,6 +59,18 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
 DEFAULT_RETRY: Final = RetryPolicy()
+
+_OUTCOMES: Final[tuple[tuple[type[LlmError], str], ...]] = (
+    (LlmContextTooLong, "context_too_long"),
+    (LlmRejected, "rejected"),
+    (LlmUnavailable, "unavailable"),
+    (LlmTimeout, "timeout"),
+    (LlmBroken, "broken"),
+    (LlmUnauthorized, "unauthorized"),
+    (LlmNotAttested, "not_attested"),
+    (LlmError, "failed"),
+)
+"""What a request that was not answered is counted as, most specific first."""
 
 __all__ = ["Endpoint", "LlmClient", "open_transport"]
 
@@ -124,13 +153,12 @@ class LlmClient:
         self._streaming = Streaming.WITH_USAGE
         self._completions_url = httpx.URL(endpoint.url("chat/completions"))
         self._models_url = httpx.URL(endpoint.url("models"))
-        self._headers = httpx.Headers(
-            {
-                **endpoint.headers,
-                "accept": "text/event-stream, application/json",
-                "content-type": "application/json",
-            }
-        )
+        self._headers = _headers(endpoint)
+
+    def use_key(self, api_key: str | None) -> None:
+        """Take another bearer token, from the next request on."""
+        self._endpoint = replace(self._endpoint, api_key=api_key)
+        self._headers = _headers(self._endpoint)
 
     async def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
@@ -147,7 +175,7 @@ class LlmClient:
         Raises:
             LlmError: no usable answer, see bot.llm.errors for the kinds.
         """
-        with _outcome_counted():
+        with _counted():
             completion = await self._answer(messages, tools)
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
@@ -162,6 +190,21 @@ class LlmClient:
         """
         return tuple(entry.id for entry in (await self._listing()).data)
 
+    async def time(self) -> datetime | None:
+        """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).
+
+        None: it does not say. Whole seconds; asked once.
+
+        Raises:
+            LlmError: no usable answer.
+        """
+        async with self._models_answer() as response:
+            said = response.headers.get("date", "")
+        try:
+            return parsedate_to_datetime(said).astimezone(UTC)
+        except ValueError:
+            return None
+
     async def sees_images(self) -> bool | None:
         """Return whether the endpoint's list says that the model takes images; tried once.
 
@@ -174,17 +217,8 @@ class LlmClient:
         return next((entry.sees_images for entry in entries if entry.id == self._model), None)
 
     async def _listing(self) -> ModelList:
-        request = httpx.Request("GET", self._models_url, headers=self._headers)
-        try:
-            async with (
-                asyncio.timeout(MODELS_SECONDS),
-                sent(self._transport, request) as response,
-            ):
-                body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
-        except (TimeoutError, httpx.ReadTimeout):
-            raise LlmTimeout("The endpoint sent no list of models in time.") from None
-        except httpx.TransportError as error:
-            raise LlmUnavailable(str(error)) from error
+        async with self._models_answer() as response:
+            body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
         if not response.is_success:
             raise refusal_from_http(response.status_code, body).as_error()
         try:
@@ -192,13 +226,25 @@ class LlmClient:
         except ValidationError as error:
             raise LlmBroken("The endpoint's list of models could not be understood.") from error
 
+    @contextlib.asynccontextmanager
+    async def _models_answer(self) -> AsyncIterator[httpx.Response]:
+        """Ask for the list of models; what comes is read inside the block, within its bound."""
+        request = httpx.Request("GET", self._models_url, headers=self._headers)
+        try:
+            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
+                yield response
+        except (TimeoutError, httpx.ReadTimeout):
+            raise LlmTimeout("The endpoint sent no list of models in time.") from None
+        except httpx.TransportError as error:
+            raise LlmUnavailable(str(error)) from error
+
     async def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
         """Attempt until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = math.inf
         failures = 0
         while True:
             try:
-                async with self._slots:
+                async with self._place():
                     give_up_at = min(give_up_at, time.monotonic() + self._retry.bound_seconds)
                     return await self._attempt(messages, tools)
             except _TryAgain as again:
@@ -211,6 +257,16 @@ class LlmClient:
             LLM_RETRIES.inc()
             log.warning("llm.retry", attempt=failures, delay_seconds=round(pause, 3), error=error)
             await asyncio.sleep(pause)
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Wait for one of the places at the endpoint, and hold it."""
+        with LLM_WAITING.track_inprogress():
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _attempt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
         """Ask as streamed as the endpoint allows, and remember what it allows."""
@@ -238,6 +294,7 @@ class LlmClient:
         request = self._request(body, attested=attested, sealing=sealing)
         reader: AnswerReader = EventStream()
         response_sha256 = None
+        asked_at = time.monotonic()
         try:
             async with (
                 asyncio.timeout(self._total_seconds) as bound,
@@ -246,7 +303,7 @@ class LlmClient:
                 if not response.is_success:
                     raise await _refusal(response)
                 reader = _reader_for(response, sealing)
-                response_sha256 = await _read(response, reader, bound)
+                response_sha256 = await _read(response, reader, bound, asked_at)
         except (TimeoutError, httpx.ReadTimeout):
             if not reader.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
@@ -268,6 +325,16 @@ class LlmClient:
         return httpx.Request("POST", self._completions_url, headers=headers, content=body)
 
 
+def _headers(endpoint: Endpoint) -> httpx.Headers:
+    return httpx.Headers(
+        {
+            **endpoint.headers,
+            "accept": "text/event-stream, application/json",
+            "content-type": "application/json",
+        }
+    )
+
+
 def _reader_for(response: httpx.Response, sealing: Sealing | None) -> AnswerReader:
     """An endpoint that cannot stream may answer with a whole document, whatever was asked."""
     if response.headers.get("content-type", "").startswith("application/json"):
@@ -275,11 +342,17 @@ def _reader_for(response: httpx.Response, sealing: Sealing | None) -> AnswerRead
     return EventStream(sealing)
 
 
-async def _read(response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout) -> str:
+async def _read(
+    response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout, asked_at: float
+) -> str:
     """Feed the reader, and return the SHA-256 of the whole body, also of what it does not need."""
     digest = hashlib.sha256()
     pieces = response.aiter_raw()
+    is_first = True
     async for piece in pieces:
+        if is_first:
+            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
+            is_first = False
         digest.update(piece)
         reader.feed(piece)
         if reader.done:
@@ -306,13 +379,16 @@ async def _refusal(response: httpx.Response) -> Exception:
 
 
 @contextlib.contextmanager
-def _outcome_counted() -> Iterator[None]:
+def _counted() -> Iterator[None]:
+    """Count a request by its outcome, and time one that was answered."""
+    began = time.monotonic()
     outcome = "cancelled"
     try:
         yield
         outcome = "ok"
+        LLM_SECONDS.observe(time.monotonic() - began)
     except LlmError as error:
-        outcome = type(error).__name__.removeprefix("Llm").lower()
+        outcome = next(name for kind, name in _OUTCOMES if isinstance(error, kind))
         raise
     finally:
         LLM_REQUESTS.labels(outcome).inc()

@@ -4,6 +4,7 @@ Reference: https://platform.openai.com/docs/api-reference/audio/createTranscript
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 import httpx
@@ -56,6 +57,10 @@ class Transcriber:
         self._transport = transport
         self._endpoint = endpoint
         self._model = model
+
+    def use_key(self, api_key: str | None) -> None:
+        """Take another bearer token, from the next request on."""
+        self._endpoint = replace(self._endpoint, api_key=api_key)
 
     async def transcribe(self, audio: bytes) -> str:
         """Return what is said in a recording; empty where nothing is. Tried again once.

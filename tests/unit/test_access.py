@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from bot.dispatch.access import Access
+from bot.dispatch.access import Access, AccessRules
 from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
 
 ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
@@ -22,7 +22,9 @@ def access(
     groups: Groups = "mention",
 ) -> Access:
     return Access(
-        policy=policy, allowed=allowed, admins=admins, groups=groups, messages_per_minute=20
+        AccessRules(
+            policy=policy, allowed=allowed, admins=admins, groups=groups, messages_per_minute=20
+        )
     )
 
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext
 from bot.commands.pair import Pair
 from bot.config import AccessSettings
-from bot.dispatch.access import Access
+from bot.dispatch.access import Access, AccessRules
 from bot.dispatch.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.errors import BotError
 from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
@@ -57,11 +57,13 @@ class World:
         self.now_ms = time.time_ns() // 1_000_000
         self.notes = Notes()
         self.access = Access(
-            policy=policy,
-            allowed=frozenset(),
-            admins=frozenset({OPERATOR.aci}),
-            groups="mention",
-            messages_per_minute=20,
+            AccessRules(
+                policy=policy,
+                allowed=frozenset(),
+                admins=frozenset({OPERATOR.aci}),
+                groups="mention",
+                messages_per_minute=20,
+            )
         )
         self.pairing = Pairing(
             pairings=store.pairings,

@@ -87,9 +87,13 @@ class NearAiClient:
         self._collateral = collateral
         self._base_url = base_url.rstrip("/")
         self._model = model
-        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self.use_key(api_key)
         self._nras_url = trust.nras_url
         self._clock = clock
+
+    def use_key(self, api_key: str | None) -> None:
+        """Take another bearer token, from the next request on."""
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     async def gather(self) -> Gathered:
         """Fetch a report with a fresh nonce and what is needed to verify it.

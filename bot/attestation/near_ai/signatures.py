@@ -149,11 +149,15 @@ class AnswerSignatures:
         self._http = http
         self._url = base_url.rstrip("/") + "/signature/"
         self._query = "?" + urlencode({"model": model, "signing_algo": ALGORITHM})
-        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self.use_key(api_key)
         self._model = model
         self._signers = signers
         self._first_pause_seconds = first_pause_seconds
         self._total_seconds = total_seconds
+
+    def use_key(self, api_key: str | None) -> None:
+        """Take another bearer token, from the next request on."""
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     async def check(
         self, exchange_id: str, request_sha256: str, response_sha256: str

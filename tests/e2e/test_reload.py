@@ -1,0 +1,217 @@
+"""SIGHUP: settings are read anew while the bot runs; or the terminal is gone, and so is the bot."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import sys
+import termios
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from bot.demo.signal_side import ADA
+from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.running_bot import World, world
+from tests.e2e.stored import read_store
+from tests.e2e.test_conversation import BEN, CALCULATE
+from tests.e2e.traces import there
+from tests.fakes.openai_server import held, script, text, tool_calls
+
+END_SECONDS = 15.0
+
+
+def write_settings(here: World, **settings: str) -> None:
+    """Let `.env` in the bot's working directory say this and nothing else."""
+    lines = (f"{name}='{value}'\n" for name, value in settings.items())
+    (here.folder / ".env").write_text("".join(lines))
+
+
+def fixed(here: World, *changing: str) -> dict[str, str]:
+    """Return the environment without what `.env` says: a process's own never changes."""
+    return {name: value for name, value in environment(here).items() if name not in changing}
+
+
+@asynccontextmanager
+async def configured_bot(here: World, **settings: str) -> AsyncIterator[Daemon]:
+    """Run a bot whose `.env` says these settings."""
+    write_settings(here, **settings)
+    async with daemon(fixed(here, *settings), folder=here.folder) as bot:
+        await bot.event("app.started")
+        yield bot
+
+
+async def reload(bot: Daemon, *, times: int = 1) -> list[str]:
+    """Have the bot read its settings, and return which it took."""
+    bot.send_signal(signal.SIGHUP)
+    taken: list[str] = (await bot.event("settings.reloaded", times=times))["setting"]
+    return taken
+
+
+# What changes -------------------------------------------------------------------------------------
+
+
+async def test_who_may_talk_changes_with_the_next_message_and_what_waits_is_still_answered() -> (
+    None
+):
+    release = asyncio.Event()
+    async with world(script(held(release, text("first")), text("second"), text("third"))) as here:
+        allowed = {"ACCESS__POLICY": "allowlist", "ACCESS__ALLOWED": ADA.aci}
+        async with configured_bot(here, **allowed) as bot:
+            await here.signal.say("one")
+            await here.model.wait_for_requests(1)
+            await here.signal.say("two")
+            await there(here, "two")
+            write_settings(here, **allowed | {"ACCESS__ALLOWED": BEN.aci})
+            assert await reload(bot) == ["ACCESS__ALLOWED"]
+            await here.signal.say("three")
+            await here.signal.say("four", author=BEN)
+            assert (await here.answer()).text == "second"
+            release.set()
+            assert {(await here.answer()).text for _ in range(2)} == {"first", "third"}
+        asked = [request["messages"][-1]["content"] for request in here.model.requests]
+        assert [words.split("] ")[-1] for words in asked] == ["one", "four", "two"]
+
+
+async def test_a_new_admin_is_one_at_once() -> None:
+    async with world(text("hello")) as here:
+        async with configured_bot(here, ACCESS__ADMINS="") as bot:
+            await here.signal.say("!trust")
+            before = (await here.answer()).text
+            write_settings(here, ACCESS__ADMINS=ADA.aci)
+            assert await reload(bot) == ["ACCESS__ADMINS"]
+            await here.signal.say("!trust")
+            assert (await here.answer()).text != before
+
+
+async def test_another_policy_counts_at_once_and_who_was_let_in_stays() -> None:
+    async with world(text("hello")) as here:
+        async with configured_bot(here, ACCESS__POLICY="allowlist") as bot:
+            await here.signal.say("may I?")
+            write_settings(here, ACCESS__POLICY="pairing")
+            assert await reload(bot) == ["ACCESS__POLICY"]
+            await here.signal.say("and now?")
+            assert "code" in (await here.answer()).text
+            write_settings(here, ACCESS__POLICY="open")
+            assert await reload(bot, times=2) == ["ACCESS__POLICY"]
+            await here.signal.say("now?")
+            assert (await here.answer()).text == "hello"
+
+
+async def test_a_key_is_rotated_without_a_restart() -> None:
+    async with world(text("hello")) as here:
+        async with configured_bot(here, LLM__API_KEY="sk-the-old-one") as bot:
+            await here.signal.say("one")
+            await here.answer()
+            write_settings(here, LLM__API_KEY="sk-the-new-one")
+            assert await reload(bot) == ["LLM__API_KEY"]
+            await here.signal.say("two")
+            await here.answer()
+        keys = [request.headers.get("authorization") for request in here.model.received]
+        assert (keys[0], keys[-1]) == ("Bearer sk-the-old-one", "Bearer sk-the-new-one")
+        assert "sk-the" not in "".join(bot.stderr)
+
+
+async def test_the_level_of_the_log_changes_while_it_runs() -> None:
+    async with world(text("hello")) as here:
+        write_settings(here, LOG__LEVEL="error")
+        async with daemon(environment(here), folder=here.folder) as bot:
+            await here.signal.say("hello?")
+            await here.answer()
+            write_settings(here, LOG__LEVEL="info")
+            assert await reload(bot) == ["LOG__LEVEL"]
+            assert not bot.events("app.started")
+
+
+async def test_the_system_prompt_and_the_bound_of_tool_calls_change_between_two_turns() -> None:
+    answers = (tool_calls(CALCULATE), text("done"), text("no tools left"))
+    async with world(script(*answers)) as here:
+        settings = {"BOT__SYSTEM_PROMPT": "You are the first.", "TOOLS__MAX_TOOL_CALLS": "5"}
+        async with configured_bot(here, **settings) as bot:
+            await here.signal.say("one")
+            await here.answer()
+            write_settings(here, BOT__SYSTEM_PROMPT="You are the second.", TOOLS__MAX_TOOL_CALLS="1")
+            assert await reload(bot) == ["BOT__SYSTEM_PROMPT", "TOOLS__MAX_TOOL_CALLS"]
+            await here.signal.say("two")
+            await here.answer()
+        first, last = here.model.requests[0], here.model.requests[-1]
+        assert first["messages"][0]["content"].startswith("You are the first.")
+        assert last["messages"][0]["content"].startswith("You are the second.")
+
+
+# What does not ------------------------------------------------------------------------------------
+
+
+async def test_one_wrong_setting_changes_nothing_and_the_bot_goes_on() -> None:
+    async with world(text("hello")) as here:
+        async with configured_bot(here, ACCESS__POLICY="open", LOG__LEVEL="info") as bot:
+            write_settings(here, ACCESS__POLICY="allowlist", LOG__LEVEL="loud")
+            bot.send_signal(signal.SIGHUP)
+            refused = await bot.event("settings.refused")
+            assert refused["setting"] == "LOG__LEVEL"
+            assert "loud" not in str(refused)
+            await here.signal.say("still there?")
+            assert (await here.answer()).text == "hello"
+            assert not bot.events("settings.reloaded")
+
+
+async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> None:
+    async with world(text("hello")) as here:
+        settings = {"LLM__MODEL": "fake", "BOT__SETTLE_SECONDS": "0"}
+        async with configured_bot(here, **settings) as bot:
+            write_settings(here, LLM__MODEL="another", BOT__SETTLE_SECONDS="0.5")
+            assert await reload(bot) == ["BOT__SETTLE_SECONDS"]
+            assert (await bot.event("settings.need_restart"))["setting"] == "LLM__MODEL"
+            assert await reload(bot, times=2) == []
+            assert (await bot.event("settings.need_restart", times=2))["setting"] == "LLM__MODEL"
+            await here.signal.say("hello?")
+            await here.answer()
+        assert here.model.requests[-1]["model"] == "fake"
+
+
+async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> None:
+    async with world(text("hello")) as here:
+        write_settings(here, ACCESS__POLICY="open")
+        async with daemon(fixed(here, "ACCESS__POLICY"), folder=here.folder) as bot:
+            await bot.event("app.started")
+            for _ in range(10):
+                bot.send_signal(signal.SIGHUP)
+            await bot.event("settings.reloaded")
+            await here.signal.say("hello?")
+            assert (await here.answer()).text == "hello"
+            bot.send_signal(signal.SIGTERM)
+            await bot.event("app.stopping")
+            bot.send_signal(signal.SIGHUP)
+            assert await bot.exit_code() == 0
+        assert read_store(here.folder / "store.db").outcomes
+
+
+# Terminals ----------------------------------------------------------------------------------------
+
+
+async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order() -> None:
+    async with world(text("hello")) as here:
+        terminal, bots_end = pty.openpty()
+        log = here.folder / "log"
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "bot", "run",
+                stdin=bots_end, stdout=bots_end, stderr=stderr,
+                env={"PATH": os.environ["PATH"], **environment(here)},
+                cwd=here.folder,
+                start_new_session=True,
+                preexec_fn=partial(fcntl.ioctl, bots_end, termios.TIOCSCTTY, 0),
+            )  # fmt: skip
+        os.close(bots_end)
+        try:
+            await here.signal.say("hello?")
+            assert (await here.answer()).text == "hello"
+            os.close(terminal)
+            async with asyncio.timeout(END_SECONDS):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert "app.stopped" in log.read_text()
