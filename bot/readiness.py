@@ -1,4 +1,4 @@
-"""What `/readyz` asks: Signal, the model, the store."""
+"""What `/readyz` and `/metrics` ask: Signal, the model, the store."""
 
 import asyncio
 import time
@@ -7,25 +7,44 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
+import structlog
+
+from bot.endpoint import OpenEndpoint
 from bot.errors import BotError
-from bot.llm.client import LlmClient
 from bot.llm.errors import LlmError
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
 from conversation_store.errors import StoreError
+from conversation_store.models import StoreSizes
 from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
 
 PING_SECONDS: Final = 3.0
 MODEL_HEALTH_SECONDS: Final = 60.0
 """How long what is known about the model's endpoint counts before it is asked again."""
 
+SIZES_SECONDS: Final = 2.0
+"""How long a scrape waits for what the store says of itself; then it gets what was known before."""
+
+UNPROVEN: Final = (
+    "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
+)
+
 
 @asynccontextmanager
-async def serve_health(listen: str, checks: Mapping[str, Check]) -> AsyncIterator[None]:
-    """Serve health and metrics; an address that cannot be had is the operator's to mend."""
+async def serve_health(
+    listen: str, checks: Mapping[str, Check], store: ConversationStore | None = None
+) -> AsyncIterator[None]:
+    """Serve health and metrics, with the sizes of a store if there is one.
+
+    Raises:
+        BotError: the address cannot be had, which is the operator's to mend.
+    """
     async with AsyncExitStack() as open_parts:
-        server = health_server(listen=listen, checks=checks, metrics=metrics.exposition)
+        exposition = partial(_exposition, store)
+        server = health_server(listen=listen, checks=checks, metrics=exposition)
         try:
             await open_parts.enter_async_context(server)
         except OSError as error:
@@ -35,9 +54,20 @@ async def serve_health(listen: str, checks: Mapping[str, Check]) -> AsyncIterato
 
 
 def health_checks(
-    messenger: Messenger, store: ConversationStore, model: LlmClient
+    messenger: Messenger,
+    store: ConversationStore,
+    endpoint: OpenEndpoint,
+    *,
+    proof_required: bool,
 ) -> dict[str, Check]:
-    """Return what is asked, by its name; each answers within a bound of its own."""
+    """Return what is asked, by its name; each answers within a bound of its own.
+
+    Args:
+        messenger: the Signal side.
+        store: the store.
+        endpoint: the model's.
+        proof_required: nothing is sent to a model that has proven nothing.
+    """
 
     async def signal_health() -> Health:
         if messenger.connected:
@@ -49,11 +79,13 @@ def health_checks(
 
     async def model_health() -> Health:
         nonlocal known, asked_at
+        if proof_required and not endpoint.proof.proven:
+            return Health(ok=False, detail=UNPROVEN)
         if known.ok and time.monotonic() - asked_at < MODEL_HEALTH_SECONDS:
             return known
         asked_at = time.monotonic()
         try:
-            await model.models()
+            await endpoint.client.models()
         except LlmError as error:
             known = Health(
                 ok=False, detail=f"The endpoint does not answer: {type(error).__name__}."
@@ -80,3 +112,28 @@ async def _store_health(store: ConversationStore) -> Health:
         words = f"Nothing can be stored: {store.refusal}. No message is taken until it can."
         return Health(ok=False, detail=words)
     return Health(ok=True, detail="Takes what is to be stored.")
+
+
+async def _exposition(store: ConversationStore | None) -> bytes:
+    """Return all metrics, with what is only looked at when somebody asks."""
+    metrics.TASKS.set(len(asyncio.all_tasks()))
+    if store is not None:
+        try:
+            async with asyncio.timeout(SIZES_SECONDS):
+                _show(await store.sizes())
+        except (StoreError, TimeoutError) as error:
+            log.warning("health.sizes_unknown", error=type(error).__name__)
+    return metrics.exposition()
+
+
+def _show(sizes: StoreSizes) -> None:
+    metrics.STORE_BYTES.labels("file").set(sizes.file_bytes)
+    metrics.STORE_BYTES.labels("free").set(sizes.free_bytes)
+    metrics.STORE_BYTES.labels("log").set(sizes.log_bytes)
+    metrics.DISK_FREE_BYTES.set(sizes.disk_free_bytes)
+    metrics.UNANSWERED.set(sizes.waiting_messages)
+    metrics.UNSENT.set(sizes.waiting_sends)
+    metrics.WAITING_SIGNATURES.set(sizes.waiting_signatures)
+    oldest = sizes.oldest_waiting_at
+    age = 0.0 if oldest is None else time.time() - oldest / 1_000
+    metrics.OLDEST_UNANSWERED_SECONDS.set(max(0.0, age))

@@ -12,6 +12,7 @@ takes it: whoever writes waits as long, and nothing is lost.
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ SCRUB_WAIT_MS: Final = 200
 BACKUP_PAGES_PER_STEP: Final = 1_024
 
 
+Committed = Callable[[int, float], None]
+"""Told after every commit how many writes it took and how many seconds; on the way of every write,
+so it is quick, and it raises nothing."""
+
+
 class Execute(Protocol):
     """What an operation works with."""
 
@@ -86,9 +92,10 @@ class _Write:
 class Database:
     """An open database. Made by `open_database`."""
 
-    def __init__(self, writer: Any, reader: Any) -> None:
+    def __init__(self, writer: Any, reader: Any, committed: Committed) -> None:
         self._writer = writer
         self._reader = reader
+        self._committed = committed
         self._waiting: list[_Write] = []
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
@@ -176,9 +183,12 @@ class Database:
         delay = FIRST_RETRY_SECONDS
         while batch:
             operations = [write.operation for write in batch]
+            began = time.monotonic()
             outcomes, refused = await self._writer.async_run(
                 _commit_together, self._writer, operations
             )
+            if outcomes:
+                self._committed(len(outcomes), time.monotonic() - began)
             for write, outcome in zip(batch, outcomes, strict=False):
                 write.settle(*outcome)
             del batch[: len(outcomes)]
@@ -209,7 +219,11 @@ class Database:
 
 @asynccontextmanager
 async def open_database(
-    path: Path, key: str | None, *, prepare: Operation[Any]
+    path: Path,
+    key: str | None,
+    *,
+    prepare: Operation[Any],
+    committed: Committed = lambda _writes, _seconds: None,
 ) -> AsyncIterator[Database]:
     """Open or create the database file and keep its writer running.
 
@@ -218,6 +232,7 @@ async def open_database(
         key: encrypts the file at rest (SQLite3 Multiple Ciphers, ChaCha20-Poly1305); None: plain.
         prepare: brings the schema up to date, in one transaction before anything else; what
             it raises leaves here as it is.
+        committed: see `Committed`.
 
     Raises:
         StoreLocked: another process has it open for writing.
@@ -231,7 +246,7 @@ async def open_database(
             reader = await _connect(path, key)
             try:
                 await reader.async_run(_execute(reader), "PRAGMA query_only = ON")
-                database = Database(writer, reader)
+                database = Database(writer, reader, committed)
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(database.commit_batches())
                     try:

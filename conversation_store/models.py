@@ -325,6 +325,8 @@ class StoreSizes:
         disk_free_bytes: what is left on its disk.
         waiting_messages: owe an answer.
         waiting_sends: messages of the bot that are not sent yet.
+        waiting_signatures: of answers, that are not checked yet.
+        oldest_waiting_at: when the oldest of the messages came; None where none waits.
     """
 
     file_bytes: int
@@ -333,6 +335,8 @@ class StoreSizes:
     disk_free_bytes: int
     waiting_messages: int
     waiting_sends: int
+    waiting_signatures: int
+    oldest_waiting_at: int | None
 
 
 @dataclass(frozen=True, slots=True)

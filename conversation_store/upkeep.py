@@ -22,8 +22,11 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
     ((page_bytes,),) = execute("PRAGMA page_size")
     ((pages,),) = execute("PRAGMA page_count")
     ((free_pages,),) = execute("PRAGMA freelist_count")
-    ((messages,),) = execute("SELECT count(*) FROM inbox WHERE state = 'waiting'")
+    ((messages, oldest),) = execute(
+        "SELECT count(*), min(received_at) FROM inbox WHERE state = 'waiting'"
+    )
     ((sends,),) = execute("SELECT count(*) FROM outbox WHERE state = 'waiting'")
+    ((signatures,),) = execute("SELECT count(*) FROM exchanges WHERE state = 'waiting'")
     return StoreSizes(
         file_bytes=pages * page_bytes,
         log_bytes=log_bytes,
@@ -31,6 +34,8 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
         disk_free_bytes=disk.f_bavail * disk.f_frsize,
         waiting_messages=messages,
         waiting_sends=sends,
+        waiting_signatures=signatures,
+        oldest_waiting_at=oldest,
     )
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Report
+from bot.attestation.checks import Report, Verdict
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.evidence import OwnEvidence
 from bot.attestation.quote import Collateral, TdQuote, parse_quote
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import verify_bundle
+from bot.observability.metrics import OWN_PROOFS
 
 COLLATERAL_SECONDS: Final = 15.0
 """A person waits for the answer, and whoever checks the file fetches collateral anyway."""
@@ -67,12 +68,21 @@ class OwnProof:
         self._clock = clock
 
     async def make(self, challenge: str) -> Proof:
-        """Make a proof for a challenge, and check it.
+        """Make a proof for a challenge, check it, and count how that came out.
 
         Raises:
             AgentError: the guest agent made no quote.
             SignalError: the Signal side does not say whose account this is.
         """
+        outcome = "not_made"
+        try:
+            proof = await self._make(challenge)
+            outcome = _outcome(proof.report)
+        finally:
+            OWN_PROOFS.labels(outcome).inc()
+        return proof
+
+    async def _make(self, challenge: str) -> Proof:
         bundle = await self._evidence.collect(challenge)
         collateral = await self._collateral_of(bundle)
         report = await asyncio.to_thread(
@@ -91,3 +101,9 @@ class OwnProof:
                 return await self._collateral.get(parse_quote(bundle.quote))
         except (EvidenceUnavailable, TimeoutError):
             return "Intel's collateral could not be fetched"
+
+
+def _outcome(report: Report) -> str:
+    if any(check.verdict is Verdict.FAILED for check in report):
+        return "failed"
+    return "passed" if report.passed else "incomplete"

@@ -58,8 +58,7 @@ class TurnAudit:
         """Store the result and its audit entry in one transaction, count it and show it."""
         # The name comes from the model: only names of real tools may become labels.
         tool = "unknown" if result.outcome is Outcome.UNKNOWN else result.request.tool
-        metrics.TOOL_CALLS.labels(tool, result.outcome).inc()
-        metrics.TOOL_SECONDS.labels(tool).observe(result.duration_seconds)
+        metrics.count_tool_call(tool, result.outcome, result.duration_seconds)
         message = self._accepted.message
         arguments = result.request.arguments
         entry = AuditEntry(

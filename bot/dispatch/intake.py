@@ -204,8 +204,10 @@ class Intake:
             deletion = received_deletion(change)
             # People may take back what they wrote whether they still may talk or not.
             known = self._access.may_talk(change.author)
-            known = known or await self._store.knows_target(deletion)
-            return [deletion] if known else []
+            if known or await self._store.knows_target(deletion):
+                return [deletion]
+            metrics.INTAKE.labels("not_admitted").inc()
+            return []
         self._discards.add(change.message.unread)
         if not self._access.may_talk(change.message.author):
             metrics.INTAKE.labels("not_admitted").inc()
@@ -217,6 +219,7 @@ class Intake:
         if is_addressed or await self._store.find_target(edit) is not None:
             return [edit]
         self._discards.files_of(edit)
+        metrics.INTAKE.labels("overheard").inc()
         await self._store.edit_overheard(edit)
         return []
 
@@ -235,6 +238,7 @@ class Intake:
         if verdict is not Verdict.TALK:
             await self._keep_silent(accepted, verdict)
         elif urgent is not None:
+            metrics.INTAKE.labels("urgent").inc()
             # What is written after a !stop is none of the turn that it ends.
             self._mailboxes.divide(message.chat)
             await self._urgent.put(message.chat, Job(urgent, accepted))

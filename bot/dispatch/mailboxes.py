@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage
@@ -30,7 +30,7 @@ class Job:
         joins: it is a piece of a conversation, which may be answered together with its neighbours.
     """
 
-    run: Callable[[], Awaitable[None]]
+    run: Callable[[], Awaitable[object]]
     accepted: AcceptedMessage | None = None
     joins: bool = False
 
@@ -40,10 +40,14 @@ class Mailboxes:
 
     Args:
         tasks: where the workers live; a job that raises ends this group.
+        lane: as what the waiting jobs are counted.
     """
 
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, tasks: asyncio.TaskGroup, *, lane: Literal["ordinary", "urgent"] = "ordinary"
+    ) -> None:
         self._tasks = tasks
+        self._gauge = metrics.WAITING_JOBS.labels(lane)
         self._waiting: dict[str, deque[Job]] = {}
         self._arrivals: dict[str, asyncio.Event] = {}
         self._workers: set[asyncio.Task[None]] = set()
@@ -68,7 +72,7 @@ class Mailboxes:
         if self._winding_down:
             return
         self._count += 1
-        metrics.WAITING_JOBS.inc()
+        self._gauge.inc()
         queue = self._waiting.get(chat)
         if queue is not None:
             queue.append(job)
@@ -179,7 +183,7 @@ class Mailboxes:
 
     def _taken(self, jobs: int) -> None:
         self._count -= jobs
-        metrics.WAITING_JOBS.dec(jobs)
+        self._gauge.dec(jobs)
         if self._count < MAX_WAITING:
             self._room.set()
 

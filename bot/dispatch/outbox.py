@@ -109,24 +109,30 @@ class Outbox:
         self._rate_limited_until = 0.0
         self._put_aside: dict[str, list[OutgoingMessage]] = {}
 
-    async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> None:
+    async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> bool:
         """Send parts one after the other; returns when each is sent, put aside or given up.
 
         Args:
             parts: what the store holds.
             just_stored: nothing can have changed them since, so the first is sent as it is.
+
+        Returns:
+            whether there were any, and Signal took them all.
         """
+        sent = 0
         for number, part in enumerate(parts):
             if part.chat in self._put_aside:
                 self._put_aside[part.chat].append(part)
             else:
-                await self._deliver(part, is_current=just_stored and not number)
+                sent += await self._deliver(part, is_current=just_stored and not number)
+        return 0 < sent == len(parts)
 
     def take_back(self, chat: str) -> tuple[OutgoingMessage, ...]:
         """Return what was put aside for a chat, to be delivered now."""
         return tuple(self._put_aside.pop(chat, ()))
 
-    async def _deliver(self, part: OutgoingMessage, *, is_current: bool) -> None:
+    async def _deliver(self, part: OutgoingMessage, *, is_current: bool) -> bool:
+        """Send a part until it is sent, withdrawn, put aside or given up; whether it was sent."""
         attempt = part.attempts
         while True:
             waited = await self._until_sending_makes_sense()
@@ -134,7 +140,7 @@ class Outbox:
                 current = await self._store.as_waiting(part)
                 if current is None:
                     log.info("outbox.withdrawn")
-                    return
+                    return False
                 part = current
             is_current = False
             try:
@@ -144,7 +150,7 @@ class Outbox:
                     log.warning("outbox.put_aside")
                     self._put_aside.setdefault(part.chat, []).append(part)
                     self._untrusted(part.chat)
-                    return
+                    return False
                 if isinstance(error, SignalUnavailable) and not self._messenger.connected:
                     continue
                 attempt += 1
@@ -152,10 +158,10 @@ class Outbox:
                     # The old message is gone, or too old to be edited: better twice than never.
                     part = replace(part, replaces=None)
                 elif await self._failed(part, attempt, error):
-                    return
+                    return False
             else:
                 await self._store.mark_sent(part, timestamp)
-                return
+                return True
 
     async def _send(self, part: OutgoingMessage) -> int:
         """Send a part and return its timestamp; one that takes a message away keeps that one's."""
@@ -180,7 +186,7 @@ class Outbox:
         give_up = attempt >= self._policy.max_attempts or isinstance(error, SignalRejected)
         await self._store.mark_failed(part, give_up=give_up)
         if give_up:
-            metrics.SENDS.labels("given_up").inc()
+            metrics.GIVEN_UP.inc()
             log.error("outbox.gave_up", attempts=attempt, reason=type(error).__name__)
             return True
         delay = self._delay(attempt, error)

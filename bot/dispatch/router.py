@@ -136,7 +136,12 @@ class Router:
 
     def notice(self, message: ReceivedMessage) -> None:
         """Let people see at once that a message was taken."""
-        self._presence.noticed(ChatId.parse(message.chat), message.author, message.timestamp)
+        self._presence.noticed(
+            ChatId.parse(message.chat),
+            message.author,
+            message.timestamp,
+            received_at=message.received_at,
+        )
 
     def is_stop(self, message: ReceivedMessage) -> bool:
         """Whether a message is a command that ends what came before it."""
@@ -167,9 +172,15 @@ class Router:
             self.notice(ready.message)
         async with self._presence.typing(chat) as typing:
             outgoing = await self._answer_somehow(ready)
-            await self._outbox.deliver(outgoing, just_stored=True)
-            typing.answered = bool(outgoing)
+            typing.answered = await self._outbox.deliver(outgoing, just_stored=True)
+        if typing.answered:
+            self._count_answer(ready.message)
         self._loop_guard.answered(ready.message.chat, ready.message.author)
+
+    def _count_answer(self, message: ReceivedMessage) -> None:
+        is_command = _parse_command(message.text)[0] is not None
+        waited = max(0.0, self._clock() - message.received_at / 1_000)
+        metrics.ANSWER_SECONDS.labels("command" if is_command else "conversation").observe(waited)
 
     async def _ready(self, accepted: AcceptedMessage) -> AcceptedMessage | None:
         """Return what is to be answered now; None where a guest keeps silent."""

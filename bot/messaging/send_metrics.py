@@ -1,5 +1,6 @@
-"""How sends are counted, the same over every transport."""
+"""How sends are counted and timed, the same over every transport."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,7 +13,7 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.observability.metrics import SENDS
+from bot.observability.metrics import SEND_SECONDS, SENDS
 
 _OUTCOMES: Final[dict[type[SignalError], str]] = {
     SignalUnavailable: "unavailable",
@@ -25,13 +26,15 @@ _OUTCOMES: Final[dict[type[SignalError], str]] = {
 
 @contextmanager
 def counted_send() -> Iterator[None]:
-    """Count a send by its outcome."""
+    """Count a send by its outcome, and time one that went out."""
+    began = time.monotonic()
     try:
         yield
     except SignalError as error:
         SENDS.labels(_outcome(error)).inc()
         raise
     SENDS.labels("sent").inc()
+    SEND_SECONDS.observe(time.monotonic() - began)
 
 
 def _outcome(error: SignalError) -> str:

@@ -43,7 +43,12 @@ from bot.messaging.signal_answers import (
     timestamp_of,
 )
 from bot.messaging.styled import StyleRange
-from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.observability.metrics import (
+    FRAMES,
+    SIGNAL_CONNECTED,
+    SIGNAL_QUEUE,
+    SIGNAL_RECONNECTS,
+)
 
 QUEUE_LIMIT: Final = 500
 MISSED_PROBES: Final = 2
@@ -202,6 +207,7 @@ class SignalDaemon(DaemonRequests):
             await deliver(delivery)
             for _ in delivery:
                 self._queue.task_done()
+            SIGNAL_QUEUE.set(self._queue.qsize())
 
     def _take_notification(self, method: object, params: object) -> None:
         """Queue what somebody does; past the limit, reading stops after what was read at once.
@@ -218,6 +224,7 @@ class SignalDaemon(DaemonRequests):
             self._receipts.take(frame)
             return
         self._queue.put_nowait(frame)
+        SIGNAL_QUEUE.set(self._queue.qsize())
         if self._connection is not None and self._queue.qsize() >= QUEUE_LIMIT:
             self._connection.pause_reading()
 

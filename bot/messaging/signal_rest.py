@@ -50,7 +50,13 @@ from bot.messaging.rest_requests import Change, RestRequests
 from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.styled import StyleRange
-from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.observability.metrics import (
+    FRAMES,
+    INTAKE,
+    SIGNAL_CONNECTED,
+    SIGNAL_QUEUE,
+    SIGNAL_RECONNECTS,
+)
 
 QUEUE_LIMIT: Final = 10_000
 FRAME_LIMIT_BYTES: Final = 32 * 2**20
@@ -187,6 +193,7 @@ class SignalRest(RestRequests):
             await deliver(delivery)
             for _ in delivery:
                 self._queue.task_done()
+            SIGNAL_QUEUE.set(self._queue.qsize())
 
     async def _read(self, websocket: ClientConnection) -> None:
         """Take every frame until the connection ends; those that came before its end as well."""
@@ -214,7 +221,8 @@ class SignalRest(RestRequests):
         try:
             self._queue.put_nowait(frame)
         except asyncio.QueueFull:
-            FRAMES.labels("overflow").inc()
+            INTAKE.labels("overflow").inc()
+        SIGNAL_QUEUE.set(self._queue.qsize())
 
     # The connection
 

@@ -35,7 +35,7 @@ async def health_server(
     *,
     listen: str,
     checks: Mapping[str, Check],
-    metrics: Callable[[], bytes],
+    metrics: Callable[[], Awaitable[bytes]],
     check_seconds: float = CHECK_SECONDS,
 ) -> AsyncIterator[int]:
     """Serve health and metrics while the context is open, and yield the port.
@@ -43,7 +43,7 @@ async def health_server(
     Args:
         listen: `host:port`, an IPv6 address in brackets; port 0 takes a free one.
         checks: what `/readyz` asks, all at once.
-        metrics: Prometheus's text format.
+        metrics: Prometheus's text format; answers within a bound of its own.
         check_seconds: a check that takes longer counts as not ok.
 
     Raises:
@@ -58,7 +58,7 @@ async def health_server(
         return await _readiness(checks, check_seconds)
 
     async def exposition(_: Request) -> Response:
-        return Response(200, metrics(), "text/plain; version=0.0.4; charset=utf-8")
+        return Response(200, await metrics(), "text/plain; version=0.0.4; charset=utf-8")
 
     handler = routes(
         {("GET", "/healthz"): alive, ("GET", "/readyz"): ready, ("GET", "/metrics"): exposition}

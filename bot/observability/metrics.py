@@ -1,35 +1,261 @@
-"""Every metric of the program in one place. No label says anything about a person."""
+"""Every metric of the program in one place. No label says anything about a person.
 
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+Labels have values that are known beforehand, and every series is there from the start: Prometheus
+does not see the first event of a series that appears with it. Only tools have names from outside;
+of those there is a bound.
+"""
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Final, TypeVar
 
-FRAMES = Counter("signal_frames", "Frames from Signal by kind", ["kind"])
-INTAKE = Counter("intake_messages", "Messages by what became of them at the door", ["fate"])
-SIGNAL_CONNECTED = Gauge("signal_connected", "1 while messages can come in and go out")
-SIGNAL_RECONNECTS = Counter("signal_reconnects", "Connections to the Signal side that were lost")
-SENDS = Counter("signal_sends", "Messages to Signal by outcome of the attempt", ["outcome"])
-TURNS = Counter("turns", "Finished turns by outcome", ["outcome"])
-TURN_SECONDS = Histogram("turn_seconds", "From storing a message to its answer", buckets=_SECONDS)
-TURN_ROUNDS = Histogram(
-    "turn_rounds", "How often the model called tools in a turn", buckets=(0, 1, 2, 3, 5, 8, 13, 100)
+from prometheus_client import (
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
 )
-TURN_TOKENS = Counter("turn_tokens", "Tokens of turns with and without tools", ["tools", "kind"])
-RUNNING_TURNS = Gauge("running_turns", "Turns in progress")
-WAITING_JOBS = Gauge("waiting_jobs", "Messages that wait in a mailbox")
-LLM_REQUESTS = Counter("llm_requests", "Requests to the model by outcome", ["outcome"])
-LLM_RETRIES = Counter("llm_retries", "Requests to the model that were tried again")
-LLM_TOKENS = Counter("llm_tokens", "Tokens as the endpoint counted them", ["kind"])
-TOOL_CALLS = Counter("tool_calls", "Tool calls by tool and outcome", ["tool", "outcome"])
-TOOL_SECONDS = Histogram("tool_seconds", "Duration of tool calls", ["tool"], buckets=_SECONDS)
-SIGNATURES = Counter("answer_signatures", "Signatures of answers by what they said", ["outcome"])
-MODEL_VERIFICATIONS = Counter(
-    "model_verifications", "Verifications of the model by what came out", ["outcome"]
+
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+
+PREFIX: Final = "signal_tee_bot"
+
+MAX_TOOLS: Final = 128
+"""Tools that are counted under their names; servers may offer others all the time."""
+
+_QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+# Without this every counter and histogram has a second series, the time of its making.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def _counter(name: str, documentation: str, **labels: Iterable[str]) -> Counter:
+    return _with_series(Counter(name, documentation, labels, namespace=PREFIX), labels)
+
+
+def _gauge(name: str, documentation: str, **labels: Iterable[str]) -> Gauge:
+    return _with_series(Gauge(name, documentation, labels, namespace=PREFIX), labels)
+
+
+def _histogram(
+    name: str, documentation: str, buckets: Sequence[float], **labels: Iterable[str]
+) -> Histogram:
+    histogram = Histogram(name, documentation, labels, namespace=PREFIX, buckets=buckets)
+    return _with_series(histogram, labels)
+
+
+def _with_series(metric: Metric, labels: Mapping[str, Iterable[str]]) -> Metric:
+    for values in product(*labels.values()) if labels else ():
+        metric.labels(*values)
+    return metric
+
+
+# What comes in ------------------------------------------------------------------------------------
+
+FRAMES = _counter(
+    "signal_frames",
+    "Frames from the Signal side by kind; what becomes of the messages among them is their fate",
+    kind=(
+        *("message", "edit", "reaction", "delete", "typing", "receipt", "timer", "group_update"),
+        *("sync", "call", "story", "poll", "pin", "sticker", "own", "empty", "other_account"),
+        *("other_chat", "untrusted_identity", "undecryptable", "error", "broken"),
+    ),
 )
-MODEL_VERIFIED_UNTIL = Gauge(
-    "model_verified_until_seconds", "Unix time at which the model's proof expires, 0 without one"
+INTAKE = _counter(
+    "received_messages",
+    "Messages, edits, deletions and reactions by what became of them at the door",
+    fate=(
+        *("accepted", "urgent", "edit", "deletion", "reaction", "overheard", "duplicate"),
+        *("not_admitted", "rate_limited", "mailbox_full", "loop", "overflow"),
+    ),
 )
-APPROVALS = Counter("approvals", "Questions before calls with side effects", ["outcome"])
+SIGNAL_QUEUE = _gauge("signal_queue_length", "Messages that were read and are not stored yet")
+SIGNAL_CONNECTED = _gauge("signal_connected", "1 while messages can come in and go out")
+SIGNAL_RECONNECTS = _counter(
+    "signal_connections_lost", "Connections to the Signal side that were lost"
+)
+
+# What is answered ---------------------------------------------------------------------------------
+
+TURNS = _counter(
+    "turns",
+    "Turns of the conversation by how they ended",
+    outcome=("answered", "failed", "stopped", "bug"),
+)
+FIRST_SIGN_SECONDS = _histogram(
+    "first_sign_seconds",
+    "From receiving a message to the first sign of life that Signal took: typing, a reaction,"
+    " a read receipt, progress, or the answer",
+    _SECONDS,
+)
+ANSWER_SECONDS = _histogram(
+    "answer_seconds",
+    "From receiving a message to Signal having taken the whole answer",
+    _SECONDS,
+    kind=("conversation", "command"),
+)
+TURN_ROUNDS = _histogram(
+    "turn_rounds", "How often the model called tools in a turn", (0, 1, 2, 3, 5, 8, 13, 100)
+)
+TURN_TOKENS = _counter(
+    "turn_tokens",
+    "Tokens of turns with and without tools",
+    tools=("yes", "no"),
+    kind=("prompt", "completion"),
+)
+RUNNING_TURNS = _gauge("running_turns", "Turns in progress")
+WAITING_JOBS = _gauge(
+    "waiting_jobs", "Work that waits in the mailboxes of all chats", lane=("ordinary", "urgent")
+)
+APPROVALS = _counter(
+    "approvals",
+    "Questions before calls with side effects, and how they were answered",
+    outcome=("asked", "yes", "no", "silence"),
+)
+
+# What goes out ------------------------------------------------------------------------------------
+
+SENDS = _counter(
+    "signal_sends",
+    "Attempts to send a message, by outcome",
+    outcome=(
+        *("sent", "unavailable", "timeout", "rate_limited", "untrusted", "rejected", "failed"),
+    ),
+)
+SEND_SECONDS = _histogram(
+    "signal_send_duration_seconds", "Duration of sends that went out", _SECONDS
+)
+GIVEN_UP = _counter("messages_given_up", "Messages that nobody will get: they were tried for long")
+
+# The model ----------------------------------------------------------------------------------------
+
+LLM_REQUESTS = _counter(
+    "llm_requests",
+    "Answers asked of the model, by outcome; further attempts are retries",
+    outcome=(
+        *("ok", "unavailable", "timeout", "broken", "rejected", "context_too_long"),
+        *("unauthorized", "not_attested", "cancelled", "failed"),
+    ),
+)
+LLM_SECONDS = _histogram(
+    "llm_request_duration_seconds",
+    "Duration of requests that were answered, with waiting for a place and with retries",
+    _SECONDS,
+)
+LLM_FIRST_BYTE_SECONDS = _histogram(
+    "llm_first_byte_seconds", "From sending a request to the first byte of its answer", _SECONDS
+)
+LLM_WAITING = _gauge("llm_requests_waiting", "Requests that wait for one of the places")
+LLM_RETRIES = _counter("llm_retries", "Requests to the model that were tried again")
+LLM_TOKENS = _counter(
+    "llm_tokens", "Tokens as the endpoint counted them", kind=("prompt", "completion")
+)
+
+# Tools --------------------------------------------------------------------------------------------
+
+TOOL_CALLS = Counter(
+    "tool_calls", "Tool calls by tool and outcome", ("tool", "outcome"), namespace=PREFIX
+)
+TOOL_SECONDS = Histogram(
+    "tool_duration_seconds",
+    "Duration of tool calls",
+    ("tool",),
+    namespace=PREFIX,
+    buckets=_SECONDS,
+)
+
+# What is proven -----------------------------------------------------------------------------------
+
+MODEL_VERIFICATIONS = _counter(
+    "model_verifications",
+    "Verifications of the model by what came out",
+    outcome=("verified", "failed", "unavailable", "not_offered"),
+)
+MODEL_VERIFIED_UNTIL = _gauge(
+    "model_verified_until_timestamp_seconds",
+    "Unix time at which the model's proof expires, 0 without one",
+)
+MODEL_PROOF_REQUIRED = _gauge(
+    "model_proof_required", "1 where nothing is sent to a model that has proven nothing"
+)
+SIGNATURES = _counter(
+    "answer_signatures",
+    "Signatures of answers by what they said",
+    outcome=("proven", "wrong", "missing", "unattested"),
+)
+WAITING_SIGNATURES = _gauge("waiting_signatures", "Answers whose signature is not checked yet")
+OWN_PROOFS = _counter(
+    "own_proofs",
+    "Proofs that the bot made of itself, by its own check of them",
+    outcome=("passed", "incomplete", "failed", "not_made"),
+)
+
+# The store ----------------------------------------------------------------------------------------
+
+COMMIT_SECONDS = _histogram("store_commit_duration_seconds", "From a batch to the disk", _QUICK)
+COMMIT_WRITES = _histogram(
+    "store_commit_writes", "Writes in one commit", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+)
+STORE_WRITABLE = _gauge("store_writable", "1 while the disk takes what is to be stored")
+STORE_BYTES = _gauge(
+    "store_bytes",
+    "Size of the store: the file, what of it is free to be used again, and the log beside it",
+    part=("file", "free", "log"),
+)
+DISK_FREE_BYTES = _gauge("store_disk_free_bytes", "What is left on the disk of the store")
+UNANSWERED = _gauge("unanswered_messages", "Stored messages that owe an answer")
+OLDEST_UNANSWERED_SECONDS = _gauge(
+    "oldest_unanswered_message_seconds", "Age of the oldest of them, 0 without one"
+)
+UNSENT = _gauge("unsent_messages", "Messages of the bot that are stored and not sent yet")
+
+# The process --------------------------------------------------------------------------------------
+
+BUILD_INFO = Gauge(
+    "build_info", "1, with what this bot was built of", ("version", "commit"), namespace=PREFIX
+)
+LOOP_LAG_SECONDS = _histogram(
+    "event_loop_lag_seconds", "How late the event loop comes to what is due", _QUICK
+)
+TASKS = _gauge("tasks", "Tasks of the event loop")
+
+
+class BoundedNames:
+    """Names from outside as values of a label: after so many, all others are `other`.
+
+    Args:
+        most: how many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def label(self, name: str) -> str:
+        """Return what a name is counted under."""
+        if name not in self._known:
+            if len(self._known) >= self._most:
+                return "other"
+            self._known.add(name)
+        return name
+
+
+_tools = BoundedNames(MAX_TOOLS)
+
+
+def count_commit(writes: int, seconds: float) -> None:
+    """Count a commit of the store: how many writes it took, and how long."""
+    COMMIT_WRITES.observe(writes)
+    COMMIT_SECONDS.observe(seconds)
+
+
+def count_tool_call(tool: str, outcome: str, seconds: float) -> None:
+    """Count a call; whoever counts makes sure that the model has not invented the tool."""
+    label = _tools.label(tool)
+    TOOL_CALLS.labels(label, outcome).inc()
+    TOOL_SECONDS.labels(label).observe(seconds)
 
 
 def exposition() -> bytes:

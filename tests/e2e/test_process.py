@@ -278,7 +278,7 @@ async def test_readiness_follows_the_signal_side_and_metrics_count_turns() -> No
                 await bot.event("signal.connected", times=2)
             assert (await _ready(port))[0] == 200
             _, exposition = await _get(port, "/metrics")
-    assert b'\nturns_total{outcome="answered"} 1.0\n' in exposition
+    assert b'\nsignal_tee_bot_turns_total{outcome="answered"} 1.0\n' in exposition
 
 
 async def test_a_model_that_is_down_makes_it_unready() -> None:

@@ -9,6 +9,10 @@ from bot.observability.health import Health, health_server
 from bot.observability.metrics import exposition
 
 
+async def measured() -> bytes:
+    return exposition()
+
+
 async def fine() -> Health:
     return Health(ok=True, detail="Connected.")
 
@@ -29,7 +33,7 @@ async def broken() -> Health:
 async def test_a_bot_whose_parts_are_all_well_is_ready() -> None:
     checks = {"signal": fine, "store": fine}
     async with (
-        health_server(listen="127.0.0.1:0", checks=checks, metrics=exposition) as port,
+        health_server(listen="127.0.0.1:0", checks=checks, metrics=measured) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         answer = await client.get("/readyz")
@@ -42,7 +46,7 @@ async def test_a_bot_whose_parts_are_all_well_is_ready() -> None:
 async def test_one_part_that_is_down_makes_the_bot_not_ready_but_alive() -> None:
     checks = {"signal": down, "store": fine}
     async with (
-        health_server(listen="127.0.0.1:0", checks=checks, metrics=exposition) as port,
+        health_server(listen="127.0.0.1:0", checks=checks, metrics=measured) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         ready, alive = await client.get("/readyz"), await client.get("/healthz")
@@ -65,7 +69,7 @@ async def test_checks_run_at_once() -> None:
 
     checks = {"signal": meeting, "llm": meeting}
     async with (
-        health_server(listen="127.0.0.1:0", checks=checks, metrics=exposition) as port,
+        health_server(listen="127.0.0.1:0", checks=checks, metrics=measured) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         answer = await client.get("/readyz")
@@ -77,7 +81,7 @@ async def test_a_check_that_hangs_or_breaks_is_not_ok_and_hides_no_other() -> No
     with capture_logs() as logs:
         async with (
             health_server(
-                listen="127.0.0.1:0", checks=checks, metrics=exposition, check_seconds=0.05
+                listen="127.0.0.1:0", checks=checks, metrics=measured, check_seconds=0.05
             ) as port,
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
         ):
@@ -92,17 +96,17 @@ async def test_a_check_that_hangs_or_breaks_is_not_ok_and_hides_no_other() -> No
 
 async def test_metrics_are_prometheus_text() -> None:
     async with (
-        health_server(listen="127.0.0.1:0", checks={}, metrics=exposition) as port,
+        health_server(listen="127.0.0.1:0", checks={}, metrics=measured) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert "# TYPE running_turns gauge" in answer.text
+    assert "# TYPE signal_tee_bot_running_turns gauge" in answer.text
 
 
 async def test_an_ipv6_address_is_written_in_brackets() -> None:
     async with (
-        health_server(listen="[::1]:0", checks={}, metrics=exposition) as port,
+        health_server(listen="[::1]:0", checks={}, metrics=measured) as port,
         httpx.AsyncClient(base_url=f"http://[::1]:{port}") as client,
     ):
         assert (await client.get("/healthz")).text == "ok\n"

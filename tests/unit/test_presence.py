@@ -119,7 +119,7 @@ def test_a_message_is_noticed_before_its_turn_begins() -> None:
     async def scenario() -> None:
         phones = Phones()
         async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
-            presence.noticed(GROUP, ADA, TIMESTAMP)
+            presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
             await asyncio.sleep(1.5)
             async with presence.typing(GROUP) as turn:
                 await asyncio.sleep(10)
@@ -138,7 +138,7 @@ def test_without_settings_for_it_nothing_but_typing_is_shown() -> None:
     async def scenario() -> None:
         phones = Phones()
         async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP)
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
         assert phones.signs == [("typing", CHAT)]
 
     run_without_waiting(scenario())
@@ -148,8 +148,8 @@ def test_a_message_that_no_turn_takes_up_shows_typing_once() -> None:
     async def scenario() -> None:
         phones = Phones()
         async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP)
-            presence.noticed(CHAT, ADA, TIMESTAMP + 1)
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            presence.noticed(CHAT, ADA, TIMESTAMP + 1, received_at=TIMESTAMP)
             await asyncio.sleep(60)
         assert phones.given == [(0, ("typing", CHAT))]
 
@@ -221,7 +221,7 @@ def test_typing_does_not_outlast_an_answer_that_comes_almost_at_once() -> None:
     async def scenario() -> None:
         phones = Phones()
         async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP)
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
             await asyncio.sleep(0.1)
             async with presence.typing(CHAT) as turn:
                 await asyncio.sleep(0.2)
@@ -270,7 +270,7 @@ def test_a_signal_side_that_hangs_or_is_away_costs_a_turn_no_time() -> None:
             clock = asyncio.get_running_loop().time
             async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
                 began = clock()
-                presence.noticed(CHAT, ADA, TIMESTAMP)
+                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
                 async with presence.typing(CHAT) as turn:
                     turn.answered = True
                 assert clock() == began
@@ -300,12 +300,12 @@ def test_signs_for_which_there_is_no_room_are_not_given() -> None:
         async with presence_on(phones, ack_reaction="👀") as presence:
             for number in range(3 * MAX_CHATS):
                 chat = ChatId(ChatKind.DIRECT, f"person-{number}")
-                presence.noticed(chat, chat.value, TIMESTAMP)
+                presence.noticed(chat, chat.value, TIMESTAMP, received_at=TIMESTAMP)
             await asyncio.sleep(SIGN_SECONDS / 2)
             assert phones.begun == MAX_IN_FLIGHT
             phones.takes_seconds = 0
             await asyncio.sleep(SIGN_SECONDS)
-            presence.noticed(CHAT, ADA, TIMESTAMP)
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
         assert phones.signs == [("👀", CHAT, ADA, TIMESTAMP)]
 
     run_without_waiting(scenario())
@@ -317,10 +317,10 @@ def test_nothing_is_shown_after_the_end_and_nobody_waits_for_it() -> None:
         clock = asyncio.get_running_loop().time
         async with presence_on(phones, ack_reaction="👀") as presence:
             async with presence.typing(CHAT):
-                presence.noticed(CHAT, ADA, TIMESTAMP)
+                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
                 await asyncio.sleep(1)
                 presence.cancel()
-            presence.noticed(GROUP, ADA, TIMESTAMP)
+            presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
             async with presence.typing(GROUP):
                 pass
         assert clock() == 1

@@ -21,11 +21,15 @@ async def down() -> Health:
     return Health(ok=False, detail="No connection.")
 
 
+async def measured() -> bytes:
+    return exposition()
+
+
 @asynccontextmanager
 async def bot(*, host: str = "127.0.0.1", signal: Check = fine) -> AsyncIterator[str]:
     """Serve health as a bot does, and yield what its HEALTH__LISTEN would be."""
     checks = {"signal": signal, "store": fine}
-    async with health_server(listen=f"{host}:0", checks=checks, metrics=exposition) as port:
+    async with health_server(listen=f"{host}:0", checks=checks, metrics=measured) as port:
         yield f"{host}:{port}"
 
 

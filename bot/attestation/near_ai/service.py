@@ -30,7 +30,11 @@ from bot.attestation.near_ai.verification import ModelFindings, Signer, verify_m
 from bot.attestation.pinning import AttestedKeys
 from bot.attestation.trust import REAL, Trust
 from bot.messaging.backoff import Backoff
-from bot.observability.metrics import MODEL_VERIFICATIONS, MODEL_VERIFIED_UNTIL
+from bot.observability.metrics import (
+    MODEL_PROOF_REQUIRED,
+    MODEL_VERIFICATIONS,
+    MODEL_VERIFIED_UNTIL,
+)
 
 ADMIT_SECONDS: Final = 30.0
 """How long a message waits for the first verification to end."""
@@ -104,6 +108,7 @@ class AttestedModel:
         self._failures = 0
         self._retry_after = 0.0
         self._rounds_for_strangers = 0
+        MODEL_PROOF_REQUIRED.set(policy == "require")
 
     @property
     def verdict(self) -> ModelVerdict:

@@ -1,0 +1,17 @@
+"""How late the event loop is: everything that waits, waits that much longer."""
+
+import asyncio
+from typing import Final
+
+from bot.observability.metrics import LOOP_LAG_SECONDS
+
+EVERY_SECONDS: Final = 1.0
+
+
+async def measure_lag(every_seconds: float = EVERY_SECONDS) -> None:
+    """Measure, until cancelled, how much later than asked for the loop wakes this up."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + every_seconds
+        await asyncio.sleep(every_seconds)
+        LOOP_LAG_SECONDS.observe(max(0.0, loop.time() - due))
