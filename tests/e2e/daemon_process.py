@@ -62,6 +62,11 @@ class Daemon:
         _, most = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, most))
 
+    def make_room(self) -> None:
+        """Let writes to files work again."""
+        _, most = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (most, most))
+
     async def exit_code(self, *, seconds: float = EXIT_SECONDS) -> int:
         """Wait for the end of the process and of everything it wrote."""
         async with asyncio.timeout(seconds):

@@ -1,0 +1,227 @@
+"""Disk full, signal-cli gone, model down, alone and together: the bot comes back by itself.
+
+Meanwhile `/readyz` names what is wrong; afterwards everything that people wrote has its one answer,
+in the order of each chat.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+)
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from bot.messaging.events import ChatId, ChatKind
+from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.disks import CannotMount, Disk, image_disk, memory_disk
+from tests.e2e.running_bot import World, world
+from tests.e2e.stored import read_store
+from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
+
+READY_SECONDS: Final = 15.0
+HTTP_SECONDS: Final = 6.0
+BEFORE: Final = 20
+
+STORE: Final = "store"
+MODEL: Final = "llm"
+SIGNAL: Final = "signal"
+PARTS: Final = (STORE, MODEL, SIGNAL)
+"""As `/readyz` calls them, in the order in which they fail here."""
+
+CHATS: Final = (
+    *(ChatId(ChatKind.DIRECT, person.aci) for person in PEOPLE),
+    ChatId(ChatKind.GROUP, GROUP),
+)
+OUTAGES: Final = [parts for count in (1, 2, 3) for parts in combinations(PARTS, count)]
+
+Fill = Callable[[Daemon], None]
+
+
+@pytest.mark.parametrize("parts", OUTAGES, ids="+".join)
+async def test_after_outages_everything_is_answered_once_and_in_order(
+    parts: tuple[str, ...],
+) -> None:
+    async with world() as here:
+        store = here.folder / "store.db"
+        await live_through(here, parts, store, Daemon.leave_no_room, Daemon.make_room)
+
+
+async def test_a_disk_that_is_full_to_the_last_byte_is_waited_for_while_the_others_are_away() -> (
+    None
+):
+    async with world() as here:
+        with mounted(memory_disk(here.folder / "disk")) as disk:
+            store = disk.folder / "store.db"
+            await live_through(
+                here, PARTS, store, lambda _: disk.fill(), lambda _: disk.make_room()
+            )
+
+
+async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_repair_answers() -> (
+    None
+):
+    async with world() as here:
+        people = Traffic(here.signal, Random(1), lambda: None)
+        people.goes_on = False
+        here.model.handler = people.model
+        image, folder, port = here.folder / "image", here.folder / "disk", free_port()
+        settings = bot_settings(here, folder / "store.db", port)
+        with mounted(image_disk(folder, image)) as disk:
+            async with daemon(settings, folder=here.folder) as bot:
+                await everybody_writes(people)
+                await all_answered(here, people)
+                answered = {question.timestamp for question in people.said}
+                disk.turn_read_only()
+                await everybody_writes(people)
+                assert "Nothing can be stored" in (await readiness(port, without={STORE}))[STORE]
+                await bot.killed()
+        with mounted(image_disk(folder, image)) as disk:
+            assert read_store(disk.folder / "store.db").answered == answered
+            async with daemon(settings, folder=here.folder):
+                await everybody_writes(people)
+                await here.signal.until(lambda: is_last_answered(here, people))
+                assert await readiness(port, without=set())
+
+
+# The story ----------------------------------------------------------------------------------------
+
+
+async def live_through(
+    here: World, parts: tuple[str, ...], store: Path, fill: Fill, make_room: Fill
+) -> None:
+    """Have parts fail under traffic and come back, and look at every answer."""
+    people = Traffic(here.signal, Random(len(parts)), lambda: None)
+    here.model.handler = people.model
+    port = free_port()
+    async with daemon(bot_settings(here, store, port), folder=here.folder) as bot:
+        await people.write_everywhere(lambda _: True)
+        await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
+        await people.last_words()
+        await all_answered(here, people)
+        async with AsyncExitStack() as outages:
+            for part in parts:
+                if part == STORE:
+                    fill(bot)
+                    outages.callback(make_room, bot)
+                else:
+                    await outages.enter_async_context(away(here, part))
+                await everybody_writes(people)
+            assert (await readiness(port, without=set(parts))).keys() == set(PARTS)
+        await readiness(port, without=set())
+        await everybody_writes(people)
+        await all_answered(here, people)
+        bot.send_signal(signal.SIGTERM)
+        assert await bot.exit_code() == 0
+    kept = read_store(store)
+    assert kept.outcomes.keys() == {question.timestamp for question in people.said}
+    assert kept.answered == kept.outcomes.keys()
+    assert {part.state for part in kept.parts} == {"sent"}
+    assert told(here) == expected(people)
+
+
+def bot_settings(here: World, store: Path, port: int) -> dict[str, str]:
+    """Return the settings of a bot that answers everybody and tells how it is at a port."""
+    return environment(
+        here,
+        ACCESS__GROUPS="always",
+        STORE__PATH=str(store),
+        HEALTH__LISTEN=f"127.0.0.1:{port}",
+    )
+
+
+@asynccontextmanager
+async def away(here: World, part: str) -> AsyncIterator[None]:
+    """Be without the Signal side, or without the model, inside the block."""
+    if part == SIGNAL:
+        await here.signal.go_away()
+        yield
+        await here.signal.come_back()
+    else:
+        await here.model.stop()
+        yield
+        await here.model.start()
+
+
+async def everybody_writes(people: Traffic) -> None:
+    for chat in CHATS:
+        await people.write(chat, "are you there?")
+
+
+async def all_answered(here: World, people: Traffic) -> None:
+    await here.signal.until(lambda: told(here) == expected(people))
+
+
+def told(here: World) -> dict[ChatId, list[str]]:
+    """Return what each chat got to read, in its order."""
+    texts: defaultdict[ChatId, list[str]] = defaultdict(list)
+    for sent in answers(here.signal.sent):
+        texts[sent.chat].append(sent.text)
+    return texts
+
+
+def expected(people: Traffic) -> dict[ChatId, list[str]]:
+    """Return what each chat is to read, in its order."""
+    texts: defaultdict[ChatId, list[str]] = defaultdict(list)
+    for question in people.said:
+        texts[question.chat] += question.answer
+    return texts
+
+
+def is_last_answered(here: World, people: Traffic) -> bool:
+    """Whether each chat has the answer to what was written there last."""
+    last = {question.chat: question.answer[-1] for question in people.said}
+    return last.items() <= {chat: texts[-1] for chat, texts in told(here).items()}.items()
+
+
+# The machine --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def mounted(disk: AbstractContextManager[Disk]) -> Iterator[Disk]:
+    """Enter it, or skip where nobody may mount."""
+    try:
+        with disk as there:
+            yield there
+    except CannotMount as reason:
+        pytest.skip(str(reason))
+
+
+async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
+    """Wait until `/readyz` finds fault with exactly these parts; return its words by part."""
+    async with asyncio.timeout(READY_SECONDS):
+        while True:
+            ok, checks = await ask_readiness(port)
+            if {name for name, check in checks.items() if not check["ok"]} == without:
+                assert ok is not bool(without)
+                return {name: check["detail"] for name, check in checks.items()}
+
+
+async def ask_readiness(port: int) -> tuple[bool, dict[str, dict[str, str]]]:
+    """Return whether the answer is 200, and the checks."""
+    async with asyncio.timeout(HTTP_SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+    checks: dict[str, dict[str, str]] = json.loads(body)["checks"]
+    return head.startswith(b"HTTP/1.1 200 "), checks
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as found:
+        port: int = found.getsockname()[1]
+    return port
