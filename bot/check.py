@@ -5,19 +5,28 @@ only what opening it writes. A bot that runs meanwhile is not disturbed.
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Collection
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Final
 
+from bot import machine
 from bot.account_setup import signal_cli_at
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
-from bot.errors import BotError, SignalError
+from bot.errors import BotError, SignalError, SignalUnavailable
 from bot.finding import Finding, Verdict, access, attachments, profile, safety_numbers
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
+from bot.messaging.account import OwnIdentity
+from bot.messaging.messenger import Messenger
 from bot.observability import logs
 from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
 from conversation_store.errors import StoreError, StoreLocked
@@ -29,19 +38,70 @@ from tools.settings import McpServer
 PART_SECONDS: Final = 20.0
 MODEL_PROOF_SECONDS: Final = 60.0
 """Its evidence comes from three services."""
+DEVICES_SECONDS: Final = 10.0
+CONNECTED_POLL_SECONDS: Final = 0.05
+
+VERDICT_COLUMNS: Final = 8
+PART_COLUMNS: Final = 16
+COLOURS: Final = {
+    Verdict.OK: "\x1b[32m",
+    Verdict.WARNING: "\x1b[33m",
+    Verdict.FAILED: "\x1b[31m",
+}
+PLAIN: Final = "\x1b[0m"
 
 __all__ = ["Finding", "Verdict", "check", "findings"]
 
 
-async def check(settings: Settings) -> bool:
-    """Print a line for each part and return whether none failed."""
+async def check(settings: Settings, *, as_json: bool = False) -> bool:
+    """Print what is found and return whether nothing failed.
+
+    Args:
+        settings: of the bot.
+        as_json: print one document at the end, in place of a line for each part as it is known.
+    """
     logs.configure(level="error", log_format="console")
     logging.disable()  # of the libraries: what they meet is in the report
-    well = True
+    found = []
     async for finding in findings(settings):
-        print(f"{finding.verdict:<8} {finding.part:<16} {finding.words}", flush=True)  # noqa: T201
-        well = well and finding.verdict is not Verdict.FAILED
-    return well
+        found.append(finding)
+        if not as_json:
+            print(_line(finding), flush=True)  # noqa: T201
+    if as_json:
+        print(document(found))  # noqa: T201
+    return not _any_failed(found)
+
+
+def document(found: Iterable[Finding]) -> str:
+    """Return findings as JSON: `{"ok": bool, "findings": [{"part", "verdict", "words"}]}`."""
+    listed = list(found)
+    findings = [asdict(finding) for finding in listed]
+    return json.dumps({"ok": not _any_failed(listed), "findings": findings}, ensure_ascii=False)
+
+
+def wrong_settings(problems: Iterable[str]) -> str:
+    """Return the document of settings that are wrong, with which nothing else can be looked at."""
+    return document(Finding("settings", Verdict.FAILED, problem) for problem in problems)
+
+
+def _any_failed(found: Iterable[Finding]) -> bool:
+    return any(finding.verdict is Verdict.FAILED for finding in found)
+
+
+def _line(finding: Finding) -> str:
+    """One line; on a terminal, as many as its width asks for, and a colour (no-color.org)."""
+    line = f"{finding.verdict:<{VERDICT_COLUMNS}} {finding.part:<{PART_COLUMNS}} {finding.words}"
+    if sys.stdout is None or not sys.stdout.isatty():
+        return line
+    indent = " " * (VERDICT_COLUMNS + PART_COLUMNS + 2)
+    width = max(shutil.get_terminal_size().columns, 2 * len(indent))
+    shown = textwrap.fill(
+        line, width, subsequent_indent=indent, drop_whitespace=True, break_on_hyphens=False
+    )
+    if os.environ.get("NO_COLOR"):
+        return shown
+    verdict = f"{COLOURS[finding.verdict]}{finding.verdict}{PLAIN}"
+    return verdict + shown.removeprefix(finding.verdict)
 
 
 async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[Finding]:
@@ -51,11 +111,15 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         settings: of the bot.
         trust: whom verifications trust; only tests give another than the real one.
     """
+    yield machine.version()
     yield Finding("settings", Verdict.OK, "Every setting is understood.")
+    yield machine.file_rights(settings)
     yield access(settings)
     for finding in safety_numbers(settings):
         yield finding
     yield await _store(settings)
+    for finding in machine.disk(settings):
+        yield finding
     async for finding in _signal(settings):
         yield finding
     for finding in (*attachments(settings), *profile(settings)):
@@ -66,6 +130,8 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         yield finding
     yield await _attestation(settings, trust)
     yield await _model_proof(settings, trust)
+    yield await machine.health_address(settings)
+    yield machine.descriptors()
 
 
 async def _store(settings: Settings) -> Finding:
@@ -89,35 +155,87 @@ async def _store(settings: Settings) -> Finding:
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
     try:
         async with asyncio.timeout(PART_SECONDS), signal_cli_at(settings):
-            status = await make_messenger(settings).account_status()
+            messenger = make_messenger(settings)
+            status = await messenger.account_status()
+            linked = await _linked_devices(settings, messenger) if status.registered else None
     except (SignalError, TimeoutError):
-        program = (
-            "signal-cli-rest-api (MODE=json-rpc)"
-            if settings.signal.url.startswith("http")
-            else "signal-cli (signal-cli daemon --socket /path --receive-mode manual)"
-        )
-        words = f"No answer at SIGNAL__URL. Is {program} running there?"
-        yield Finding("signal", Verdict.FAILED, words)
+        yield _no_signal(settings)
         return
     except BotError as error:  # signal-cli is missing, or ends
         yield Finding("signal", Verdict.FAILED, str(error))
         return
-    if settings.signal.url.startswith("http"):
-        words = (
-            f"{status.server} answers. It loses messages in bursts and while the bot is down:"
-            " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not."
-        )
-        yield Finding("signal", Verdict.WARNING, words)
-    else:
-        yield Finding("signal", Verdict.OK, f"{status.server} answers.")
-    if status.registered:
-        yield Finding("account", Verdict.OK, "Registered.")
-    else:
+    yield _signal_side(settings, status.server)
+    if linked is None:
         words = (
             "SIGNAL__PHONE_NUMBER is not registered there."
             " Register or link it: signal-tee-bot register, or signal-tee-bot link."
         )
         yield Finding("account", Verdict.FAILED, words)
+    else:
+        yield Finding("account", Verdict.OK, "Registered.")
+        yield linked
+
+
+def _no_signal(settings: Settings) -> Finding:
+    program = (
+        "signal-cli-rest-api (MODE=json-rpc)"
+        if settings.signal.url.startswith("http")
+        else "signal-cli (signal-cli daemon --socket /path --receive-mode manual)"
+    )
+    words = f"No answer at SIGNAL__URL. Is {program} running there?"
+    return Finding("signal", Verdict.FAILED, words)
+
+
+def _signal_side(settings: Settings, server: str) -> Finding:
+    if not settings.signal.url.startswith("http"):
+        return Finding("signal", Verdict.OK, f"{server} answers.")
+    words = (
+        f"{server} answers. It loses messages in bursts and while the bot is down:"
+        " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not."
+    )
+    return Finding("signal", Verdict.WARNING, words)
+
+
+async def _linked_devices(settings: Settings, messenger: Messenger) -> Finding:
+    """Say who else has the account's key."""
+    part = "linked devices"
+    count = await _count_linked_devices(messenger)
+    if count is None:
+        words = "Signal does not list the account's devices now; !verify needs them."
+        return Finding(part, Verdict.WARNING, words)
+    if count == 0:
+        return Finding(part, Verdict.OK, "None: nothing but the bot has the account's key.")
+    words = f"{count}, with the account's key: what is written to the bot is read there as well"
+    if not settings.attestation.has_agent:
+        return Finding(part, Verdict.OK, f"{words}.")
+    words += ", so !verify fails. See signal-cli listDevices and removeDevice."
+    return Finding(part, Verdict.WARNING, words)
+
+
+async def _count_linked_devices(messenger: Messenger) -> int | None:
+    """Ask over a connection that takes no message; None where nobody says."""
+    await messenger.stop_receiving()
+    async with asyncio.TaskGroup() as tasks:
+        connection = tasks.create_task(messenger.run(_take_nothing))
+        try:
+            async with asyncio.timeout(DEVICES_SECONDS):
+                return (await _own_identity(messenger)).linked_devices
+        except (SignalError, TimeoutError):
+            return None
+        finally:
+            connection.cancel()
+
+
+async def _own_identity(messenger: Messenger) -> OwnIdentity:
+    """Ask for it as soon as there is a connection."""
+    while True:
+        with suppress(SignalUnavailable):
+            return await messenger.own_identity()
+        await asyncio.sleep(CONNECTED_POLL_SECONDS)
+
+
+async def _take_nothing(_: object) -> None:
+    """Take what never comes: nothing is received."""
 
 
 async def _model(settings: Settings) -> AsyncIterator[Finding]:
@@ -128,6 +246,7 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
             async with asyncio.timeout(PART_SECONDS):
                 names = await client.models()
                 sees = await client.sees_images()
+                time = await client.time()
         except LlmUnauthorized:
             words = "The endpoint refuses the key. Set LLM__API_KEY."
             yield Finding("llm", Verdict.FAILED, words)
@@ -140,6 +259,8 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
     yield _listed("model", settings.llm.model, "LLM__MODEL", names)
     yield _images(settings, listed=sees)
     yield _voice_notes(settings, names)
+    for finding in machine.clock(time):
+        yield finding
 
 
 def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -16,11 +17,31 @@ FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
 INTERRUPTED: Final = 130
 
+CANNOT_WRITE: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
+
 PCCS_URL: Final = "https://pccs.phala.network"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 wrong settings."""
+    try:
+        try:
+            return _outcome(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what cannot be written should fail here and not at exit
+    except BrokenPipeError:
+        _leave_output()  # whoever read it has seen enough
+        return FAILED
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE or error.filename is not None:
+            raise
+        _leave_output()
+        print(f"signal-tee-bot: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return FAILED
+
+
+def _outcome(arguments: Sequence[str] | None) -> int:
     chosen = _parser().parse_args(arguments)
     try:
         result: int = chosen.run(chosen)
@@ -32,11 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing may be written to it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     return result
+
+
+def _leave_output() -> None:
+    """Let nothing be written to it at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     check = commands.add_parser("check", help="look at every part and say how to mend it")
+    check.add_argument(
+        "--json",
+        action="store_true",
+        help='for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'
+        " where settings are wrong (exit 2)",
+    )
     check.set_defaults(run=_check)
 
     ready = commands.add_parser("ready", help="ask the running bot whether all of it is well")
@@ -157,11 +185,17 @@ def _demo(arguments: argparse.Namespace) -> int:
     return asyncio.run(run_demo(arguments.say or ()))
 
 
-def _check(_: argparse.Namespace) -> int:
-    from bot.check import check
+def _check(arguments: argparse.Namespace) -> int:
+    from bot.check import check, wrong_settings
     from bot.config import load_settings
 
-    return OK if asyncio.run(check(load_settings())) else FAILED
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        if arguments.json:
+            print(wrong_settings(error.problems))
+        raise
+    return OK if asyncio.run(check(settings, as_json=arguments.json)) else FAILED
 
 
 def _ready(_: argparse.Namespace) -> int:

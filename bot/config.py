@@ -432,6 +432,14 @@ def setting_names() -> frozenset[str]:
     return frozenset(_names(Settings, ()))
 
 
+def settings_files() -> list[Path]:
+    """Return the files that settings come from, as far as they are there."""
+    sections = tuple(f"{name}{DELIMITER}" for name in Settings.model_fields)
+    secrets = (file for folder in _secret_folders() for file in sorted(folder.iterdir()))
+    ours = (file for file in secrets if file.name.lower().startswith(sections))
+    return [file for file in (Path(".env"), *ours) if file.is_file()]
+
+
 def _meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
     """Drop what is empty, and names such as LOG or BOT that somebody else may have set."""
     return {

@@ -262,7 +262,7 @@ def test_a_reader_that_has_seen_enough_of_check_gets_no_traceback(tmp_path: Path
         timeout=30,
         check=False,
     )
-    assert done.stdout.startswith("ok       settings")
+    assert done.stdout.startswith("ok       version")
     assert done.stderr == ""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import Annotated
 
@@ -55,7 +56,20 @@ async def open_weather(
             forecast = await service.forecast(spot.latitude, spot.longitude, units, days)
             return report(spot, forecast, UNITS[units], days)
 
-        yield tool_from(get_weather)
+        yield tool_from(get_weather, probe=partial(_probe, service, settings))
+
+
+async def _probe(service: OpenMeteo, settings: WeatherSettings) -> None:
+    """Ask an operator's own server once; the public one is asked only when people ask.
+
+    Raises:
+        ToolError: it does not answer as Open-Meteo does.
+    """
+    public = WeatherSettings()
+    if settings.geocoding_url != public.geocoding_url:
+        await service.places("Berlin", 1)
+    if settings.forecast_url != public.forecast_url:
+        await service.forecast(52.52, 13.41, "metric", 1)
 
 
 def _operator_urls(settings: WeatherSettings) -> tuple[str, ...]:

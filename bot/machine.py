@@ -1,0 +1,178 @@
+"""What `signal-tee-bot check` finds where the bot runs: files, disk, addresses, limits, clock."""
+
+import asyncio
+import platform
+import resource
+import shutil
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from bot import __version__, build
+from bot.config import Settings, settings_files
+from bot.errors import BotError
+from bot.finding import Finding, Verdict
+from bot.readiness import serve_health
+
+LEAST_FREE_BYTES: Final = 512 * 2**20
+"""Room for a write-ahead log after a long backup, and for a busy day."""
+
+ENOUGH_DESCRIPTORS: Final = 1_024
+"""What most systems give at least."""
+
+HEALTH_SECONDS: Final = 5.0
+CLOCK_SECONDS: Final = 60.0
+"""Far below what evidence and certificates notice, far above a slow answer and a whole second."""
+
+
+def version() -> Finding:
+    """Say what runs here, in the words of a report about a fault."""
+    words = f"signal-tee-bot {__version__}, commit {build.commit()}, Python"
+    return Finding("version", Verdict.OK, f"{words} {platform.python_version()}.")
+
+
+def file_rights(settings: Settings) -> Finding:
+    """Say which files with secrets every user of the machine may read."""
+    files = [*settings_files(), *_with_companions(settings.store.path)]
+    open_ones = [str(file) for file in files if _is_open_to_all(file)]
+    if not open_ones:
+        words = "Settings, secrets and the store cannot be read by other users."
+        return Finding("file rights", Verdict.OK, words)
+    words = f"Every user of this machine may read {', '.join(open_ones)}: chmod o-r."
+    return Finding("file rights", Verdict.WARNING, words)
+
+
+def disk(settings: Settings) -> Iterator[Finding]:
+    """Say whether there is room for what the store becomes, and what lies beside it."""
+    path = settings.store.path
+    folder = _nearest_folder(path)
+    free = shutil.disk_usage(folder).free
+    taken = sum(file.stat().st_size for file in _with_companions(path))
+    words = f"{size(free)} free; the store takes {size(taken)}."
+    if free < max(LEAST_FREE_BYTES, taken):
+        words += (
+            " An upgrade copies the store first, and a full disk holds every message back: make"
+            " room, or move STORE__PATH."
+        )
+        yield Finding("disk", Verdict.WARNING, words)
+    else:
+        yield Finding("disk", Verdict.OK, words)
+    copies = sorted(set(path.parent.glob(f"{path.name}.*")) - {Path(f"{path}.lock")})
+    if copies:
+        words = (
+            f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
+            " in there. Delete them when you need them no more."
+        )
+        yield Finding("copies", Verdict.WARNING, words)
+
+
+async def health_address(settings: Settings) -> Finding:
+    """Say whether health can be served, or is already, and to whom."""
+    listen = settings.health.listen
+    if not listen:
+        return Finding("health", Verdict.OK, "Not served: HEALTH__LISTEN is empty.")
+    try:
+        async with serve_health(listen, {}):
+            words = f"HEALTH__LISTEN is free: {listen}."
+    except BotError as error:
+        if not await _is_the_bot(listen):
+            return Finding("health", Verdict.FAILED, f"{error}. Another program has it?")
+        words = f"Answered by the running bot at {listen}."
+    if _is_loopback(listen):
+        return Finding("health", Verdict.OK, words)
+    words += (
+        " Other machines may reach it and see how busy the bot is: keep it behind a firewall or"
+        " on a private network, or set HEALTH__LISTEN=127.0.0.1:8081."
+    )
+    return Finding("health", Verdict.WARNING, words)
+
+
+def descriptors() -> Finding:
+    """Say how many files and connections may be open at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or most >= ENOUGH_DESCRIPTORS:
+        return Finding("descriptors", Verdict.OK, f"{most:,} files and connections may be open.")
+    words = (
+        f"Only {most:,} files and connections may be open at once, here: raise LimitNOFILE= of the"
+        f" service, or ulimit -Hn, to {ENOUGH_DESCRIPTORS:,} at least."
+    )
+    return Finding("descriptors", Verdict.WARNING, words)
+
+
+def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Finding]:
+    """Say whether the clock fits another one, where there is one to compare with.
+
+    Args:
+        there: the time of the model's endpoint; None where it does not say.
+        here: the time of this machine; now.
+    """
+    if there is None:
+        return
+    ahead = ((here or datetime.now(UTC)) - there).total_seconds()
+    if abs(ahead) <= CLOCK_SECONDS:
+        yield Finding("clock", Verdict.OK, "Agrees with that of the model's endpoint.")
+        return
+    direction = "ahead of" if ahead > 0 else "behind"
+    words = (
+        f"{abs(ahead):,.0f} seconds {direction} that of the model's endpoint: proofs, disappearing"
+        " messages and retention go by it. See timedatectl."
+    )
+    yield Finding("clock", Verdict.WARNING, words)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it, in binary units."""
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:,.0f} {unit}"
+        amount /= 1024
+    return f"{amount:,.1f} TiB"
+
+
+def _with_companions(store: Path) -> list[Path]:
+    """The files of a store that are there."""
+    names = (store, Path(f"{store}-wal"), Path(f"{store}-shm"))
+    return [file for file in names if file.is_file()]
+
+
+def _is_open_to_all(file: Path) -> bool:
+    """Whether others may read it; a folder on the way that they may not enter keeps them out."""
+    try:
+        read = file.stat().st_mode & stat.S_IROTH
+        ways = [parent.stat().st_mode & stat.S_IXOTH for parent in file.absolute().parents]
+    except OSError:
+        return False
+    return bool(read) and all(ways)
+
+
+def _nearest_folder(path: Path) -> Path:
+    """The folder of the store, or where it will be made."""
+    return next(parent for parent in path.absolute().parents if parent.is_dir())
+
+
+def _is_loopback(listen: str) -> bool:
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _is_the_bot(listen: str) -> bool:
+    """Whether what answers there is the health of a bot."""
+    host, _, port = listen.rpartition(":")
+    try:
+        async with asyncio.timeout(HEALTH_SECONDS):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
+                await reader.readuntil(b"\r\n\r\nok\n")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return False
+    return True

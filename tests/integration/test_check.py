@@ -1,0 +1,308 @@
+"""What `check` finds around the bot, as its users see it: the machine, the account, its output."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bot import __version__
+from bot.check import findings
+from bot.config import Settings, setting_names
+from bot.finding import Finding, Verdict
+from bot.machine import LEAST_FREE_BYTES, size
+from tests.e2e.proving_world import proving_world
+from tests.e2e.running_bot import running_bot, world
+from tests.fakes.open_meteo import open_meteo, reply
+from tests.fakes.openai_server import status
+from tests.fakes.web_server import answer, web_server
+
+ACCOUNT: Final = {"SIGNAL__PHONE_NUMBER": "+4915100000000", "SIGNAL__URL": "unix:/nowhere"}
+QUICK: Final = {**ACCOUNT, "LLM__BASE_URL": "http://127.0.0.1:9/v1", "HEALTH__LISTEN": ""}
+
+
+async def report(settings: Settings) -> dict[str, Finding]:
+    return {finding.part: finding async for finding in findings(settings)}
+
+
+def run_check(
+    *arguments: str, folder: Path, environment: Mapping[str, str], stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
+    return subprocess.run(
+        [sys.executable, "-m", "bot", "check", *arguments],
+        cwd=folder,
+        env={**clean, **environment},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+# The machine
+
+
+async def test_check_says_what_runs_how_much_room_there_is_and_how_many_files_may_be_open() -> None:
+    async with world() as here:
+        found = await report(here.settings())
+    assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
+    assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes [\d,]+ KiB\.", found["disk"].words)
+    assert found["descriptors"].verdict is Verdict.OK
+
+
+def test_check_warns_where_other_users_may_read_secrets() -> None:
+    with tempfile.TemporaryDirectory(prefix="stb-") as name:
+        folder, secrets = Path(name), Path(name) / "credentials"
+        secrets.mkdir()
+        files = [folder / ".env", secrets / "llm__api_key", secrets / "notes"]
+        for file in files:
+            file.write_text("")
+        changes = {0o644: (0o755, 0o755), 0o640: (0o755, 0o755), 0o604: (0o750, 0o755)}
+        said = []
+        for mode, (outer, inner) in changes.items():
+            for file in files:
+                file.chmod(mode)
+            folder.chmod(outer)
+            secrets.chmod(inner)
+            said.append(file_rights_of(folder, secrets))
+    readable, closed, out_of_reach = said
+    words = f"Every user of this machine may read .env, {secrets / 'llm__api_key'}: chmod o-r."
+    assert readable == {"part": "file rights", "verdict": "warning", "words": words}
+    assert closed["verdict"] == out_of_reach["verdict"] == "ok"
+
+
+def file_rights_of(folder: Path, secrets: Path) -> dict[str, str]:
+    done = run_check(
+        "--json", folder=folder, environment={**QUICK, "CREDENTIALS_DIRECTORY": str(secrets)}
+    )
+    findings = json.loads(done.stdout)["findings"]
+    [found] = [finding for finding in findings if finding["part"] == "file rights"]
+    return {str(key): str(value) for key, value in found.items()}
+
+
+async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
+    async with world() as here:
+        assert "copies" not in await report(here.settings())
+        (here.folder / "store.db.before-v5").touch()
+        found = await report(here.settings())
+    assert found["copies"].verdict is Verdict.WARNING
+    assert found["copies"].words.startswith("store.db.before-v5 beside the store")
+
+
+async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_takes() -> None:
+    async with world() as here:
+        free = os.statvfs(here.folder).f_bavail * os.statvfs(here.folder).f_frsize
+        with (here.folder / "store.db-wal").open("wb") as sparse:
+            sparse.truncate(max(free, LEAST_FREE_BYTES) + 2**30)
+        (here.folder / "store.db").mkdir()  # so that nothing opens the log
+        found = await report(here.settings())
+    assert found["disk"].verdict is Verdict.WARNING
+    assert "STORE__PATH" in found["disk"].words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 bytes"), (1023, "1,023 bytes"), (2048, "2 KiB"), (3 * 2**40, "3.0 TiB")],
+)
+def test_sizes_read_as_people_read_them(count: int, words: str) -> None:
+    assert size(count) == words
+
+
+# The health address
+
+
+async def test_check_knows_the_running_bot_at_the_health_address_from_another_program() -> None:
+    async with world() as here, web_server({"/healthz": answer(b"fine")}) as other:
+        listen = await free_address()
+        settings = here.settings(health={"listen": listen})
+        free = (await report(settings))["health"]
+        async with running_bot(settings):
+            running = (await report(settings))["health"]
+        elsewhere = here.settings(health={"listen": f"{other.host}:{other.port}"})
+        taken = (await report(elsewhere))["health"]
+        off = (await report(here.settings()))["health"]
+    assert free == Finding("health", Verdict.OK, f"HEALTH__LISTEN is free: {listen}.")
+    assert running == Finding("health", Verdict.OK, f"Answered by the running bot at {listen}.")
+    assert taken.verdict is Verdict.FAILED
+    assert taken.words.startswith("HEALTH__LISTEN: ")
+    assert off == Finding("health", Verdict.OK, "Not served: HEALTH__LISTEN is empty.")
+
+
+@pytest.mark.parametrize(
+    ("host", "verdict"),
+    [
+        ("127.0.0.1", Verdict.OK),
+        ("localhost", Verdict.OK),
+        ("0.0.0.0", Verdict.WARNING),
+        ("[::]", Verdict.WARNING),
+    ],
+)
+async def test_check_warns_where_other_machines_may_ask_for_health(
+    host: str, verdict: Verdict
+) -> None:
+    async with world() as here:
+        found = await report(here.settings(health={"listen": f"{host}:0"}))
+    assert found["health"].verdict is verdict
+    assert ("HEALTH__LISTEN=127.0.0.1:8081" in found["health"].words) == (
+        verdict is Verdict.WARNING
+    )
+
+
+async def free_address() -> str:
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+    return f"{host}:{port}"
+
+
+# The clock
+
+
+@pytest.mark.parametrize(
+    ("there", "verdict", "words"),
+    [
+        (timedelta(), Verdict.OK, "Agrees"),
+        (timedelta(hours=-1), Verdict.WARNING, "seconds ahead of that of the model's endpoint"),
+        (timedelta(days=400), Verdict.WARNING, "seconds behind that of the model's endpoint"),
+    ],
+)
+async def test_check_compares_the_clock_with_that_of_the_models_endpoint(
+    there: timedelta, verdict: Verdict, words: str
+) -> None:
+    listing = {"object": "list", "data": [{"id": "fake"}]}
+    date = format_datetime(datetime.now(UTC) + there, usegmt=True)
+    async with world() as here:
+        here.model.models_handler = status(200, listing, {"Date": date})
+        found = await report(here.settings())
+    assert found["clock"].verdict is verdict
+    assert words in found["clock"].words
+
+
+@pytest.mark.parametrize("date", ["", "yesterday"])
+async def test_check_is_silent_about_the_clock_where_nobody_tells_the_time(date: str) -> None:
+    async with world() as here:
+        here.model.models_handler = status(200, {"data": [{"id": "fake"}]}, {"Date": date})
+        found = await report(here.settings())
+    assert "clock" not in found
+    assert found["model"].verdict is Verdict.OK
+
+
+# The account
+
+
+async def test_check_says_who_else_has_the_accounts_key() -> None:
+    async with world() as here:
+        alone = (await report(here.settings()))["linked devices"]
+        here.signal.device_ids = [1, 2, 3]
+        shared = (await report(here.settings()))["linked devices"]
+        missing = await report(here.settings(signal={"phone_number": "+4915100000099"}))
+    assert alone.words.startswith("None: ")
+    assert shared.verdict is Verdict.OK
+    assert shared.words.startswith("2, with the account's key")
+    assert "linked devices" not in missing
+
+
+async def test_check_warns_of_linked_devices_where_the_bot_has_something_to_prove() -> None:
+    async with proving_world() as proving:
+        proving.here.signal.device_ids = [1, 2]
+        settings = proving.settings("off")
+        found = {one.part: one async for one in findings(settings, trust=proving.trust)}
+    assert found["linked devices"].verdict is Verdict.WARNING
+    assert "!verify fails" in found["linked devices"].words
+
+
+# Tools
+
+
+async def test_check_asks_a_weather_service_of_the_operators_own_and_says_where_it_fails() -> None:
+    async with world() as here, open_meteo() as weather:
+        own = {
+            "geocoding_url": weather.settings.geocoding_url,
+            "forecast_url": weather.settings.forecast_url,
+        }
+        settings = here.settings(tools={"weather": own})
+        well = (await report(settings))["get_weather"]
+        weather.script(reply(404, b"nothing here"))
+        wrong = (await report(settings))["get_weather"]
+        down = here.settings(
+            tools={"weather": {**own, "forecast_url": f"http://{await free_address()}/v1/forecast"}}
+        )
+        unreachable = (await report(down))["get_weather"]
+    assert well == Finding("get_weather", Verdict.OK, "Ready.")
+    for finding in (wrong, unreachable):
+        assert finding.verdict is Verdict.WARNING
+        assert finding.words.startswith("Does not work now. ")
+
+
+# The output
+
+
+def test_check_for_programs_is_one_document_and_nothing_else(tmp_path: Path) -> None:
+    done = run_check("--json", folder=tmp_path, environment=QUICK)
+    said = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, said["ok"]) == (1, "", False)
+    assert {finding["verdict"] for finding in said["findings"]} == set(Verdict)
+    assert all(set(finding) == {"part", "verdict", "words"} for finding in said["findings"])
+
+
+def test_check_for_programs_is_a_document_also_where_settings_are_wrong(tmp_path: Path) -> None:
+    done = run_check("--json", folder=tmp_path, environment={**QUICK, "LOG__LEVEL": "loud"})
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["ok"]) == (2, False)
+    [finding] = said["findings"]
+    assert (finding["part"], finding["verdict"]) == ("settings", "failed")
+    assert finding["words"] == done.stderr.rstrip("\n")
+    assert "LOG__LEVEL" in finding["words"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_an_output_that_cannot_be_written_is_said_in_one_line(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run_check(*arguments, folder=tmp_path, stdout=full.fileno(), environment=QUICK)
+    assert done.returncode == 1
+    assert done.stderr == "signal-tee-bot: the output cannot be written: No space left on device\n"
+
+
+def on_a_terminal(folder: Path, columns: int, **environment: str) -> str:
+    """Return what check shows on a terminal so many columns wide."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs, "wb") as stdout:
+            more = {**QUICK, "COLUMNS": str(columns), **environment}
+            run_check(folder=folder, stdout=stdout.fileno(), environment=more)
+        return b"".join(read_until_closed(lambda: terminal.read(4096))).decode()
+
+
+def read_until_closed(read: Callable[[], bytes]) -> list[bytes]:
+    pieces = []
+    try:
+        while piece := read():
+            pieces.append(piece)
+    except OSError:  # how a terminal's end is told on Linux
+        return pieces
+    return pieces
+
+
+def test_on_a_terminal_verdicts_have_colours_and_words_stay_in_their_column(
+    tmp_path: Path,
+) -> None:
+    coloured = on_a_terminal(tmp_path, 80)
+    plain = on_a_terminal(tmp_path, 80, NO_COLOR="1")
+    assert "\x1b[31mfailed\x1b[0m   signal           No answer" in coloured
+    assert "\x1b" not in plain
+    lines = plain.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert {line[:26] for line in lines if line.startswith(" ")} == {" " * 26}
