@@ -205,21 +205,6 @@ class LlmClient:
         except ValueError:
             return None
 
-    async def time(self) -> datetime | None:
-        """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).
-
-        None: it does not say. Whole seconds; asked once.
-
-        Raises:
-            LlmError: no usable answer.
-        """
-        async with self._models_answer() as response:
-            said = response.headers.get("date", "")
-        try:
-            return parsedate_to_datetime(said).astimezone(UTC)
-        except ValueError:
-            return None
-
     async def sees_images(self) -> bool | None:
         """Return whether the endpoint's list says that the model takes images; tried once.
 
@@ -240,18 +225,6 @@ class LlmClient:
             return ModelList.model_validate_json(body)
         except ValidationError as error:
             raise LlmBroken("The endpoint's list of models could not be understood.") from error
-
-    @contextlib.asynccontextmanager
-    async def _models_answer(self) -> AsyncIterator[httpx.Response]:
-        """Ask for the list of models; what comes is read inside the block, within its bound."""
-        request = httpx.Request("GET", self._models_url, headers=self._headers)
-        try:
-            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
-                yield response
-        except (TimeoutError, httpx.ReadTimeout):
-            raise LlmTimeout("The endpoint sent no list of models in time.") from None
-        except httpx.TransportError as error:
-            raise LlmUnavailable(str(error)) from error
 
     @contextlib.asynccontextmanager
     async def _models_answer(self) -> AsyncIterator[httpx.Response]:
