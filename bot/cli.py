@@ -116,6 +116,20 @@ def _parser() -> argparse.ArgumentParser:
     register.set_defaults(run=_register)
 
     verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
+    _add_verify_arguments(verify)
+    verify.set_defaults(run=_verify)
+
+    release = commands.add_parser("release", help="make what a TEE runs and what people compare")
+    _add_release_arguments(release)
+    release.set_defaults(run=_release)
+
+    backup = commands.add_parser("backup", help="copy the store, also while the bot runs")
+    backup.add_argument("file", type=Path, metavar="FILE")
+    backup.set_defaults(run=_backup)
+    return parser
+
+
+def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
     verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
     verify.add_argument(
         "--challenge", required=True, metavar="TEXT", help="what you sent after !verify"
@@ -131,12 +145,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--pccs", default=PCCS_URL, metavar="URL", help="else fetch it here")
     verify.add_argument("--json", action="store_true", help="for programs")
-    verify.set_defaults(run=_verify)
 
-    backup = commands.add_parser("backup", help="copy the store, also while the bot runs")
-    backup.add_argument("file", type=Path, metavar="FILE")
-    backup.set_defaults(run=_backup)
-    return parser
+
+def _add_release_arguments(release: argparse.ArgumentParser) -> None:
+    release.add_argument("directory", type=Path, metavar="DIRECTORY", help="for the files; is made")
+    release.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="NAME=REFERENCE",
+        help="for a place that the compose file leaves open; ends in @sha256:…",
+    )
+    release.add_argument(
+        "--os",
+        action="append",
+        required=True,
+        metavar="LABEL=FILE",
+        help="what the system measures on one kind of machine, as dstack-mr prints it",
+    )
+    release.add_argument(
+        "--kms-id", action="append", required=True, metavar="HEX", help="a key service's id"
+    )
+    release.add_argument("--commit", metavar="HEX", help="of the source; else of this program")
+    release.add_argument(
+        "--compose", type=Path, metavar="FILE", help="else deploy/dstack-compose.yaml"
+    )
+    release.add_argument(
+        "--app-compose", type=Path, metavar="FILE", help="another tool has made of the compose file"
+    )
 
 
 def _run(_: argparse.Namespace) -> int:
@@ -269,6 +305,22 @@ def _verify(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
     )
     return OK if asyncio.run(verify(request)) else FAILED
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    from bot.release import COMPOSE_FILE, Order, make_release
+
+    order = Order(
+        directory=arguments.directory,
+        compose=arguments.compose or COMPOSE_FILE,
+        images=arguments.image,
+        systems=arguments.os,
+        kms_ids=arguments.kms_id,
+        commit=arguments.commit,
+        app_compose=arguments.app_compose,
+    )
+    print(make_release(order))
+    return OK
 
 
 def _backup(arguments: argparse.Namespace) -> int:

@@ -382,6 +382,24 @@ class Settings(BaseSettings):
         return init_settings, env_settings, dotenv_settings, secrets
 
 
+class _GivenSettings(Settings):
+    """Settings of nothing but what is given."""
+
+    model_config = SettingsConfigDict(extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the one source."""
+        return (init_settings,)
+
+
 def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -> Settings:
     """Read all settings.
 
@@ -391,8 +409,35 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
+    return _validated(Settings, overrides or {})
+
+
+def settings_of(variables: Mapping[str, str]) -> Settings:
+    """Read settings from variables as they would stand in the environment, and nowhere else.
+
+    Raises:
+        SettingsError: one line for each setting that is wrong, unknown or missing.
+    """
+    return _validated(_GivenSettings, _by_section(variables))
+
+
+def _by_section(variables: Mapping[str, str]) -> dict[str, Any]:
+    sections: dict[str, Any] = {}
+    meant = _meant_for_us({key.lower(): value for key, value in variables.items()})
+    for name, value in sorted(meant.items()):
+        *path, last = name.split(DELIMITER)
+        section = sections
+        for part in path:
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise SettingsError(f"{name.upper()}: is below a setting that has a value")
+        section[last] = value
+    return sections
+
+
+def _validated(kind: type[Settings], values: Mapping[str, object]) -> Settings:
     try:
-        settings = Settings(**dict(overrides or {}))  # type: ignore[arg-type]
+        settings = kind(**dict(values))  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsError(*(_explain(problem) for problem in error.errors())) from None
     except UnparsableSettings as error:

@@ -21,7 +21,9 @@ KEPT_APPLICATIONS: Final = 4
 each of which is read again for its release, its manager or its next report."""
 
 _KEY_PROVIDER_BYTES: Final = {"none": 0, "local-sgx": 1, "kms": 2, "tpm": 3}
-_PINNED: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:-]*@sha256:[0-9a-f]{64}")
+PINNED: Final = re.compile(r"[a-z0-9][a-zA-Z0-9._/:-]*@sha256:[0-9a-f]{64}")
+"""An image that is named by its content."""
+
 _WITH_DEFAULT: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*):?-(?P<default>[^${}]+)\}")
 _COMPOSE_KEYS: Final = frozenset(
     {"configs", "name", "networks", "secrets", "services", "version", "volumes"}
@@ -125,7 +127,7 @@ def _images_check(app_compose: str) -> Check:
         images = images_of(app_compose)
     except MalformedEvidence as error:
         return failed("images", str(error))
-    loose = [image for image in images if not _PINNED.fullmatch(image)]
+    loose = [image for image in images if not PINNED.fullmatch(image)]
     return proven_if(
         not loose,
         "images",

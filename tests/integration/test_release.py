@@ -1,0 +1,367 @@
+"""`signal-tee-bot release` as a publisher runs it, up to the laptop where the release is used."""
+
+import hashlib
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.release import Release
+from bot.errors import SettingsError
+from bot.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
+from bot.verify import Request, verify
+from tests.fakes.dstack_agent import SoftAgent
+from tests.fakes.soft_tdx import SoftTdx
+from tests.processes import run_process
+from tests.unit.soft_machine import machine
+
+COMPOSE: Final = (Path(__file__).parents[2] / COMPOSE_FILE).read_text()
+BOT_IMAGE: Final = f"somebody/signal-tee-bot@sha256:{'ab' * 32}"
+SIGNAL_CLI_IMAGE: Final = f"registry.example:5000/signal-cli:1@sha256:{'cd' * 32}"
+KMS_ID: Final = "aa" * 32
+"""Of the key service of a soft machine."""
+
+COMMIT: Final = "0123abcd"
+FILES: Final = {"dstack-compose.yaml", "app-compose.json", "release.json"}
+CHALLENGE: Final = "blue kettle 14"
+OUTSIDE: Final = [
+    "ACCESS__ALLOWED",
+    "LLM__API_KEY",
+    "SIGNAL_CAPTCHA",
+    "SIGNAL_CODE",
+    "SIGNAL__PHONE_NUMBER",
+    "TOOLS__WEB_SEARCH__API_KEY",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A publisher's folder: the compose file, and what the system of a soft machine measures."""
+    (tmp_path / "compose.yaml").write_text(COMPOSE)
+    agent = SoftAgent(SoftTdx(now=0))
+    registers = dict(zip(("rtmr0", "rtmr1", "rtmr2"), agent.rtmrs()[:3], strict=True))
+    measured = {name: value.hex() for name, value in {"mrtd": agent.mr_td, **registers}.items()}
+    (tmp_path / "measured.json").write_text(json.dumps(measured, indent=2))
+    return tmp_path
+
+
+def order(folder: Path, **changes: Any) -> Order:
+    ordered = Order(
+        directory=folder / "release",
+        compose=folder / "compose.yaml",
+        images=[f"signal-tee-bot={BOT_IMAGE}", f"signal-cli={SIGNAL_CLI_IMAGE}"],
+        systems=[f"dstack 0.5.9, 2 CPUs, 4 GB={folder / 'measured.json'}"],
+        kms_ids=[KMS_ID],
+        commit=COMMIT,
+        app_compose=None,
+    )
+    return replace(ordered, **changes)
+
+
+def released(folder: Path, **changes: Any) -> dict[str, str]:
+    """Make a release and return its files."""
+    ordered = order(folder, **changes)
+    make_release(ordered)
+    return {file.name: file.read_text() for file in ordered.directory.iterdir()}
+
+
+# What is made
+
+
+def test_what_is_deployed_holds_the_compose_file_with_its_images_and_what_comes_from_outside(
+    folder: Path,
+) -> None:
+    files = released(folder)
+    assert files.keys() == FILES
+    filled_in = COMPOSE.replace("signal-tee-bot@sha256:unreleased", BOT_IMAGE)
+    filled_in = filled_in.replace("signal-cli@sha256:unreleased", SIGNAL_CLI_IMAGE)
+    assert files["dstack-compose.yaml"] == filled_in
+    app = json.loads(files["app-compose.json"])
+    assert app.pop("docker_compose_file") == filled_in
+    assert app == {
+        "manifest_version": 2,
+        "name": "signal-tee-bot",
+        "runner": "docker-compose",
+        "kms_enabled": True,
+        "gateway_enabled": False,
+        "local_key_provider_enabled": False,
+        "key_provider_id": "",
+        "public_logs": False,
+        "public_sysinfo": False,
+        "allowed_envs": OUTSIDE,
+        "no_instance_id": False,
+        "secure_time": True,
+    }
+
+
+def test_what_is_published_names_the_hash_of_exactly_those_bytes_and_everything_below(
+    folder: Path,
+) -> None:
+    files = released(folder)
+    release = Release.parse(files["release.json"].encode())
+    digest = hashlib.sha256(files["app-compose.json"].encode()).hexdigest()
+    assert (release.commit, release.compose_hashes) == (COMMIT, [digest])
+    assert release.images == [SIGNAL_CLI_IMAGE, BOT_IMAGE]
+    assert release.kms_ids == [KMS_ID]
+    measured = json.loads((folder / "measured.json").read_text())
+    [system] = release.os
+    assert system.model_dump() == {"label": "dstack 0.5.9, 2 CPUs, 4 GB"} | measured
+
+
+def test_the_same_input_makes_the_same_bytes(folder: Path) -> None:
+    assert released(folder) == released(folder, directory=folder / "deeper" / "again")
+
+
+def test_several_kinds_of_machine_and_several_key_services_are_one_release(folder: Path) -> None:
+    systems = [f"{cpus} CPUs={folder / 'measured.json'}" for cpus in (2, 4)]
+    files = released(folder, systems=systems, kms_ids=[KMS_ID, "bb" * 91])
+    release = Release.parse(files["release.json"].encode())
+    assert [system.label for system in release.os] == ["2 CPUs", "4 CPUs"]
+    assert release.kms_ids == [KMS_ID, "bb" * 91]
+
+
+def test_a_release_is_never_overwritten(folder: Path) -> None:
+    before = released(folder)
+    with pytest.raises(SettingsError, match="release: is there, and no release is overwritten"):
+        make_release(order(folder, kms_ids=["bb"]))
+    assert {file.name: file.read_text() for file in (folder / "release").iterdir()} == before
+
+
+# What is proven with it
+
+
+async def verdicts(
+    folder: Path, app_compose: str, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
+    """Start an application on a soft machine, and check its bot with the folder's release."""
+    async with machine(folder, app_compose=app_compose) as running:
+        bundle = await running.evidence.collect(CHALLENGE)
+    (folder / "bundle.json").write_bytes(bundle.to_json())
+    (folder / "collateral.json").write_text(running.platform.collateral)
+    request = Request(
+        bundle=folder / "bundle.json",
+        challenge=CHALLENGE,
+        safety_number=None,
+        release=folder / "release" / "release.json",
+        collateral=[folder / "collateral.json"],
+        pccs_url="http://127.0.0.1:1",
+        as_json=True,
+    )
+    passed = await verify(request, trust=running.platform.trust, clock=lambda: running.platform.now)
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    found = {check["name"]: check["verdict"] for check in checks}
+    assert passed == ("failed" not in found.values())
+    return found
+
+
+def failures(found: dict[str, str]) -> set[str]:
+    return {name for name, verdict in found.items() if verdict == "failed"}
+
+
+async def test_a_bot_that_was_deployed_from_a_release_is_proven_to_be_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = await verdicts(folder, released(folder)["app-compose.json"], capsys)
+    assert failures(found) == set()
+    proven = {name for name, verdict in found.items() if verdict == "proven"}
+    assert proven >= {"compose", "images", "release", "os", "key_provider"}
+    assert found["environment"] == "not checked"  # it names what comes from outside
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ('"secure_time": true\n}', '"secure_time": true\n}\n'),
+        ("ATTESTATION__MODEL_POLICY: require", "ATTESTATION__MODEL_POLICY: warn   "),
+        ("ab" * 32, "ab" * 31 + "ac"),
+    ],
+    ids=["a line break", "a setting", "an image"],
+)
+async def test_one_byte_more_or_another_one_is_another_bot(
+    folder: Path, capsys: pytest.CaptureFixture[str], written: str, instead: str
+) -> None:
+    deployed = released(folder)["app-compose.json"]
+    assert written in deployed
+    found = await verdicts(folder, deployed.replace(written, instead), capsys)
+    assert failures(found) == {"release"}
+
+
+async def test_another_system_and_another_key_service_than_the_published_ones_are_found_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = json.loads((folder / "measured.json").read_text())
+    (folder / "measured.json").write_text(json.dumps(measured | {"rtmr1": "00" * 48}))
+    deployed = released(folder, kms_ids=["bb" * 32])["app-compose.json"]
+    assert failures(await verdicts(folder, deployed, capsys)) == {"os", "key_provider"}
+
+
+# What another tool has made
+
+
+def made_elsewhere(folder: Path, **changes: Any) -> Path:
+    """Write app-compose.json as other tools do: more keys, another order, other white space."""
+    ours = json.loads(released(folder, directory=folder / "ours")["app-compose.json"])
+    theirs = {"features": ["kms"], "storage_fs": "zfs", "tproxy_enabled": True} | ours | changes
+    file = folder / "theirs.json"
+    file.write_text(json.dumps(theirs, sort_keys=True))
+    return file
+
+
+async def test_what_another_tool_made_of_the_compose_file_is_released_byte_for_byte(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = made_elsewhere(folder, pre_launch_script="echo hello", key_provider="kms")
+    files = released(folder, app_compose=theirs)
+    assert files["app-compose.json"] == theirs.read_text()
+    found = await verdicts(folder, files["app-compose.json"], capsys)
+    assert (failures(found), found["release"]) == (set(), "proven")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"docker_compose_file": COMPOSE}, "is not the compose file with these images"),
+        ({"public_logs": True}, "public_logs: everybody could read when people write"),
+        ({"allowed_envs": OUTSIDE[1:]}, "ACCESS__ALLOWED is missing"),
+        ({"allowed_envs": [*OUTSIDE, "BASH_ENV"]}, "BASH_ENV has no place in the compose file"),
+        ({"allowed_envs": [*OUTSIDE, "ACCESS__ADMINS"]}, "only the code should: ACCESS__ADMINS"),
+        ({"kms_enabled": False}, "without a key service"),
+        ({"key_provider": "local"}, "without a key service"),
+    ],
+)
+def test_what_another_tool_made_otherwise_is_refused(
+    folder: Path, changes: dict[str, Any], words: str
+) -> None:
+    theirs = made_elsewhere(folder, **changes)
+    with pytest.raises(ReleaseRefused, match=re.escape(words)):
+        make_release(order(folder, app_compose=theirs))
+    assert not (folder / "release").exists()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "words"),
+    [
+        ("    restart: unless-stopped\n", "    ports: ['8081:8081']\n", "no ports"),
+        ("    restart: unless-stopped\n", "    network_mode: host\n", "no network_mode"),
+        ("signal-cli@sha256:unreleased", "signal-cli:latest", "signal-cli:latest: is not pinned"),
+        ("signal-cli@sha256:unreleased", "${IMAGE}", "${IMAGE}: is not pinned"),
+        ("ATTESTATION__E2EE:", "ATTESTATON__E2EE:", "did you mean ATTESTATION__E2EE?"),
+        ("MODEL_POLICY: require", "MODEL_POLICY: required", "bot: ATTESTATION__MODEL_POLICY: must"),
+        ('E2EE: "true"', "E2EE: true", "services.bot.environment.ATTESTATION__E2EE"),
+        ("https://cloud-api", "http://cloud-api", "needs an LLM__BASE_URL that begins with https"),
+        ("MODEL_POLICY: require", "MODEL_POLICY: ${POLICY}", "should: ATTESTATION__MODEL_POLICY"),
+        ("# ACCESS__ADMINS: 0", "ACCESS__ADMINS: $ADMINS #", "should: ACCESS__ADMINS"),
+        ("LLM__API_KEY: ${LLM__API_KEY}", "LLM__API_KEY: sk-1", "LLM__API_KEY: is a secret"),
+    ],
+)
+def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
+    folder: Path, written: str, instead: str, words: str
+) -> None:
+    assert written in COMPOSE
+    (folder / "compose.yaml").write_text(COMPOSE.replace(written, instead))
+    fitting = slice(1) if written.startswith("signal-cli@") else slice(2)
+    with pytest.raises(ReleaseRefused, match=re.escape(words)):
+        make_release(order(folder, images=order(folder).images[fitting]))
+    assert not (folder / "release").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"images": []}, "--image signal-cli=…: is missing\n--image signal-tee-bot=…: is missing"),
+        ({"images": ["bot=a@sha256:" + "0" * 64]}, "--image bot: has no open place"),
+        ({"images": ["signal-cli=signal-cli:1.0"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
+        ({"images": ["signal-cli"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
+        ({"systems": ["measured.json"]}, "--os: LABEL=FILE"),
+        ({"systems": ["é=measured.json"]}, "--os: LABEL=FILE"),
+        ({"systems": ["2 CPUs=nowhere.json"]}, "nowhere.json: No such file or directory"),
+        ({"kms_ids": ["aab"]}, "--kms-id: the id in key_provider_info"),
+        ({"kms_ids": ["0xaa"]}, "--kms-id: the id in key_provider_info"),
+        ({"commit": "main"}, "--commit: which one of the source"),
+        ({"compose": Path("nowhere.yaml")}, "nowhere.yaml: No such file or directory"),
+        ({"app_compose": Path("nowhere.json")}, "nowhere.json: No such file or directory"),
+    ],
+)
+def test_a_wrong_argument_is_named(folder: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        make_release(order(folder, **changes))
+    assert words in str(refused.value)
+    assert not (folder / "release").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("measured.json", b"{}", "is not of the expected shape: `mrtd`"),
+        ("measured.json", b"MRTD: 00", "measured.json is not readable"),
+        ("measured.json", b"\xff", "measured.json: is no text"),
+        ("measured.json", b" " * 100_000, "measured.json: has more than 65536 bytes"),
+        (
+            "measured.json",
+            json.dumps(
+                {"mrtd": "0", "rtmr0": "00" * 48, "rtmr1": "X" * 96, "rtmr2": "00" * 48}
+            ).encode(),
+            "96 digits from 0 to f are expected in mrtd, rtmr1",
+        ),
+        ("compose.yaml", b"services: [", "no YAML"),
+        ("compose.yaml", b"services: {}", "starts nothing"),
+        ("compose.yaml", b" " * 200_000, "compose.yaml: has more than 131072 bytes"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
+    folder: Path, file: str, content: bytes, words: str
+) -> None:
+    (folder / file).write_bytes(content)
+    images = order(folder).images if file == "measured.json" else []
+    with pytest.raises(MalformedEvidence, match=re.escape(words)):
+        make_release(order(folder, images=images))
+    assert not (folder / "release").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
+    with pytest.raises(SettingsError, match=r"compose\.yaml/release: Not a directory"):
+        make_release(order(folder, directory=folder / "compose.yaml" / "release"))
+
+
+# The program
+
+
+async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_why_not(
+    folder: Path,
+) -> None:
+    ordered = order(folder)
+    given = [
+        *(f"--image={image}" for image in ordered.images),
+        f"--os={ordered.systems[0]}",
+        f"--kms-id={KMS_ID}",
+        "--compose=compose.yaml",
+    ]
+
+    async def run(*arguments: str) -> tuple[str, str, int | None]:
+        program = Path(sys.executable).with_name("signal-tee-bot")
+        return await run_process(program, "release", *arguments, folder=folder)
+
+    printed, errors, code = await run("release", *given, f"--commit={COMMIT}")
+    assert (errors, code) == ("", 0)
+    digest = hashlib.sha256((folder / "release" / "app-compose.json").read_bytes()).hexdigest()
+    assert digest in printed
+    assert [line.strip() for line in printed.splitlines() if line.endswith("=")] == [
+        f"{name}=" for name in OUTSIDE
+    ]
+    for wrong, expected in ((("release", *given, f"--commit={COMMIT}"), 2), (("other", *given), 2)):
+        printed, errors, code = await run(*wrong)
+        assert (printed, code) == ("", expected)
+        assert errors
+        assert "Traceback" not in errors
+    (folder / "measured.json").write_text("{}")
+    printed, errors, code = await run("other", *given, f"--commit={COMMIT}")
+    assert (printed, code) == ("", 1)
+    assert errors.startswith("signal-tee-bot: ")
