@@ -15,6 +15,7 @@ from bot import __version__, build
 from bot.config import Settings, settings_files
 from bot.errors import BotError
 from bot.finding import Finding, Verdict
+from bot.observability.figures import size
 from bot.readiness import serve_health
 
 LEAST_FREE_BYTES: Final = 512 * 2**20
@@ -121,16 +122,6 @@ def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Find
         " messages and retention go by it. See timedatectl."
     )
     yield Finding("clock", Verdict.WARNING, words)
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as people read it, in binary units."""
-    amount = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:,.0f} {unit}"
-        amount /= 1024
-    return f"{amount:,.1f} TiB"
 
 
 def _with_companions(store: Path) -> list[Path]:

@@ -1,10 +1,13 @@
-"""`!status`: how busy the bot is, and what answers here."""
+"""`!status`: how busy the bot is, and what answers here; for admins also whether all is well."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from bot.commands.base import CommandContext, Reply
+from bot.commands.base import AdminList, CommandContext, Reply
+from bot.observability.figures import ProcessFigures, duration, process_figures, size
+from bot.observability.logs import Trouble, last_trouble
+from conversation_store.models import StoreSizes
 from tools.registry import Registry
 
 
@@ -25,8 +28,44 @@ class ModelState(Protocol):
         ...
 
 
+class Connection(Protocol):
+    """The way to Signal. Implemented by `bot.messaging.messenger.Messenger`."""
+
+    @property
+    def connected_since(self) -> float | None:
+        """When, by `time.monotonic`, the present connection began; None while there is none."""
+        ...
+
+
+class Store(Protocol):
+    """What is kept. Implemented by `ConversationStore`.
+
+    Whether its disk takes anything is not asked: while it does not, no `!status` comes in either.
+    """
+
+    async def sizes(self) -> StoreSizes:
+        """Return how large it is, and how much waits in it."""
+        ...
+
+
 class Status:
-    """Says version, model, uptime and load; nothing about anybody."""
+    """Says version, model, uptime and load; to admins, in private, how the bot itself is.
+
+    Nothing in it is about anybody.
+
+    Args:
+        version: of the program.
+        model: its name.
+        model_state: what is known of its attestation.
+        registry: the tools.
+        workload: the answers in progress.
+        connection: the way to Signal.
+        store: what is kept.
+        admins: who hears more.
+        clock: in seconds, never goes back.
+        figures: what the process takes.
+        trouble: what was logged last as a warning or worse.
+    """
 
     name = "status"
     summary = "how busy I am, and which model answers"
@@ -40,33 +79,56 @@ class Status:
         model_state: ModelState,
         registry: Registry,
         workload: Workload,
+        connection: Connection,
+        store: Store,
+        admins: AdminList,
         clock: Callable[[], float] = time.monotonic,
+        figures: Callable[[], ProcessFigures | None] = process_figures,
+        trouble: Callable[[], Trouble | None] = last_trouble,
     ) -> None:
         self._version = version
         self._model = model
         self._model_state = model_state
         self._registry = registry
         self._workload = workload
+        self._connection = connection
+        self._store = store
+        self._admins = admins
         self._clock = clock
+        self._figures = figures
+        self._trouble = trouble
         self._started_at = clock()
 
     async def run(self, context: CommandContext) -> Reply:
         """Return a few lines."""
-        return Reply(
-            "\n".join(
-                (
-                    f"signal-tee-bot {self._version}, up for {self._uptime()}",
-                    f"Model: {self._model}. {self._model_state.summary()}",
-                    f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}",
-                    f"Answers in progress: {self._workload.running}",
-                )
-            )
-        )
+        lines = list(self._for_everybody())
+        if self._admins.is_admin(context.author) and not context.chat.is_group:
+            lines += self._for_admins(await self._store.sizes())
+        return Reply("\n".join(lines))
 
-    def _uptime(self) -> str:
-        minutes, seconds = divmod(int(self._clock() - self._started_at), 60)
-        hours, minutes = divmod(minutes, 60)
-        days, hours = divmod(hours, 24)
-        units = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
-        shown = [f"{amount} {unit}" for amount, unit in units if amount]
-        return " ".join(shown[:2]) or "0 s"
+    def _for_everybody(self) -> Iterator[str]:
+        yield f"signal-tee-bot {self._version}, up for {self._since(self._started_at)}"
+        yield f"Model: {self._model}. {self._model_state.summary()}"
+        yield f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}"
+        yield f"Answers in progress: {self._workload.running}"
+
+    def _for_admins(self, sizes: StoreSizes) -> Iterator[str]:
+        waiting = f"{sizes.waiting_messages} to answer, {sizes.waiting_sends} to send"
+        store = size(sizes.file_bytes + sizes.log_bytes)
+        yield ""
+        yield f"Signal: {self._signal()}"
+        yield f"Waiting: {waiting}"
+        yield f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk"
+        if (figures := self._figures()) is not None:
+            limit = f"{figures.descriptors:,} of {figures.descriptor_limit:,} files open"
+            yield f"Process: {size(figures.memory_bytes)} of memory, {limit}"
+        if (trouble := self._trouble()) is not None:
+            kind = f" ({trouble.kind})" if trouble.kind else ""
+            yield f"Last trouble: {trouble.event}{kind}, {self._since(trouble.at)} ago"
+
+    def _signal(self) -> str:
+        since = self._connection.connected_since
+        return "not connected" if since is None else f"connected for {self._since(since)}"
+
+    def _since(self, moment: float) -> str:
+        return duration(self._clock() - moment)

@@ -69,6 +69,11 @@ class Messenger(Protocol):
         ...
 
     @property
+    def connected_since(self) -> float | None:
+        """When, by `time.monotonic`, the present connection began; None while there is none."""
+        ...
+
+    @property
     def last_sign(self) -> float:
         """When, by `time.monotonic`, the connection last moved.
 

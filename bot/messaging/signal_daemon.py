@@ -113,6 +113,7 @@ class SignalDaemon(DaemonRequests):
         self._receiving = True
         self._held = False
         self._last_sign = time.monotonic()
+        self._connected_at = self._last_sign
 
     @property
     def connected(self) -> bool:
@@ -123,6 +124,11 @@ class SignalDaemon(DaemonRequests):
     @property
     def _wants_messages(self) -> bool:
         return self._receiving and not self._held
+
+    @property
+    def connected_since(self) -> float | None:
+        """When the present connection began."""
+        return self._connected_at if self.connected else None
 
     @property
     def last_sign(self) -> float:
@@ -254,6 +260,7 @@ class SignalDaemon(DaemonRequests):
             except SignalRejected:
                 log.error("signal.subscription_refused")
                 return
+        self._connected_at = time.monotonic()
         SIGNAL_CONNECTED.set(1)
         log.info("signal.connected")
 
@@ -279,7 +286,8 @@ class SignalDaemon(DaemonRequests):
                     await self._watch(connection)
                 SIGNAL_RECONNECTS.inc()
             except SignalError as error:
-                log.warning("signal.failed", error=type(error).__name__)
+                kind = type(error.__cause__ or error).__name__
+                log.warning("signal.failed", error=type(error).__name__, kind=kind)
             self._last_sign = time.monotonic()
             failures += 1
             delay = self._bounds.backoff.seconds(failures)

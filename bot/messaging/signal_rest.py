@@ -96,6 +96,7 @@ class SignalRest(RestRequests):
         self._alive = False
         self._receiving = True
         self._last_sign = time.monotonic()
+        self._connected_at = self._last_sign
         # signalbot logs the text of messages at INFO.
         logging.getLogger("signalbot").setLevel(logging.WARNING)
 
@@ -103,6 +104,11 @@ class SignalRest(RestRequests):
     def connected(self) -> bool:
         """Whether messages can come in and go out right now."""
         return self._alive and (self._websocket is not None or not self._receiving)
+
+    @property
+    def connected_since(self) -> float | None:
+        """When the present connection began."""
+        return self._connected_at if self.connected else None
 
     @property
     def last_sign(self) -> float:
@@ -283,6 +289,7 @@ class SignalRest(RestRequests):
 
     def _set_alive(self, alive: bool) -> None:
         if alive is not self._alive:
+            self._connected_at = time.monotonic()
             log.info("signal.connected" if alive else "signal.disconnected")
         self._alive = alive
         SIGNAL_CONNECTED.set(alive)

@@ -12,7 +12,9 @@ import logging
 import re
 import sys
 import threading
+import time
 import traceback
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import structlog
@@ -62,6 +64,7 @@ def configure(*, level: str, log_format: LogFormat) -> None:
             drop_unknown_keys,
             withhold_values,
             structlog.processors.add_log_level,
+            remember_trouble,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
         ],
@@ -138,6 +141,40 @@ def _is_harmless(value: object) -> bool:
         and len(value) <= MAX_VALUE_CHARACTERS
         and _IDENTIFIER.search(value) is None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A warning or an error, as far as it is worth remembering.
+
+    Attributes:
+        event: its name.
+        kind: of the error, or the reason; empty where there is none.
+        at: when, by `time.monotonic`.
+    """
+
+    event: str
+    kind: str
+    at: float
+
+
+class _Memory:
+    """Of this process, as its log is one."""
+
+    trouble: Trouble | None = None
+
+
+def remember_trouble(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Keep what was logged last as a warning or worse, for who asks without looking at logs."""
+    if event["level"] in {"warning", "error", "critical"}:
+        kind = str(event.get("error") or event.get("reason") or "")
+        _Memory.trouble = Trouble(str(event["event"]), kind, time.monotonic())
+    return event
+
+
+def last_trouble() -> Trouble | None:
+    """Return what was logged last as a warning or worse."""
+    return _Memory.trouble
 
 
 class _StderrLogger:

@@ -20,7 +20,7 @@ from bot import __version__
 from bot.check import findings
 from bot.config import Settings, setting_names
 from bot.finding import Finding, Verdict
-from bot.machine import LEAST_FREE_BYTES, size
+from bot.machine import LEAST_FREE_BYTES
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.open_meteo import open_meteo, reply
@@ -110,14 +110,6 @@ async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_tak
         found = await report(here.settings())
     assert found["disk"].verdict is Verdict.WARNING
     assert "STORE__PATH" in found["disk"].words
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 bytes"), (1023, "1,023 bytes"), (2048, "2 KiB"), (3 * 2**40, "3.0 TiB")],
-)
-def test_sizes_read_as_people_read_them(count: int, words: str) -> None:
-    assert size(count) == words
 
 
 # The health address

@@ -1,0 +1,54 @@
+"""Figures about this process, and how people read figures."""
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROCESS: Final = Path("/proc/self")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """What this process takes.
+
+    Attributes:
+        memory_bytes: resident, as the kernel counts it.
+        descriptors: open files and connections.
+        descriptor_limit: how many may be open; the soft limit.
+    """
+
+    memory_bytes: int
+    descriptors: int
+    descriptor_limit: int
+
+
+def process_figures() -> ProcessFigures | None:
+    """Return what this process takes (proc(5)); None where the system does not say."""
+    try:
+        pages = int((PROCESS / "statm").read_text(encoding="ascii").split()[1])
+        descriptors = len(list((PROCESS / "fd").iterdir()))
+    except OSError:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ProcessFigures(pages * resource.getpagesize(), descriptors, limit)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it, in binary units."""
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:,.0f} {unit}"
+        amount /= 1024
+    return f"{amount:,.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in its two largest units: `3 d 4 h`, `12 s`."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    units = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
+    shown = [f"{amount} {unit}" for amount, unit in units if amount]
+    return " ".join(shown[:2]) or "0 s"

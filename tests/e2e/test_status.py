@@ -1,0 +1,67 @@
+"""`!status`: a few lines for everybody, and in private what an operator wants to see on a phone."""
+
+import re
+from typing import Final
+
+from bot.demo.signal_side import ADA
+from bot.messaging.events import Person
+from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.running_bot import running_bot, world
+from tests.fakes.openai_server import echo, status
+
+BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+GROUP: Final = "c2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2U="
+SPAN: Final = r"(\d+ (d|h|min) )?\d+ (d|h|min|s)"
+SIZE: Final = r"[\d,.]+ (bytes|[KMGT]iB)"
+
+FOR_EVERYBODY: Final = re.compile(
+    rf"signal-tee-bot \S+, up for {SPAN}\n"
+    r"Model: fake\. [^\n]+\n"
+    r"Tools: [\w, ]+\n"
+    r"Answers in progress: 0"
+)
+FOR_ADMINS: Final = re.compile(
+    FOR_EVERYBODY.pattern + r"\n\n"
+    rf"Signal: connected for {SPAN}\n"
+    r"Waiting: 1 to answer, 0 to send\n"
+    rf"Store: {SIZE}, {SIZE} free on its disk\n"
+    rf"Process: {SIZE} of memory, \d+ of [\d,]+ files open"
+    rf"(\nLast trouble: [a-z._]+( \(.+\))?, {SPAN} ago)?"
+)
+
+
+async def test_everybody_hears_how_busy_the_bot_is_and_admins_in_private_how_it_is() -> None:
+    async with world() as here, running_bot(here.settings(access={"admins": ADA.aci})):
+        await here.signal.change_group(GROUP, members=[BEN], admins=[ADA.aci])
+        await here.signal.say("!status", author=BEN)
+        to_ben = (await here.answer()).text
+        await here.signal.say("!status", group=GROUP, mention=True)
+        in_group = (await here.answer()).text
+        await here.signal.say("!status")
+        in_private = (await here.answer()).text
+    assert FOR_EVERYBODY.fullmatch(to_ben)
+    assert FOR_EVERYBODY.fullmatch(in_group)
+    assert FOR_ADMINS.fullmatch(in_private)
+    assert not any(word in in_private for word in (ADA.aci, BEN.aci, str(ADA.number)))
+
+
+async def test_admins_hear_what_went_wrong_last_and_since_when_signal_is_there() -> None:
+    async with world(status(401, {"error": {"message": "sesame"}})) as here:
+        settings = environment(here, ACCESS__ADMINS=ADA.aci)
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("hello")
+            await here.answer()
+            here.model.handler = echo
+            await here.signal.say("!status")
+            failed = (await here.answer()).text
+            await here.signal.go_away()
+            await bot.event("signal.failed")
+            await here.signal.come_back()
+            await bot.event("signal.connected", times=2)
+            await here.signal.say("!status")
+            away = (await here.answer()).text
+            reason = bot.events("signal.failed")[-1]
+    assert re.search(rf"\nLast trouble: turn\.failed \(LlmUnauthorized\), {SPAN} ago$", failed)
+    assert re.search(rf"\nLast trouble: signal\.failed \(SignalUnavailable\), {SPAN} ago$", away)
+    assert re.search(r"\nSignal: connected for \d s\n", away)
+    assert (reason["error"], reason["kind"]) == ("SignalUnavailable", "FileNotFoundError")

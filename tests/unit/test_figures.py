@@ -1,0 +1,29 @@
+"""How figures read, and what the process takes."""
+
+import pytest
+
+from bot.observability.figures import duration, process_figures, size
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 bytes"), (1023, "1,023 bytes"), (2048, "2 KiB"), (3 * 2**40, "3.0 TiB")],
+)
+def test_sizes_read_as_people_read_them(count: int, words: str) -> None:
+    assert size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (61, "1 min 1 s"), (7200, "2 h"), (273_600, "3 d 4 h"), (86_401, "1 d 1 s")],
+)
+def test_time_spans_read_as_people_read_them(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_the_process_takes_memory_and_has_its_standard_streams_open() -> None:
+    figures = process_figures()
+    if figures is None:
+        pytest.skip("there is no /proc here")
+    assert figures.memory_bytes > 2**20
+    assert 3 <= figures.descriptors <= figures.descriptor_limit
