@@ -224,6 +224,7 @@ class ChatHandler:
         now = datetime.now(UTC)
         accepted = pieces[-1]
         turn, fleeting, can_be_asked = await self._begin(pieces)
+        log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
         if turn.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
             return Thought(turn, TurnState.FAILED, GIVEN_UP, TurnUsage())
@@ -307,6 +308,7 @@ class ChatHandler:
             raise TurnForgotten
         if self._proofs is not None:
             self._proofs.wake()
+        log.debug("turn.finished", turn=first.id, outcome=thought.state, count=thought.rounds)
         metrics.TURNS.labels(thought.state).inc()
         metrics.TURN_ROUNDS.observe(thought.rounds)
         with_tools = "yes" if thought.rounds else "no"

@@ -31,7 +31,8 @@ from bot.messaging.events import (
     Person,
     Reaction,
 )
-from bot.observability import metrics
+from bot.observability import log_ids, metrics
+from bot.observability.log_ids import LogId
 from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
 from conversation_store.store import ConversationStore
 
@@ -184,6 +185,7 @@ class Intake:
         self._discards.add(message.unread)
         if not self._access.may_talk(message.author):
             metrics.INTAKE.labels("not_admitted").inc()
+            log.debug("intake.not_admitted", person=log_ids.person(message.author.aci))
             self._discards.files_of(message)
             await self._guests.stranger(message)
             return
@@ -251,7 +253,7 @@ class Intake:
             await self._refuse(accepted, TOO_FAST, "rate_limited")
         elif self._mailboxes.is_full(message.chat):
             metrics.INTAKE.labels("mailbox_full").inc()
-            log.warning("intake.mailbox_full")
+            log.warning("intake.mailbox_full", **_names(message))
             await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
         elif is_edit:
             metrics.INTAKE.labels("edit").inc()
@@ -280,7 +282,7 @@ class Intake:
         metrics.INTAKE.labels("loop").inc()
         message = accepted.message
         if verdict is Verdict.FIRST_SILENCE:
-            log.warning("intake.loop")
+            log.warning("intake.loop", **_names(message))
             words = self._loop_guard.notice(message.chat, message.author)
             await self._refuse(accepted, words, "loop")
         else:
@@ -296,3 +298,8 @@ class Intake:
         # Not behind the chat's other messages: the person should know now.
         refuse = partial(self._router.refuse, accepted, words, outcome)
         await self._urgent.put(accepted.message.chat, Job(refuse))
+
+
+def _names(message: ReceivedMessage) -> dict[str, LogId | None]:
+    """By which the log tells the chat and the person of a message apart from others."""
+    return {"chat": log_ids.chat(message.chat), "person": log_ids.person(message.author)}

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bot.observability import metrics
+from structlog.contextvars import bound_contextvars
+
+from bot.observability import log_ids, metrics
 from conversation_store.models import AcceptedMessage
 
 MAX_WAITING_IN_CHAT: Final = 100
@@ -173,10 +175,12 @@ class Mailboxes:
     async def _work(self, chat: str) -> None:
         queue = self._waiting[chat]
         try:
-            while queue and not self._winding_down:
-                job = queue.popleft()
-                self._taken(1)
-                await job.run()
+            # Whatever is logged on the way says which chat it is for.
+            with bound_contextvars(chat=log_ids.chat(chat)):
+                while queue and not self._winding_down:
+                    job = queue.popleft()
+                    self._taken(1)
+                    await job.run()
         finally:
             del self._waiting[chat]
             self._taken(len(queue))
