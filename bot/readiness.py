@@ -123,7 +123,8 @@ async def _exposition(store: ConversationStore | None) -> bytes:
                 _show(await store.sizes())
         except (StoreError, TimeoutError) as error:
             log.warning("health.sizes_unknown", error=type(error).__name__)
-    return metrics.exposition()
+    # In a thread: with many tools it takes milliseconds, in which nobody should wait for the loop.
+    return await asyncio.to_thread(metrics.exposition)
 
 
 def _show(sizes: StoreSizes) -> None:

@@ -6,7 +6,6 @@ already when a message comes, its sign is there at once. Counted is every messag
 received and is going to answer; what an earlier one has left may have had its sign then.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -27,7 +26,7 @@ class FirstSigns:
         clock: seconds since 1970.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._waiting: dict[ChatId, list[int]] = {}
 

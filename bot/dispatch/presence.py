@@ -6,6 +6,7 @@ typing in a chat come from one task, so that none overtakes another.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -121,6 +122,7 @@ class Presence:
         ack_reaction: the emoji that every message gets at once; None for none.
         read_receipts: whether people are told that their messages were read.
         tasks: where the signs are given from.
+        clock: seconds since 1970.
 
     Attributes:
         ack_reaction: may be changed at any time, as may `read_receipts`.
@@ -133,12 +135,13 @@ class Presence:
         ack_reaction: str | None,
         read_receipts: bool,
         tasks: asyncio.TaskGroup,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._channel = channel
         self.ack_reaction = ack_reaction
         self.read_receipts = read_receipts
         self._tasks = tasks
-        self._first_signs = FirstSigns()
+        self._first_signs = FirstSigns(clock)
         self._running: set[asyncio.Task[None]] = set()
         self._typing: dict[ChatId, _Typing] = {}
         self._in_flight = 0

@@ -21,11 +21,12 @@ Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 PREFIX: Final = "signal_tee_bot"
 
-MAX_TOOLS: Final = 128
+MAX_TOOLS: Final = 64
 """Tools that are counted under their names; servers may offer others all the time."""
 
 _QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_TOOL_SECONDS = (0.01, 0.05, 0.25, 1, 2.5, 5, 10, 30, 60)
 
 # Without this every counter and histogram has a second series, the time of its making.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -163,7 +164,7 @@ TOOL_SECONDS = Histogram(
     "Duration of tool calls",
     ("tool",),
     namespace=PREFIX,
-    buckets=_SECONDS,
+    buckets=_TOOL_SECONDS,
 )
 
 # What is proven -----------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""A bot's health port, asked as Prometheus and a load balancer do."""
+
+import asyncio
+import json
+import socket
+from contextlib import closing
+from typing import Final
+
+from tests.exposition import Exposition
+
+HTTP_SECONDS: Final = 5.0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+async def scrape(port: int) -> Exposition:
+    """Return what `/metrics` says."""
+    status, body = await get(port, "/metrics")
+    assert status == 200
+    return Exposition(body.decode())
+
+
+async def readiness(port: int) -> dict[str, tuple[bool, str]]:
+    """Return what `/readyz` says of every part."""
+    _, body = await get(port, "/readyz")
+    checks = json.loads(body)["checks"]
+    return {name: (check["ok"], check["detail"]) for name, check in checks.items()}
+
+
+async def get(port: int, path: str) -> tuple[int, bytes]:
+    """Return the status and the body of an answer."""
+    async with asyncio.timeout(HTTP_SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+    return int(head.split(b" ")[1]), body

@@ -1,0 +1,192 @@
+"""What is measured, and under which names."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import pytest
+
+from bot.attestation.near_ai.verdict import ModelState
+from bot.dispatch.first_signs import MAX_CHATS, MAX_IN_CHAT, FirstSigns
+from bot.dispatch.presence import Presence
+from bot.messaging.events import ChatId, ChatKind, FrameKind
+from bot.observability.event_loop import measure_lag
+from bot.observability.metrics import BoundedNames
+from conversation_store.models import ApprovalState, ExchangeState, TurnState
+from tests import exposition
+from tests.exposition import PREFIX
+from tests.skipped_waits import run_without_waiting
+from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones
+
+CHATS: Final = [ChatId(ChatKind.DIRECT, str(number)) for number in range(MAX_CHATS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "values"),
+    [
+        ("signal_frames_total", "kind", FrameKind),
+        ("turns_total", "outcome", set(TurnState) - {TurnState.RUNNING} | {"bug"}),
+        ("answer_signatures_total", "outcome", set(ExchangeState) - {ExchangeState.WAITING}),
+        ("model_verifications_total", "outcome", set(ModelState) - {ModelState.PENDING}),
+        (
+            "approvals_total",
+            "outcome",
+            set(ApprovalState) - {ApprovalState.OPEN, ApprovalState.BEGUN} | {"asked"},
+        ),
+    ],
+)
+def test_every_series_is_there_before_its_first_event(
+    name: str, label: str, values: Iterable[str]
+) -> None:
+    assert exposition.now().labels()[PREFIX + name][label] == {str(value) for value in values}
+
+
+def test_everything_of_the_bot_has_its_prefix_and_nothing_says_when_it_was_made() -> None:
+    names = set(exposition.now().labels())
+    assert {name for name in names if not name.startswith(("python_", "process_"))} == {
+        name for name in names if name.startswith(PREFIX)
+    }
+    assert not [name for name in names if name.endswith("_created")]
+
+
+def test_names_from_outside_are_counted_up_to_a_bound() -> None:
+    names = BoundedNames(2)
+    assert [names.label(name) for name in "abcad"] == ["a", "b", "other", "a", "other"]
+
+
+def test_how_late_the_event_loop_is_is_measured_every_second() -> None:
+    def measured() -> float:
+        return exposition.now().value("event_loop_lag_seconds_count")
+
+    async def scenario() -> None:
+        before = measured()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10.5):
+                await measure_lag()
+        assert measured() - before == 10
+
+    run_without_waiting(scenario())
+
+
+# The first sign of life ---------------------------------------------------------------------------
+
+
+class Signs:
+    """First signs that were measured since, with the sum of their seconds."""
+
+    def __init__(self) -> None:
+        self._before = self._measured()
+
+    def measured(self) -> tuple[float, float]:
+        """How many, and how many seconds together."""
+        count, seconds = self._measured()
+        return count - self._before[0], round(seconds - self._before[1], 3)
+
+    def _measured(self) -> tuple[float, float]:
+        found = exposition.now()
+        return found.value("first_sign_seconds_count"), found.value("first_sign_seconds_sum")
+
+
+@asynccontextmanager
+async def presence_on(
+    phones: Phones, *, ack_reaction: str | None = None
+) -> AsyncIterator[Presence]:
+    async with asyncio.TaskGroup() as tasks:
+        yield Presence(
+            phones,
+            ack_reaction=ack_reaction,
+            read_receipts=False,
+            tasks=tasks,
+            clock=lambda: TIMESTAMP / 1_000 + asyncio.get_running_loop().time(),
+        )
+
+
+def test_the_first_sign_is_there_when_signal_took_it() -> None:
+    async def scenario() -> None:
+        phones, signs = Phones(), Signs()
+        phones.takes_seconds = 2
+        async with presence_on(phones) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(30)
+                turn.answered = True
+        assert signs.measured() == (1, 2)
+
+    run_without_waiting(scenario())
+
+
+def test_a_reaction_is_a_sign_as_well() -> None:
+    async def scenario() -> None:
+        phones, signs = Phones(), Signs()
+        phones.takes_seconds = 2
+        async with presence_on(phones, ack_reaction="👀") as presence:
+            async with presence.typing(CHAT):
+                await asyncio.sleep(1)
+                presence.message_sent(CHAT)
+                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 1_000)
+                await asyncio.sleep(20)
+        assert signs.measured() == (1, 1)
+
+    run_without_waiting(scenario())
+
+
+def test_where_typing_is_to_be_seen_already_the_sign_is_there_at_once() -> None:
+    async def scenario() -> None:
+        phones, signs = Phones(), Signs()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(3)
+                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 3_000)
+                assert signs.measured() == (1, 0)
+                await asyncio.sleep(30)
+                turn.answered = True
+        assert signs.measured() == (1, 0)
+
+    run_without_waiting(scenario())
+
+
+def test_where_no_sign_can_be_given_the_answer_is_the_first() -> None:
+    async def scenario() -> None:
+        phones, signs = Phones(), Signs()
+        phones.away = True
+        async with presence_on(phones) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(25)
+                assert signs.measured() == (0, 0)
+                turn.answered = True
+        assert signs.measured() == (1, 25)
+
+    run_without_waiting(scenario())
+
+
+def test_a_turn_without_an_answer_has_no_first_sign() -> None:
+    async def scenario() -> None:
+        phones, signs = Phones(), Signs()
+        phones.away = True
+        async with presence_on(phones) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            async with presence.typing(CHAT):
+                await asyncio.sleep(25)
+        assert signs.measured() == (0, 0)
+
+    run_without_waiting(scenario())
+
+
+def test_what_waits_for_its_first_sign_is_bounded() -> None:
+    signs, first_signs = Signs(), FirstSigns(lambda: 1.0)
+    for chat in CHATS:
+        first_signs.expected(chat, 0)
+    for _ in range(2 * MAX_IN_CHAT):
+        first_signs.expected(CHATS[0], 0)
+    for chat in CHATS:
+        first_signs.given(chat)
+    assert signs.measured()[0] == MAX_CHATS - 1 + MAX_IN_CHAT
+
+
+def test_a_clock_that_goes_back_makes_no_negative_times() -> None:
+    signs, first_signs = Signs(), FirstSigns(lambda: 1.0)
+    first_signs.expected(CHAT, 5_000)
+    first_signs.given(CHAT)
+    assert signs.measured() == (1, 0)
