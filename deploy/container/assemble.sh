@@ -1,0 +1,82 @@
+#!/bin/sh
+# Puts the bot's image together: assemble.sh SOURCE WHEELS IMAGE
+#
+# IMAGE becomes a root folder that holds Python, the bot, what it needs of the wheels, and of the
+# system only the libraries that these load. $COMMIT is what the source was checked out from. All
+# that varies between two builds is set: times are $SOURCE_DATE_EPOCH, bytecode is checked by
+# nothing, has no path of the build in it and is written in one order.
+set -eu
+
+source=$(realpath "$1") wheels=$(realpath "$2") image=$(realpath "$3")
+user=10001
+python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+prefix=$(python3 -c 'import sys; print(sys.base_prefix)')
+library=$image/usr/local/lib/$python
+export PYTHONHASHSEED=0 # the order of what Python and pip write down
+builder=$(mktemp -d)
+trap 'rm -rf "$builder"' EXIT
+
+copy_python() {
+    mkdir -p "$image/usr/local/bin" "$image/usr/local/lib"
+    cp -L "$prefix/bin/$python" "$image/usr/local/bin/python3"
+    cp -R "$prefix/lib/$python" "$library"
+    rm -rf "$library/site-packages" "$library"/config-* "$library"/lib-dynload/_tkinter.* \
+        "$library/ensurepip" "$library/idlelib" "$library/lib2to3" "$library/test" \
+        "$library/tkinter" "$library/turtledemo"
+}
+
+install_bot() {
+    printf '%s\n' "$COMMIT" > "$source/bot/COMMIT"
+    pip() { python3 -m pip "$@" --quiet --no-index --find-links "$wheels"; }
+    pip install --target "$builder" hatchling
+    PYTHONPATH=$builder pip wheel --no-deps --no-build-isolation --wheel-dir "$builder" "$source"
+    pip install --no-compile --target "$library/site-packages" --find-links "$builder" \
+        'signal-tee-bot[duckduckgo,mcp]'
+    rm -r "$library/site-packages/bin"
+    cat > "$image/usr/local/bin/signal-tee-bot" <<'PYTHON'
+#!/usr/local/bin/python3 -I
+import sys
+
+from bot.cli import main
+
+sys.exit(main())
+PYTHON
+    chmod 755 "$image/usr/local/bin/signal-tee-bot"
+}
+
+compile_bytecode() {
+    find "$library" -name __pycache__ -prune -exec rm -r {} +
+    python3 -m compileall -q --invalidation-mode unchecked-hash -s "$image" "$library"
+}
+
+copy_system() {
+    find "$image" -type f \( -name '*.so' -o -name '*.so.*' -o -name python3 \) -exec ldd {} + |
+        sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) .*/\1/p' |
+        sort -u | while read -r needed; do
+            case $needed in "$image"/*) ;; *) cp -L --parents "$needed" "$image" ;; esac
+        done
+    mkdir -p "$image/etc/ssl/certs"
+    cp -L /etc/ssl/certs/ca-certificates.crt "$image/etc/ssl/certs/"
+    cp -L /etc/ld.so.cache "$image/etc/"
+    printf 'hosts: files dns\n' > "$image/etc/nsswitch.conf"
+    printf 'root:x:0:\nsignal-tee-bot:x:%s:\n' "$user" > "$image/etc/group"
+    printf '%s:x:%s:%s::%s:/\n' root 0 0 / signal-tee-bot "$user" "$user" / > "$image/etc/passwd"
+}
+
+try_to_load() {
+    chroot "$image" /usr/local/bin/python3 -I -c 'import bot.wiring'
+}
+
+set_rights_and_times() {
+    chmod -R u=rwX,go=rX "$image"
+    install -d -m 1777 "$image/tmp"
+    install -d -m 700 -o "$user" -g "$user" "$image/var/lib/signal-tee-bot"
+    find "$image" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+}
+
+copy_python
+install_bot
+compile_bytecode
+copy_system
+try_to_load
+set_rights_and_times

@@ -1,0 +1,45 @@
+# signal-cli as a daemon of its own, beside the bot's container. It is for x86-64, as its library is.
+#
+# The base is the official image `eclipse-temurin:25-jre-noble` (signal-cli 0.14 needs Java 25). To
+# look its digest up anew:
+#   docker buildx imagetools inspect eclipse-temurin:25-jre-noble --format '{{.Manifest.Digest}}'
+# Signal refuses versions of signal-cli that are some months old: raise VERSION and the checksum
+# together, after checking the release's signature (deploy/CHECKLIST.md).
+ARG BASE=eclipse-temurin:25-jre-noble@sha256:398f810215757dc1926390014272579fb0e57c41ef1c8aa4f64ae761613a168b
+ARG VERSION=0.14.9
+
+# hadolint ignore=DL3006
+FROM ${BASE} AS unpacked
+ARG VERSION
+ADD --checksum=sha256:c32b87f587198cbd277c9d71228716ee6047ee2b63e8e88728e8280d9407d65a \
+    https://github.com/AsamK/signal-cli/releases/download/v${VERSION}/signal-cli-${VERSION}.tar.gz /signal-cli.tar.gz
+ARG SOURCE_DATE_EPOCH=0
+# The folder of attachments is the group's, too, so that the bot deletes them after use; the
+# accounts are signal-cli's alone.
+RUN mkdir /image /image/opt /image/run /image/var /image/var/lib && \
+    tar -xzf /signal-cli.tar.gz -C /image/opt --no-same-owner && \
+    mv "/image/opt/signal-cli-${VERSION}" /image/opt/signal-cli && \
+    install -d -m 2750 -o 10002 -g 10001 /image/run/signal-cli && \
+    install -d -m 0710 -o 10002 -g 10001 /image/var/lib/signal-cli && \
+    install -d -m 2770 -o 10002 -g 10001 /image/var/lib/signal-cli/attachments && \
+    find /image -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
+
+# hadolint ignore=DL3006
+FROM ${BASE}
+COPY --from=unpacked /image /
+
+USER 10002:10001
+VOLUME ["/run/signal-cli", "/var/lib/signal-cli"]
+STOPSIGNAL SIGTERM
+# A socket that a killed signal-cli left behind would keep the next one from starting. Whoever
+# reaches the socket has the account: that is the group, where only the bot is.
+ENTRYPOINT ["/bin/sh", "-c", "umask 0007; rm -f /run/signal-cli/socket; exec java --enable-native-access=ALL-UNNAMED -cp '/opt/signal-cli/lib/*' org.asamk.signal.Main --config /var/lib/signal-cli \"$@\"", "signal-cli"]
+CMD ["daemon", "--socket", "/run/signal-cli/socket", "--receive-mode", "manual", "--no-receive-stdout"]
+
+ARG VERSION
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="signal-cli" \
+      org.opencontainers.image.description="signal-cli as a daemon, for signal-tee-bot." \
+      org.opencontainers.image.licenses="GPL-3.0-only" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.created="${CREATED}"
