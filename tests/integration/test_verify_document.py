@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +23,7 @@ from bot.attestation.near_ai.verification import verify_model
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.report import LABELS, MODEL_LABELS, PARTS, conclusion
 from bot.config import Settings
+from bot.release import COMPOSE_FILE
 from bot.verify import Request, verify
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
@@ -29,7 +32,8 @@ from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
 from tests.processes import run_process
 
-DOCUMENT: Final = (Path(__file__).parents[2] / "docs" / "VERIFY.md").read_text()
+ROOT: Final = Path(__file__).parents[2]
+DOCUMENT: Final = (ROOT / "docs" / "VERIFY.md").read_text()
 PROGRAM: Final = "signal-tee-bot"
 BUNDLE: Final = "signal-tee-bot-proof.json"
 NOBODY: Final = "http://127.0.0.1:1"
@@ -191,6 +195,64 @@ async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
     program = Path(sys.executable).with_name(PROGRAM)
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
     return await run_process(program, *arguments, folder=folder, environment=cache)
+
+
+# A release
+
+
+def publishing() -> list[str]:
+    """What the document has a publisher type into a shell."""
+    shells = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)
+    return [shell for shell in shells if shell.startswith(f"{PROGRAM} release ")]
+
+
+@pytest.fixture
+def source(laptop: Laptop) -> Path:
+    """A folder with the source's compose file and what a publisher has gathered."""
+    folder = laptop.folder / "source"
+    (folder / "deploy").mkdir(parents=True)
+    shutil.copy(ROOT / COMPOSE_FILE, folder / COMPOSE_FILE)
+    for name, digit in (("signal-tee-bot", "a"), ("signal-cli", "b")):
+        (folder / f"{name}.image").write_text(f"example/{name}@sha256:{digit * 64}\n")
+    registers = zip(("rtmr0", "rtmr1", "rtmr2"), laptop.agent.rtmrs()[:3], strict=True)
+    measured = {"mrtd": laptop.agent.mr_td, **dict(registers)}
+    (folder / "measured.json").write_text(
+        json.dumps({name: value.hex() for name, value in measured.items()})
+    )
+    (folder / "kms.id").write_text(json.loads(laptop.agent.key_provider_info)["id"])
+    return folder
+
+
+async def test_a_release_that_is_made_by_the_document_proves_a_bot_by_the_document(
+    laptop: Laptop, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(publishing()) == 2
+    search = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command in publishing():
+        _, *ended = await run_process("sh", "-c", command, folder=source, environment=search)
+        assert ended == ["", 0]
+        app_compose = json.loads((source / "release-1.2.0" / "app-compose.json").read_text())
+        elsewhere = source / "app-compose-of-the-cloud.json"
+        elsewhere.write_text(json.dumps(app_compose, sort_keys=True))
+    [with_release] = [one for one in commands() if "--release" in one]
+    for folder in ("release-1.2.0", "release-1.2.0-cloud"):
+        agent = SoftAgent(laptop.platform, (source / folder / "app-compose.json").read_text())
+        assert agent.compose_hash.hex() in (source / folder / "release.json").read_text()
+        laptop.save(soft_bundle(laptop.platform, agent, challenge()))
+        shutil.copy(source / folder / "release.json", laptop.folder)
+        assert await laptop.run(with_release), capsys.readouterr().out
+        assert "Everything you asked for holds" in capsys.readouterr().out
+
+
+def test_the_files_and_variables_that_a_publisher_reads_of_are_those_there_are() -> None:
+    section = DOCUMENT.split("## For who publishes a release")[1]
+    compose = (ROOT / COMPOSE_FILE).read_text()
+    variables = set(re.findall(r"`(SIGNAL_+[A-Z_]+)`", section))
+    assert variables == {"SIGNAL__PHONE_NUMBER", "SIGNAL_CAPTCHA", "SIGNAL_CODE"}
+    for name in variables:
+        assert f"${{{name}}}" in compose
+    assert "\n  register:\n" in compose
+    assert "ACCESS__ADMINS" in compose
 
 
 # The table

@@ -1,0 +1,184 @@
+"""deploy/dstack-compose.yaml: what runs in the enclave is closed, and its settings are written."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from bot import cli
+from bot.attestation.compose import PINNED, images_of
+from bot.attestation.environment import environment_check
+from bot.config import Settings, settings_of
+from bot.release import COMPOSE_FILE, Order, make_release
+
+TEXT: Final = (Path(__file__).parents[2] / COMPOSE_FILE).read_text()
+SERVICES: Final[dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+BOT: Final = SERVICES["bot"]
+SOCKET: Final = "/var/run/dstack.sock"
+
+every_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+
+
+def targets(service: dict[str, Any]) -> set[str]:
+    """Where in a service's root its volumes are."""
+    volumes = service.get("volumes", [])
+    return {one["target"] if isinstance(one, dict) else one.split(":")[1] for one in volumes}
+
+
+def settings() -> Settings:
+    """The bot's settings as they are written, with a number, which comes from outside."""
+    written = {name: value for name, value in BOT["environment"].items() if "$" not in value}
+    return settings_of(written | {"SIGNAL__PHONE_NUMBER": "+15550100000"})
+
+
+# Closed
+
+
+@every_service
+def test_nothing_starts_before_a_release_has_named_its_images_by_their_content(
+    service: dict[str, Any],
+) -> None:
+    image = service["image"]
+    assert image.endswith("@sha256:unreleased")
+    assert not PINNED.fullmatch(image)
+    assert "$" not in image  # so no environment can name another
+    assert "build" not in service
+    assert "/" not in image  # nor does the file name a registry
+
+
+@every_service
+def test_nothing_can_be_reached_from_outside(service: dict[str, Any]) -> None:
+    assert service.keys().isdisjoint({"ports", "expose", "network_mode", "networks", "links"})
+
+
+@every_service
+def test_every_service_has_few_rights_and_a_root_that_it_cannot_write(
+    service: dict[str, Any],
+) -> None:
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service.keys().isdisjoint({"cap_add", "devices", "pid", "privileged", "user"})
+    assert 0 < service["pids_limit"] <= 512
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+def test_the_guest_agent_whose_keys_open_the_store_is_there_for_the_bot_alone() -> None:
+    assert [name for name, service in SERVICES.items() if SOCKET in str(service)] == ["bot"]
+    [mount] = [one for one in BOT["volumes"] if isinstance(one, dict)]
+    assert (mount["source"], mount["target"]) == (SOCKET, SOCKET)
+    assert mount["bind"] == {"create_host_path": False}  # no agent, no start
+    assert settings().attestation.dstack_socket == Path(SOCKET)
+
+
+def test_nothing_but_the_guest_agent_comes_from_the_machine_s_own_disk() -> None:
+    volumes = yaml.safe_load(TEXT)["volumes"]
+    for service in SERVICES.values():
+        short = [one.split(":")[0] for one in service.get("volumes", []) if isinstance(one, str)]
+        assert set(short) <= volumes.keys()
+    assert set(volumes.values()) == {None}
+
+
+def test_health_and_metrics_stay_in_the_bot_s_container() -> None:
+    assert settings().health.listen.startswith("127.0.0.1:")
+
+
+# What people rely on is written down
+
+
+def test_the_settings_that_people_rely_on_are_written_and_strict() -> None:
+    written = {name for name, value in BOT["environment"].items() if "$" not in value}
+    assert written >= {
+        "ACCESS__POLICY",
+        "ATTESTATION__DSTACK_SOCKET",
+        "ATTESTATION__E2EE",
+        "ATTESTATION__KEY_ORIGIN",
+        "ATTESTATION__MODEL_POLICY",
+        "HEALTH__LISTEN",
+        "LLM__BASE_URL",
+        "LLM__MODEL",
+        "LOG__LEVEL",
+        "SIGNAL__TRUST",
+        "SIGNAL__URL",
+        "STORE__KEY_SOURCE",
+        "STORE__PATH",
+        "STORE__RETENTION_DAYS",
+    }
+    chosen = settings()
+    assert chosen.attestation.model_policy == "require"
+    assert chosen.attestation.e2ee
+    assert chosen.attestation.key_origin == "generated-in-tee"
+    assert chosen.store.key_source == "dstack"
+    assert not chosen.store.key_may_be_lost
+    assert chosen.log.level == "info"
+
+
+def test_only_secrets_the_number_and_who_may_talk_come_from_outside() -> None:
+    outside = {name for name, value in BOT["environment"].items() if "$" in value}
+    assert outside == {
+        "ACCESS__ALLOWED",
+        "LLM__API_KEY",
+        "SIGNAL__PHONE_NUMBER",
+        "TOOLS__WEB_SEARCH__API_KEY",
+    }
+    for name in outside:
+        assert BOT["environment"][name] == f"${{{name}}}"
+    assert set(re.findall(r"\$\{(\w+)\}", TEXT)) - outside == {"SIGNAL_CAPTCHA", "SIGNAL_CODE"}
+    assert TEXT.count("$") == len(re.findall(r"\$\{\w+\}", TEXT))
+
+
+def test_the_check_of_the_environment_finds_nothing_that_is_left_to_the_operator(
+    tmp_path: Path,
+) -> None:
+    measured = tmp_path / "measured.json"
+    registers = ("mrtd", "rtmr0", "rtmr1", "rtmr2")
+    measured.write_text(json.dumps(dict.fromkeys(registers, "00" * 48)))
+    images = {"signal-tee-bot": f"a@sha256:{'0' * 64}", "signal-cli": f"b@sha256:{'1' * 64}"}
+    make_release(
+        Order(
+            directory=tmp_path / "release",
+            compose=Path(__file__).parents[2] / COMPOSE_FILE,
+            images=[f"{name}={image}" for name, image in images.items()],
+            systems=[f"one={measured}"],
+            kms_ids=["aa"],
+            commit="0123abcd",
+            app_compose=None,
+        )
+    )
+    app_compose = (tmp_path / "release" / "app-compose.json").read_text()
+    check = environment_check(app_compose, is_running=True)
+    assert check.verdict == "not checked"  # people read what the variables are
+    assert set(images_of(app_compose)) == set(images.values())
+
+
+# Together they work
+
+
+def test_the_socket_and_the_files_of_signal_cli_are_where_the_bot_looks_for_them() -> None:
+    chosen = settings()
+    path = Path(chosen.signal.url.removeprefix("unix:"))
+    for name in SERVICES:
+        assert str(path.parent) in targets(SERVICES[name])
+    assert chosen.signal.data_dir is not None
+    assert str(chosen.signal.data_dir) in targets(BOT) & targets(SERVICES["signal-cli"])
+    assert str(chosen.store.path.parent) in targets(BOT)
+    assert SERVICES["register"]["environment"] == {"SIGNAL__URL": chosen.signal.url}
+
+
+def test_the_bot_waits_for_an_account_that_is_registered_inside_with_nobody_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    register = SERVICES["register"]
+    assert BOT["depends_on"] == {"register": {"condition": "service_completed_successfully"}}
+    assert (register["restart"], register["image"]) == ("no", BOT["image"])
+    command = [re.sub(r"\$\{\w+\}", "", word) for word in register["command"]]
+    assert "--unattended" in command
+    with pytest.raises(SystemExit) as left:
+        cli.main([*command, "--help"])
+    assert left.value.code == 0
+    assert {word.partition("=")[0] for word in command if word.startswith("--")} <= set(
+        re.findall(r"--[a-z]+", capsys.readouterr().out)
+    )
