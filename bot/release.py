@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 from pydantic import BaseModel, StrictStr, ValidationError
@@ -101,10 +101,12 @@ class _AppCompose(BaseModel):
     allowed_envs: tuple[str, ...] = ()
 
 
-class _Service(BaseModel):
+class _Service(BaseModel, extra="allow"):
+    command: object = None
+    env_file: object = None
     environment: dict[str, StrictStr] = {}
-    network_mode: str | None = None
-    ports: list[Any] = []
+    network_mode: object = None
+    ports: object = None
 
 
 class _Compose(BaseModel):
@@ -301,8 +303,12 @@ def _compose_problems(compose: str) -> Iterator[str]:
             yield f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
         return
     for name, service in services.items():
-        if service.ports or service.network_mode is not None:
+        if service.ports or service.network_mode:
             yield f"{name}: nothing may be reached from outside, so no ports and no network_mode"
+        if service.env_file:
+            yield f"{name}: nothing measures an env_file; write the settings into environment"
+        for variable in sorted(_variables(service.model_extra)):
+            yield f"{name}: ${{{variable}}} may stand in environment and command alone"
         for problem in _setting_problems(service.environment):
             yield f"{name}: {problem}"
 

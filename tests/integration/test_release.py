@@ -251,6 +251,12 @@ def test_what_another_tool_made_otherwise_is_refused(
     [
         ("    restart: unless-stopped\n", "    ports: ['8081:8081']\n", "no ports"),
         ("    restart: unless-stopped\n", "    network_mode: host\n", "no network_mode"),
+        (
+            "    restart: unless-stopped\n",
+            "    env_file: /settings\n",
+            "nothing measures an env_file",
+        ),
+        ("account:/var", "${PLACE}:/var", "${PLACE} may stand in environment and command alone"),
         ("signal-cli@sha256:unreleased", "signal-cli:latest", "signal-cli:latest: is not pinned"),
         ("signal-cli@sha256:unreleased", "${IMAGE}", "${IMAGE}: is not pinned"),
         ("ATTESTATION__E2EE:", "ATTESTATON__E2EE:", "did you mean ATTESTATION__E2EE?"),
