@@ -14,7 +14,8 @@ from bot.attestation.environment import environment_check
 from bot.config import Settings, settings_of
 from bot.release import COMPOSE_FILE, Order, make_release
 
-TEXT: Final = (Path(__file__).parents[2] / COMPOSE_FILE).read_text()
+ROOT: Final = Path(__file__).parents[2]
+TEXT: Final = (ROOT / COMPOSE_FILE).read_text()
 SERVICES: Final[dict[str, Any]] = yaml.safe_load(TEXT)["services"]
 BOT: Final = SERVICES["bot"]
 SOCKET: Final = "/var/run/dstack.sock"
@@ -62,8 +63,25 @@ def test_every_service_has_few_rights_and_a_root_that_it_cannot_write(
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service.keys().isdisjoint({"cap_add", "devices", "pid", "privileged", "user"})
-    assert 0 < service["pids_limit"] <= 512
-    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+    assert service["pids_limit"] == 256
+    assert service["mem_limit"] in {"1g", "2g"}
+
+
+def test_the_logs_are_bounded_and_what_signal_cli_prints_is_kept_nowhere() -> None:
+    assert SERVICES["signal-cli"]["logging"] == {"driver": "none"}
+    for name in ("register", "bot"):
+        assert SERVICES[name]["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+def test_the_services_share_socket_and_files_as_those_on_a_server_do() -> None:
+    on_a_server = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    for name in ("bot", "signal-cli"):
+        theirs = on_a_server["services"][name]
+        assert targets(theirs) <= targets(SERVICES[name])
+        assert theirs["tmpfs"] == SERVICES[name]["tmpfs"]
+        for limit in ("mem_limit", "pids_limit", "stop_grace_period"):
+            assert theirs[limit] == SERVICES[name][limit]
+    assert on_a_server["volumes"].keys() == yaml.safe_load(TEXT)["volumes"].keys()
 
 
 def test_the_guest_agent_whose_keys_open_the_store_is_there_for_the_bot_alone() -> None:
@@ -140,7 +158,7 @@ def test_the_check_of_the_environment_finds_nothing_that_is_left_to_the_operator
     make_release(
         Order(
             directory=tmp_path / "release",
-            compose=Path(__file__).parents[2] / COMPOSE_FILE,
+            compose=ROOT / COMPOSE_FILE,
             images=[f"{name}={image}" for name, image in images.items()],
             systems=[f"one={measured}"],
             kms_ids=["aa"],
