@@ -20,6 +20,7 @@ import structlog
 from bot import __version__
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
+from bot.dispatch.steady_clock import SteadyClock
 from bot.hangup import hangups
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.reload import Reload
@@ -35,7 +36,7 @@ GRACE_SECONDS: Final = 10.0
 STUCK_SECONDS: Final = 180.0
 """A connection to Signal that neither works nor is tried again for so long is stuck for good."""
 
-STATUS_EVERY_SECONDS: Final = 5.0
+STATUS_EVERY_SECONDS: Final = 1.0
 
 THREAD_SWITCH_SECONDS: Final = 0.0005
 """The database's threads hand rows to the event loop; Python's default of 5 ms between two
@@ -67,6 +68,7 @@ async def run(
     grace_seconds: float = GRACE_SECONDS,
     trust: Trust = REAL,
     manager: ServiceManager = NOBODY,
+    clock: SteadyClock | None = None,
 ) -> None:
     """Be the bot until told to stop.
 
@@ -78,12 +80,13 @@ async def run(
         grace_seconds: how long turns and sends in progress may take to finish.
         trust: whom verifications trust; only tests give another than the real one.
         manager: is told how the bot is.
+        clock: what time it is; only tests give another than the machine's.
 
     Raises:
         BotError: a part cannot start.
         StoreError: the store cannot be opened, or failed while running.
     """
-    async with wired(settings, trust) as parts:
+    async with wired(settings, trust, clock) as parts:
         await parts.resume()
         async with asyncio.TaskGroup() as tasks:
             background = [

@@ -267,7 +267,7 @@ class ApprovalDesk:
         return question
 
     def _time_left(self, question: Question, *, resumed: bool) -> float:
-        left = question.expires_at / 1000 - self._clock()
+        left = min(question.expires_at / 1000 - self._clock(), self._patience_seconds)
         return max(left, self._catch_up_seconds) if resumed else left
 
     def _in_time(self, timestamp: int, question: Question) -> bool:

@@ -4,7 +4,8 @@ Here `bot.llm` gets what it asks for from `bot.attestation`; the two know nothin
 """
 
 import ssl
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bot.attestation.collateral import CollateralSource
@@ -25,12 +26,15 @@ from bot.llm.transcription import Transcriber
 
 
 @asynccontextmanager
-async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterator[OpenEndpoint]:
+async def open_attested(
+    settings: Settings, trust: Trust = REAL, *, clock: Callable[[], float] = time.time
+) -> AsyncIterator[OpenEndpoint]:
     """Open the endpoint; what carries conversations meets only attested keys under `require`.
 
     Args:
         settings: say where it is and what it has to prove.
         trust: whom a verification trusts; only tests give another than the real one.
+        clock: seconds since 1970; the age of proofs goes by it.
     """
     endpoint = llm_endpoint(settings)
     required = settings.attestation.model_policy == "require"
@@ -38,16 +42,18 @@ async def open_attested(settings: Settings, trust: Trust = REAL) -> AsyncIterato
         http = await open_parts.enter_async_context(open_http(tls=trust.tls))
         evidence_client = NearAiClient(
             http,
-            CollateralSource(http, settings.attestation.pccs_url),
+            CollateralSource(http, settings.attestation.pccs_url, clock=clock),
             base_url=endpoint.base_url,
             model=endpoint.model,
             api_key=endpoint.api_key,
             trust=trust,
+            clock=clock,
         )
         model = AttestedModel(
             evidence_client,
             policy="require" if required else "warn",
             trust=trust,
+            clock=clock,
         )
         tls = pin(_new_context(trust), model.keys)
         transport = await open_parts.enter_async_context(open_transport(endpoint, tls=tls))

@@ -1,6 +1,7 @@
 """Single parts, made of the settings; what is only looked at (`check`) is made here as well."""
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pydantic import SecretStr
@@ -26,13 +27,21 @@ from tools.settings import (
 
 
 @asynccontextmanager
-async def open_endpoint(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[OpenEndpoint]:
-    """Open the model's endpoint, with proof of who reads along where it has to give some."""
+async def open_endpoint(
+    settings: Settings, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
+) -> AsyncIterator[OpenEndpoint]:
+    """Open the model's endpoint, with proof of who reads along where it has to give some.
+
+    Args:
+        settings: say where it is and what it has to prove.
+        trust: whom a verification trusts; only tests give another than the real one.
+        clock: seconds since 1970; the age of proofs goes by it.
+    """
     if has_to_prove(settings):
         # Imported here: who asks for no proof does without 13 MB of cryptography.
         from bot.attested_endpoint import open_attested  # noqa: PLC0415
 
-        async with open_attested(settings, trust) as attested:
+        async with open_attested(settings, trust, clock=clock) as attested:
             yield attested
     else:
         async with open_unproven(settings) as unproven:

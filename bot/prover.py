@@ -43,6 +43,7 @@ async def open_prover(
     model_evidence: Callable[[], ModelEvidence | None],
     *,
     trust: Trust = REAL,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[OwnProof]:
     """Provide what makes proofs.
 
@@ -51,6 +52,7 @@ async def open_prover(
         messenger: knows the bot's account.
         model_evidence: returns the model's, while there is some.
         trust: whom the own check of a proof trusts; only tests give another than the real one.
+        clock: seconds since 1970.
     """
     attestation = settings.attestation
     evidence = OwnEvidence(
@@ -66,9 +68,11 @@ async def open_prover(
         ),
         key_origin=attestation.key_origin,
         model=model_evidence,
+        clock=clock,
     )
     async with open_http(tls=trust.tls) as http:
-        yield OwnProof(evidence, CollateralSource(http, attestation.pccs_url), trust=trust)
+        collateral = CollateralSource(http, attestation.pccs_url, clock=clock)
+        yield OwnProof(evidence, collateral, trust=trust, clock=clock)
 
 
 async def _own_identity(messenger: Messenger) -> OwnIdentity:

@@ -123,6 +123,9 @@ class Reload:
 
 
 def _is_live(name: str, running: Settings, wanted: Settings) -> bool:
+    if name == "STORE__RETENTION_DAYS":
+        # Where the bot makes proofs, they say what it was started with.
+        return not running.attestation.has_agent
     if name == "TOOLS__MAX_TOOL_CALLS":
         # A bot that was started without any call has opened no tools.
         return bool(running.tools.max_tool_calls) and bool(wanted.tools.max_tool_calls)

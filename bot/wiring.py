@@ -44,6 +44,7 @@ from bot.dispatch.presence import Presence
 from bot.dispatch.profile import ProfileKeeper, wanted_profile
 from bot.dispatch.proofs import AnswerProofs
 from bot.dispatch.router import Router
+from bot.dispatch.steady_clock import SteadyClock
 from bot.dispatch.storage_watch import StorageWatch
 from bot.dispatch.turns import Turns
 from bot.endpoint import OpenEndpoint
@@ -131,30 +132,45 @@ class _Ground:
     in_tee: bool
     registry: Registry
     tasks: asyncio.TaskGroup
+    clock: SteadyClock
 
 
 @asynccontextmanager
-async def wired(settings: Settings, trust: Trust) -> AsyncIterator[Parts]:
+async def wired(
+    settings: Settings, trust: Trust, clock: SteadyClock | None = None
+) -> AsyncIterator[Parts]:
     """Open and connect every part; what was opened is closed in reverse.
+
+    Args:
+        settings: everything there is to know.
+        trust: whom verifications trust.
+        clock: what time it is; only tests give another than the machine's.
 
     Raises:
         BotError: a part cannot start.
         StoreError: the store cannot be opened.
     """
+    clock = clock or SteadyClock()
     async with AsyncExitStack() as open_parts:
         store = await open_parts.enter_async_context(
             open_store(
                 settings.store.path,
                 key=await store_key(settings),
                 retention_days=settings.store.retention_days,
+                clock=clock.time,
                 committed=metrics.count_commit,
             )
         )
         metrics.BUILD_INFO.labels(__version__, build.commit()).set(1)
         await log_ids.use_salt_of(store)
-        endpoint = await open_parts.enter_async_context(open_endpoint(settings, trust=trust))
+        clock.start_from(await store.newest())
+        endpoint = await open_parts.enter_async_context(
+            open_endpoint(settings, trust=trust, clock=clock.time)
+        )
         messenger = make_messenger(settings)
-        prover = await open_parts.enter_async_context(_prover(settings, messenger, endpoint, trust))
+        prover = await open_parts.enter_async_context(
+            _prover(settings, messenger, endpoint, trust, clock)
+        )
         if settings.health.listen:
             proof_required = settings.attestation.model_policy == "require"
             checks = health_checks(messenger, store, endpoint, proof_required=proof_required)
@@ -181,6 +197,7 @@ async def wired(settings: Settings, trust: Trust) -> AsyncIterator[Parts]:
             in_tee=prover is not None and await _can_quote(settings, trust),
             registry=registry,
             tasks=tasks,
+            clock=clock,
         )
         yield _Wiring(settings, ground).parts()
 
@@ -251,7 +268,7 @@ class _Wiring:
         if signal_cli is not None:
             yield signal_cli.run
         yield measure_lag
-        yield partial(upkeep.tend, self._ground.store)
+        yield partial(upkeep.tend, self._ground.store, self._ground.clock.past)
         yield partial(_probe_tools, self._ground.registry)
         yield StorageWatch(self._ground.store, self._ground.messenger).run
         yield self.expiry.run
@@ -287,6 +304,7 @@ class _Wiring:
             discards=self.discards,
             loop_guard=self.loop_guard,
             expiry=self.expiry,
+            clock=self._ground.clock,
         )
 
     @cached_property
@@ -296,7 +314,12 @@ class _Wiring:
     @cached_property
     def pairing(self) -> Pairing:
         pairings = self._ground.store.pairings
-        return Pairing(pairings=pairings, access=self.access, notes=self.notices)
+        return Pairing(
+            pairings=pairings,
+            access=self.access,
+            notes=self.notices,
+            now_ms=self._ground.clock.now_ms,
+        )
 
     @cached_property
     def rooms(self) -> GroupRooms:
@@ -315,6 +338,7 @@ class _Wiring:
             self.notices,
             policy=self._settings.signal.trust,
             on_trusted=self._send_what_waited,
+            clock=self._ground.clock.time,
         )
 
     async def _send_what_waited(self, person: str) -> None:
@@ -335,7 +359,7 @@ class _Wiring:
 
     @cached_property
     def expiry(self) -> Expiry:
-        return Expiry(self._ground.store)
+        return Expiry(self._ground.store, clock=self._ground.clock.past)
 
     # What is answered
 
@@ -353,6 +377,7 @@ class _Wiring:
             store=self._ground.store,
             channel=self._ground.messenger,
             is_admin=self.access.is_admin,
+            clock=self._ground.clock.time,
         )
 
     @cached_property
@@ -370,11 +395,16 @@ class _Wiring:
             loop_guard=self.loop_guard,
             rooms=self.rooms,
             doorkeeper=self.identities,
+            clock=self._ground.clock.time,
         )
 
     @cached_property
     def pieces(self) -> Pieces:
-        return Pieces(self.mailboxes, settle_seconds=self._settings.bot.settle_seconds)
+        return Pieces(
+            self.mailboxes,
+            settle_seconds=self._settings.bot.settle_seconds,
+            clock=self._ground.clock.time,
+        )
 
     @cached_property
     def prompt(self) -> Prompt:
@@ -417,6 +447,7 @@ class _Wiring:
             keep_arguments=tools.audit_arguments == "keep",
             proofs=self.proofs,
             max_tool_calls=tools.max_tool_calls,
+            clock=ground.clock.time,
         )
 
     def _commands(self) -> dict[str, Command]:
@@ -488,6 +519,7 @@ class _Wiring:
             ack_reaction=ack_reaction,
             read_receipts=read_receipts,
             tasks=self._ground.tasks,
+            clock=self._ground.clock.time,
         )
 
     @cached_property
@@ -511,7 +543,11 @@ async def _probe_tools(registry: Registry) -> None:
 
 @asynccontextmanager
 async def _prover(
-    settings: Settings, messenger: Messenger, endpoint: OpenEndpoint, trust: Trust
+    settings: Settings,
+    messenger: Messenger,
+    endpoint: OpenEndpoint,
+    trust: Trust,
+    clock: SteadyClock,
 ) -> AsyncIterator[Prover | None]:
     """Provide what makes the bot's proofs; None where there is no guest agent."""
     if not settings.attestation.has_agent:
@@ -519,7 +555,8 @@ async def _prover(
         return
     from bot.prover import open_prover  # noqa: PLC0415 - as in bot.parts
 
-    async with open_prover(settings, messenger, endpoint.proof.evidence, trust=trust) as prover:
+    evidence = endpoint.proof.evidence
+    async with open_prover(settings, messenger, evidence, trust=trust, clock=clock.time) as prover:
         yield prover
 
 

@@ -7,7 +7,7 @@ a process starts is where it goes on.
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from conversation_store import (
     inbox,
     outgoing,
     overheard,
+    times,
     turn_files,
     turns,
     upkeep,
@@ -80,6 +81,7 @@ async def open_store(
     key: str | None = None,
     retention_days: int = 30,
     committed: Committed = lambda _writes, _seconds: None,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator["ConversationStore"]:
     """Open or create the store, bring its schema up to date and keep its writer running.
 
@@ -89,12 +91,13 @@ async def open_store(
         retention_days: messages older than this are deleted by `purge`; 0 keeps nothing of a
             turn once it has ended.
         committed: told after every commit how many writes it took and how many seconds.
+        clock: seconds since 1970.
 
     Raises:
         StoreError: see `conversation_store.errors`.
     """
     async with open_database(path, key, prepare=migrate, committed=committed) as database:
-        yield ConversationStore(database, path, retention_days=retention_days)
+        yield ConversationStore(database, path, retention_days=retention_days, clock=clock)
 
 
 def backup(path: Path, key: str | None, target: Path) -> None:
@@ -110,11 +113,19 @@ class ConversationStore:
         retention_days: may be changed at any time; it counts from the next `purge` on.
     """
 
-    def __init__(self, database: Database, path: Path, *, retention_days: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        path: Path,
+        *,
+        retention_days: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.pairings = Pairings(database)
         self._database = database
         self._path = path
         self.retention_days = retention_days
+        self._clock = clock
 
     @property
     def refusal(self) -> str | None:
@@ -209,7 +220,7 @@ class ConversationStore:
         """
 
         def settle(execute: Execute) -> tuple[EditOutcome, AcceptedMessage]:
-            return edits.settle(execute, edit, _now_ms() - answered_within_ms)
+            return edits.settle(execute, edit, self._now_ms() - answered_within_ms)
 
         outcome, settled = await self._database.write(settle)
         if outcome is EditOutcome.ANSWERED:
@@ -243,7 +254,7 @@ class ConversationStore:
             when to come again, and the messages that disappeared before their turn began, without
             their text and the names of their files: they still owe an answer.
         """
-        now = _now_ms() if now_ms is None else now_ms
+        now = self._now_ms() if now_ms is None else now_ms
         expired = await self._database.write(lambda execute: expiry.expire(execute, now))
         await self._database.scrub()
         return expired
@@ -278,7 +289,7 @@ class ConversationStore:
         )
 
         def insert(execute: Execute) -> None:
-            turns.begin(execute, turn, pieces, overheard, _now_ms())
+            turns.begin(execute, turn, pieces, overheard, self._now_ms())
 
         self._database.write_later(insert)
         return turn
@@ -336,7 +347,7 @@ class ConversationStore:
             if not turns.is_there(execute, turn_id):
                 return
             exchanges.add(execute, turn_id, exchanged)
-            now = _now_ms()
+            now = self._now_ms()
             turns.add_message(execute, turn_id, assistant, now)
             for call in assistant.tool_calls:
                 started = StoredMessage("tool", None, tool_call_id=call.id)
@@ -424,7 +435,7 @@ class ConversationStore:
         def update(execute: Execute) -> ApprovalState | None:
             if answer is not None:
                 inbox.close(execute, answer.id, "approval")
-            return approvals.decide(execute, approval, state, by=by, now_ms=_now_ms())
+            return approvals.decide(execute, approval, state, by=by, now_ms=self._now_ms())
 
         return await self._database.write(update)
 
@@ -489,7 +500,7 @@ class ConversationStore:
         """
 
         def finish(execute: Execute) -> tuple[OutgoingMessage, ...]:
-            now = _now_ms()
+            now = self._now_ms()
             ended = turns.end(
                 execute, turn, state=state, answer=answer, model=model, usage=usage, now_ms=now
             )
@@ -550,7 +561,7 @@ class ConversationStore:
             chat = accepted.message.chat
             if inbox.outcome(execute, accepted.id) == "deleted":
                 return ()
-            now = _now_ms()
+            now = self._now_ms()
             turns.abandon(execute, accepted.id, now)
             for piece in joined:
                 inbox.join(execute, piece.id, accepted.id)
@@ -577,7 +588,7 @@ class ConversationStore:
         """Store a message of the bot's own accord, which is to be sent."""
 
         def add(execute: Execute) -> OutgoingMessage:
-            return outgoing.note(execute, chat=chat, text=text, now_ms=_now_ms())
+            return outgoing.note(execute, chat=chat, text=text, now_ms=self._now_ms())
 
         return await self._database.write(add)
 
@@ -587,7 +598,7 @@ class ConversationStore:
         def close(execute: Execute) -> None:
             for inbox_id in inbox_ids:
                 if inbox.outcome(execute, inbox_id) != "deleted":
-                    turns.abandon(execute, inbox_id, _now_ms())
+                    turns.abandon(execute, inbox_id, self._now_ms())
                     inbox.close(execute, inbox_id, "stopped")
                     inbox.close_joined(execute, inbox_id)
 
@@ -680,7 +691,7 @@ class ConversationStore:
                     inbox_id=exchange.turn_id,
                     chat=chat,
                     text=warning,
-                    now_ms=_now_ms(),
+                    now_ms=self._now_ms(),
                 )
                 for (chat,) in chats
             )
@@ -701,7 +712,7 @@ class ConversationStore:
         Args:
             now_ms: the time that counts as now; None takes the clock.
         """
-        now = _now_ms() if now_ms is None else now_ms
+        now = self._now_ms() if now_ms is None else now_ms
         before = now - self.retention_days * DAY_MS
         keys_before = now - max(self.retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
 
@@ -715,6 +726,18 @@ class ConversationStore:
             return deleted
 
         return await self._database.write(delete)
+
+    async def newest(self) -> float | None:
+        """Return when the newest message was received, in seconds since 1970; None without any."""
+        received_at = await self._database.read(times.newest)
+        return None if received_at is None else received_at / 1_000
+
+    async def set_back(self) -> None:
+        """Let what was stored in the future, by a clock that was wrong, have been stored now.
+
+        Its timers begin anew; else it would stay for as long as the clock was ahead.
+        """
+        await self._database.write(lambda execute: times.set_back(execute, self._now_ms()))
 
     async def sizes(self) -> StoreSizes:
         """Return how large the store is and how much waits in it; cheap.
@@ -730,7 +753,11 @@ class ConversationStore:
         Raises:
             StoreError: the store cannot do its work.
         """
-        await self._database.write(lambda execute: facts.put(execute, PINGED, str(_now_ms())))
+        now = str(self._now_ms())
+        await self._database.write(lambda execute: facts.put(execute, PINGED, now))
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1_000)
 
 
 def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:
@@ -738,7 +765,3 @@ def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:
     return inbox.came_between(execute, inbox_id, chat) or outgoing.said_between(
         execute, inbox_id, chat
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,8 +1,7 @@
 """From a call to its rows, its metrics and its sign in the chat, before the model sees a result."""
 
 import hashlib
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bot.chat.progress import Progress
 from bot.observability import metrics
@@ -20,6 +19,7 @@ class TurnAudit:
         turn_id: the turn.
         progress: the turn's sign of work.
         keep_arguments: whether arguments are kept, beside their hash.
+        clock: seconds since 1970.
     """
 
     def __init__(
@@ -30,12 +30,14 @@ class TurnAudit:
         progress: Progress,
         *,
         keep_arguments: bool,
+        clock: Callable[[], float],
     ) -> None:
         self._store = store
         self._accepted = accepted
         self._turn_id = turn_id
         self._progress = progress
         self._keep_arguments = keep_arguments
+        self._clock = clock
         self._shown: set[str] = set()
 
     @property
@@ -62,7 +64,7 @@ class TurnAudit:
         message = self._accepted.message
         arguments = result.request.arguments
         entry = AuditEntry(
-            at=time.time_ns() // 1_000_000,
+            at=int(self._clock() * 1_000),
             chat=message.chat,
             author=message.author,
             turn_id=self._turn_id,

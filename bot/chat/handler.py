@@ -175,6 +175,7 @@ class ChatHandler:
         keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
         proofs: checks the signatures of answers; None where the endpoint signs none.
         max_tool_calls: in one turn; then the model must answer in words.
+        clock: seconds since 1970.
 
     Attributes:
         max_tool_calls: may be changed at any time.
@@ -197,6 +198,7 @@ class ChatHandler:
         keep_arguments: bool,
         proofs: SignatureDesk | None,
         max_tool_calls: int,
+        clock: Callable[[], float],
     ) -> None:
         self._model = model
         self._model_name = model_name
@@ -212,6 +214,7 @@ class ChatHandler:
         self._keep_arguments = keep_arguments
         self._proofs = proofs
         self.max_tool_calls = max_tool_calls
+        self._clock = clock
 
     async def think(self, pieces: Sequence[AcceptedMessage]) -> Thought:
         """Find the answer to a message, or to several that belong together; may be cancelled.
@@ -221,7 +224,7 @@ class ChatHandler:
         Raises:
             TurnForgotten: there is nothing to go on with.
         """
-        now = datetime.now(UTC)
+        now = datetime.fromtimestamp(self._clock(), UTC)
         accepted = pieces[-1]
         turn, fleeting, can_be_asked = await self._begin(pieces)
         log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
@@ -350,7 +353,12 @@ class ChatHandler:
             remember=partial(self._remember_progress, turn.id, chat),
         )
         audit = TurnAudit(
-            self._store, accepted, turn.id, progress, keep_arguments=self._keep_arguments
+            self._store,
+            accepted,
+            turn.id,
+            progress,
+            keep_arguments=self._keep_arguments,
+            clock=self._clock,
         )
         return _Calls(str(chat), audit, progress, self._approvals.for_turn(accepted, turn.id))
 

@@ -20,6 +20,7 @@ from bot.dispatch.loop_guard import LoopGuard, Verdict
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.received import received, received_deletion, received_edit
 from bot.dispatch.router import Router
+from bot.dispatch.steady_clock import SteadyClock
 from bot.messaging.events import (
     ChatKind,
     Deletion,
@@ -90,6 +91,7 @@ class Intake:
         discards: deletes files that nobody will look at.
         loop_guard: finds out who is a bot.
         expiry: removes what disappears.
+        clock: hears from messages what time it is.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Intake:
         discards: Discards,
         loop_guard: LoopGuard,
         expiry: Due,
+        clock: SteadyClock,
     ) -> None:
         self._access = access
         self._store = store
@@ -118,6 +121,7 @@ class Intake:
         self._discards = discards
         self._loop_guard = loop_guard
         self._expiry = expiry
+        self._clock = clock
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
         """Take what came, oldest first; returns when it is stored and has its lane."""
@@ -176,12 +180,18 @@ class Intake:
             if message.files and await self._store.is_past(message):
                 self._discards.files_of(message)
 
+    async def _hear_the_time(self, message: IncomingMessage) -> None:
+        told_ms = message.delivered_timestamp or message.server_timestamp or message.timestamp
+        if self._clock.heard(told_ms / 1_000):
+            await self._store.set_back()
+
     async def _sort(
         self,
         message: IncomingMessage,
         admitted: list[ReceivedMessage],
         overheard: list[ReceivedMessage],
     ) -> None:
+        await self._hear_the_time(message)
         self._discards.add(message.unread)
         if not self._access.may_talk(message.author):
             metrics.INTAKE.labels("not_admitted").inc()
@@ -191,19 +201,19 @@ class Intake:
             return
         await self._guests.welcome(message)
         if self._access.addressed(message):
-            admitted.append(received(message))
+            admitted.append(received(message, self._clock.now_ms()))
             return
         self._discards.files_of(message)
         listens = self._access.listens and self._router.counts(message.author.aci)
         if message.text and listens:
-            overheard.append(received(message))
+            overheard.append(received(message, self._clock.now_ms()))
         else:
             metrics.INTAKE.labels("not_admitted").inc()
 
     async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
         """Return what an edit or a deletion is to be stored as, if it is anything to the bot."""
         if isinstance(change, Deletion):
-            deletion = received_deletion(change)
+            deletion = received_deletion(change, self._clock.now_ms())
             # People may take back what they wrote whether they still may talk or not.
             known = self._access.may_talk(change.author)
             if known or await self._store.knows_target(deletion):
@@ -215,7 +225,7 @@ class Intake:
             metrics.INTAKE.labels("not_admitted").inc()
             self._discards.files_of(change.message)
             return []
-        edit = received_edit(change)
+        edit = received_edit(change, self._clock.now_ms())
         # Of what was never received it is answered as a message, and goes when that is deleted.
         is_addressed = self._access.addressed(change.message)
         if is_addressed or await self._store.find_target(edit) is not None:

@@ -1,6 +1,5 @@
 """What came in, as it is stored."""
 
-import time
 from dataclasses import replace
 
 from bot.messaging.events import Deletion, Edit, IncomingMessage, Quoted
@@ -12,12 +11,11 @@ from conversation_store.models import (
 )
 
 
-def received(message: IncomingMessage) -> ReceivedMessage:
+def received(message: IncomingMessage, now_ms: int) -> ReceivedMessage:
     """Return a message as it is stored.
 
     When it was sent is what Signal's server says; the author's own clock may be anywhere.
     """
-    now_ms = _now_ms()
     expires_at = now_ms + message.expires_seconds * 1_000 if message.expires_seconds else None
     return ReceivedMessage(
         account=message.account,
@@ -39,19 +37,18 @@ def received(message: IncomingMessage) -> ReceivedMessage:
     )
 
 
-def received_edit(edit: Edit) -> ReceivedMessage:
+def received_edit(edit: Edit, now_ms: int) -> ReceivedMessage:
     """Return an edit as it is stored: the message as it reads now, and which one it was."""
     return replace(
-        received(edit.message),
+        received(edit.message, now_ms),
         kind=ReceivedKind.EDIT,
         target_author=edit.message.author.aci,
         target_timestamp=edit.target_timestamp,
     )
 
 
-def received_deletion(deletion: Deletion) -> ReceivedMessage:
+def received_deletion(deletion: Deletion, now_ms: int) -> ReceivedMessage:
     """Return a deletion as it is stored: it has no words."""
-    now_ms = _now_ms()
     return ReceivedMessage(
         account=deletion.account,
         author=deletion.author.aci,
@@ -69,7 +66,3 @@ def received_deletion(deletion: Deletion) -> ReceivedMessage:
 
 def _received_quote(quote: Quoted) -> ReceivedQuote:
     return ReceivedQuote(quote.timestamp, quote.author, quote.by_bot, quote.text, quote.has_files)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

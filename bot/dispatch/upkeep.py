@@ -1,6 +1,7 @@
 """What is done for the store every hour, beside everything else."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
@@ -18,10 +19,15 @@ class Tended(Protocol):
         ...
 
 
-async def tend(store: Tended) -> None:
-    """Do what there is to do now and every hour, until cancelled."""
+async def tend(store: Tended, past: Callable[[], float]) -> None:
+    """Do what there is to do now and every hour, until cancelled.
+
+    Args:
+        store: what is tended.
+        past: the time that has passed for certain, in seconds since 1970.
+    """
     while True:
-        deleted = await store.purge()
+        deleted = await store.purge(int(past() * 1_000))
         if deleted:
             log.info("store.purged", deleted=deleted)
         await asyncio.sleep(EVERY_SECONDS)

@@ -213,6 +213,7 @@ def _message(envelope: Envelope, data: DataMessage, account: Account) -> Incomin
         expires_seconds=min(data.expires_in_seconds or 0, EXPIRES_LIMIT),
         view_once=data.view_once is True,
         server_timestamp=envelope.server_received_timestamp,
+        delivered_timestamp=envelope.server_delivered_timestamp,
     )
 
 

@@ -150,6 +150,7 @@ class IncomingMessage:
         expires_seconds: it disappears so long after it was read; 0: it stays.
         view_once: its files may be looked at once, and never be kept.
         server_timestamp: when Signal's server got it, in ms, where it is known.
+        delivered_timestamp: when Signal's server gave it to the Signal side, likewise.
     """
 
     kind: ClassVar[FrameKind] = FrameKind.MESSAGE
@@ -166,6 +167,7 @@ class IncomingMessage:
     expires_seconds: int = 0
     view_once: bool = False
     server_timestamp: int | None = None
+    delivered_timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,7 @@ class Envelope(Part):
     source_name: Lenient[Name] = None
     timestamp: Lenient[Timestamp] = None
     server_received_timestamp: Lenient[Timestamp] = None
+    server_delivered_timestamp: Lenient[Timestamp] = None
     data_message: DataMessage | None = None
     edit_message: object = None
     typing_message: object = None

@@ -12,6 +12,7 @@ from bot import app
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings, load_settings
 from bot.demo.signal_side import BOT, Sent, SignalSide
+from bot.dispatch.steady_clock import SteadyClock
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
 
 WAIT_SECONDS: Final = 10.0
@@ -70,7 +71,11 @@ async def world(handler: Step = echo) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def running_bot(
-    settings: Settings, *, grace_seconds: float = app.GRACE_SECONDS, trust: Trust = REAL
+    settings: Settings,
+    *,
+    grace_seconds: float = app.GRACE_SECONDS,
+    trust: Trust = REAL,
+    clock: SteadyClock | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Run the bot inside the block, then shut it down in order."""
     told_to_stop, ready = asyncio.Event(), asyncio.Event()
@@ -82,6 +87,7 @@ async def running_bot(
                 ready=ready.set,
                 grace_seconds=grace_seconds,
                 trust=trust,
+                clock=clock,
             )
         )
         async with asyncio.timeout(WAIT_SECONDS):

@@ -50,7 +50,7 @@ class World:
 
     async def sent(self, *files: SharedFile, words: str | None = None) -> list[ReceivedMessage]:
         await self.side.say(words, files=files)
-        return [received(await self.phone.next_message())]
+        return [received(await self.phone.next_message(), now_ms=1)]
 
     def left(self) -> list[Path]:
         return list((self.folder / "attachments").iterdir())
