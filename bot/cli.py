@@ -126,6 +126,10 @@ def _parser() -> argparse.ArgumentParser:
     backup = commands.add_parser("backup", help="copy the store, also while the bot runs")
     backup.add_argument("file", type=Path, metavar="FILE")
     backup.set_defaults(run=_backup)
+
+    restore = commands.add_parser("restore", help="go back to a copy, while no bot runs")
+    restore.add_argument("file", type=Path, metavar="FILE")
+    restore.set_defaults(run=_restore)
     return parser
 
 
@@ -326,8 +330,8 @@ def _release(arguments: argparse.Namespace) -> int:
 def _backup(arguments: argparse.Namespace) -> int:
     from bot.config import load_settings
     from bot.parts import store_key
+    from conversation_store.copies import backup
     from conversation_store.errors import StoreError
-    from conversation_store.store import backup
 
     settings = load_settings()
     try:
@@ -336,4 +340,27 @@ def _backup(arguments: argparse.Namespace) -> int:
         print(f"backup: {error}", file=sys.stderr)
         return FAILED
     print(f"Copied to {arguments.file}")
+    return OK
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from bot.config import load_settings
+    from bot.parts import store_key
+    from conversation_store.copies import restore
+    from conversation_store.errors import StoreError
+
+    settings = load_settings()
+    try:
+        restored = restore(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
+    except StoreError as error:
+        print(f"restore: {error}", file=sys.stderr)
+        return FAILED
+    print(f"Restored from {arguments.file}")
+    if restored.aside is not None:
+        print(f"The store before is now {restored.aside}: delete it once it is not needed.")
+    if restored.messages or restored.sends:
+        print(
+            "Not answered or sent again, because that was done after the copy was made:"
+            f" {restored.messages} messages that waited, {restored.sends} on their way."
+        )
     return OK

@@ -38,6 +38,7 @@ def forget_arguments(execute: Execute, turn_id: int) -> None:
     )
 
 
-def purge(execute: Execute, before: int) -> None:
-    """Forget entries older than a time."""
-    execute("DELETE FROM audit WHERE at < ?", (before,))
+def purge(execute: Execute, before: int, at_most: int) -> int:
+    """Forget entries older than a time; return how many that were."""
+    sql = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? LIMIT ?) RETURNING id"
+    return len(list(execute(sql, (before, at_most))))

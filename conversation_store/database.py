@@ -49,7 +49,8 @@ LONGEST_RETRY_SECONDS: Final = 10.0
 SCRUB_WAIT_MS: Final = 200
 """How long emptying the log waits for whoever reads it; every write waits meanwhile."""
 
-BACKUP_PAGES_PER_STEP: Final = 1_024
+LOG_LIMIT_BYTES: Final = 8 * 1024 * 1024
+"""What stays of the write-ahead log on disk, however long somebody was reading (a backup)."""
 
 
 Committed = Callable[[int, float], None]
@@ -228,74 +229,35 @@ async def open_database(
     """Open or create the database file and keep its writer running.
 
     Args:
-        path: the file; it and a missing folder are made readable for the owner alone.
+        path: the file; where it is missing, it is made readable for the owner alone. It is
+            `locked` by the caller.
         key: encrypts the file at rest (SQLite3 Multiple Ciphers, ChaCha20-Poly1305); None: plain.
         prepare: brings the schema up to date, in one transaction before anything else; what
             it raises leaves here as it is.
         committed: see `Committed`.
 
     Raises:
-        StoreLocked: another process has it open for writing.
         StoreUnreadable: the key does not fit, or the file is no database.
         StoreFailed: the disk does not let it.
     """
-    with _locked(path):
-        writer = await _connect(path, key)
-        try:
-            await writer.async_run(_transact, writer, [prepare])
-            reader = await _connect(path, key)
-            try:
-                await reader.async_run(_execute(reader), "PRAGMA query_only = ON")
-                database = Database(writer, reader, committed)
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(database.commit_batches())
-                    try:
-                        yield database
-                    finally:
-                        database.close()
-            finally:
-                await reader.aclose()
-        finally:
-            await writer.aclose()
-
-
-def copy_database(path: Path, key: str | None, target: Path) -> None:
-    """Write a consistent copy under the same key; the bot may run meanwhile. Blocks.
-
-    Raises:
-        StoreUnreadable: the key does not fit, or the file is no database.
-        StoreFailed: the source is missing, or the target cannot be written.
-    """
-    partial = target.with_name(target.name + ".partial")
+    _make_private(path)
+    writer = await _connect(path, key)
     try:
-        if not path.is_file():
-            raise StoreFailed("there is no store to copy")
-        if target.exists():
-            raise StoreFailed("the target exists already; it is never overwritten")
-        partial.unlink(missing_ok=True)
-        os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+        await writer.async_run(_transact, writer, [prepare])
+        reader = await _connect(path, key)
         try:
-            _copy(path, key, partial)
-            partial.rename(target)
+            await reader.async_run(_execute(reader), "PRAGMA query_only = ON")
+            database = Database(writer, reader, committed)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(database.commit_batches())
+                try:
+                    yield database
+                finally:
+                    database.close()
         finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreFailed(f"the copy cannot be written: {error.strerror}") from error
-
-
-def _copy(path: Path, key: str | None, target: Path) -> None:
-    with _translated():
-        source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        copy = apsw.Connection(str(target))
-        try:
-            _unlock(source, key)
-            _unlock(copy, key)
-            with copy.backup("main", source, "main") as backup:
-                while not backup.step(BACKUP_PAGES_PER_STEP):
-                    pass
-        finally:
-            copy.close()
-            source.close()
+            await reader.aclose()
+    finally:
+        await writer.aclose()
 
 
 class SharedDatabase:
@@ -312,6 +274,14 @@ class SharedDatabase:
         """
         result: T = _transact(self._connection, [operation])[0]
         return result
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run what is no part of a transaction, and return its result.
+
+        Raises:
+            StoreFailed: the disk does not let it.
+        """
+        return _read(self._connection, operation)
 
 
 @contextmanager
@@ -347,12 +317,16 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the file that says: this store has its writer."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold the file that says: this store has its writer. A missing folder is made, for the owner.
+
+    Raises:
+        StoreLocked: another process has the store open for writing.
+        StoreFailed: the disk does not let it.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     try:
@@ -362,6 +336,13 @@ def _locked(path: Path) -> Iterator[None]:
         raise StoreLocked("another process uses this store") from error
     finally:
         os.close(lock)
+
+
+def _make_private(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
 
 
 async def _connect(path: Path, key: str | None) -> Any:
@@ -383,7 +364,9 @@ def _prepare(connection: Any, key: str | None) -> None:
 
 def _configure(connection: Any) -> None:
     for pragma in (
+        "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
         "journal_mode = WAL",
+        f"journal_size_limit = {LOG_LIMIT_BYTES}",
         "synchronous = FULL",
         "foreign_keys = ON",
         "secure_delete = ON",

@@ -70,11 +70,14 @@ def forget_of_turn(execute: Execute, turn_id: int) -> None:
     execute("DELETE FROM exchanges WHERE turn_id = ?", (turn_id,))
 
 
-def purge(execute: Execute) -> None:
-    """Forget what was checked and belongs to no turn that is kept."""
-    execute(
-        "DELETE FROM exchanges WHERE state != 'waiting' AND turn_id NOT IN (SELECT id FROM turns)"
+def purge(execute: Execute, at_most: int) -> int:
+    """Forget what was checked and is older than every turn that is kept; return how much."""
+    sql = (
+        "DELETE FROM exchanges WHERE id IN (SELECT id FROM exchanges WHERE state != 'waiting'"
+        " AND turn_id < coalesce((SELECT min(id) FROM turns), (SELECT max(turn_id) + 1 FROM"
+        " exchanges)) LIMIT ?) RETURNING id"
     )
+    return len(list(execute(sql, (at_most,))))
 
 
 def _exchange(row: Row) -> StoredExchange:

@@ -301,16 +301,16 @@ def next_expiry(execute: Execute) -> int | None:
     return None if expires_at is None else int(expires_at)
 
 
-def purge(execute: Execute, before: int) -> None:
-    """Forget the keys of what is older than a time.
+def purge(execute: Execute, before: int, at_most: int) -> int:
+    """Forget the keys of what is older than a time; return how many that were.
 
     The newest row stays, so that its number, which turn and answer share, is not given out again.
     """
-    execute(
-        "DELETE FROM inbox WHERE received_at < ? AND state = 'done'"
-        " AND id < (SELECT max(id) FROM inbox)",
-        (before,),
+    sql = (
+        "DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE received_at < ?"
+        " AND state = 'done' AND id < (SELECT max(id) FROM inbox) LIMIT ?) RETURNING id"
     )
+    return len(list(execute(sql, (before, at_most))))
 
 
 def _id_of(execute: Execute, message: ReceivedMessage) -> int | None:

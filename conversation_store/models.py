@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 
 
 class TurnState(StrEnum):
@@ -337,6 +338,21 @@ class StoreSizes:
     waiting_sends: int
     waiting_signatures: int
     oldest_waiting_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of going back to a copy.
+
+    Attributes:
+        messages: waited for an answer when the copy was made; they wait no more.
+        sends: messages of the bot that were on their way then; they are not sent.
+        aside: where the store before is now; None where there was none.
+    """
+
+    messages: int
+    sends: int
+    aside: Path | None
 
 
 @dataclass(frozen=True, slots=True)

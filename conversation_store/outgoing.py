@@ -196,9 +196,13 @@ def next_expiry(execute: Execute) -> int | None:
     return None if expires_at is None else int(expires_at)
 
 
-def purge(execute: Execute, before: int) -> None:
-    """Forget what is older than a time, but nothing that is still to be sent."""
-    execute("DELETE FROM outbox WHERE created_at < ? AND state != 'waiting'", (before,))
+def purge(execute: Execute, before: int, at_most: int) -> int:
+    """Forget what is older than a time, but nothing that is still to be sent; return how much."""
+    sql = (
+        "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox"
+        " WHERE created_at < ? AND state != 'waiting' LIMIT ?) RETURNING id"
+    )
+    return len(list(execute(sql, (before, at_most))))
 
 
 def last_answer(execute: Execute, root: int) -> tuple[int, str, int] | None:

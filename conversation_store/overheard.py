@@ -165,9 +165,13 @@ def next_expiry(execute: Execute) -> int | None:
     return None if expires_at is None else int(expires_at)
 
 
-def purge(execute: Execute, before: int) -> None:
-    """Forget what is older than a time."""
-    execute("DELETE FROM overheard WHERE heard_at < ?", (before,))
+def purge(execute: Execute, before: int, at_most: int) -> int:
+    """Forget what is older than a time; return how much that was."""
+    sql = (
+        "DELETE FROM overheard WHERE id IN"
+        " (SELECT id FROM overheard WHERE heard_at < ? LIMIT ?) RETURNING id"
+    )
+    return len(list(execute(sql, (before, at_most))))
 
 
 def _blank(execute: Execute, overheard_id: int) -> None:

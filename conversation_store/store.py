@@ -6,16 +6,19 @@ transaction) → each part sent, then marked with Signal's timestamp. Whatever i
 a process starts is where it goes on.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from conversation_store import (
     approvals,
     audit_log,
+    copies,
     deletions,
     edits,
     exchanges,
@@ -31,10 +34,11 @@ from conversation_store import (
     upkeep,
 )
 from conversation_store.database import (
+    LOG_LIMIT_BYTES,
     Committed,
     Database,
     Execute,
-    copy_database,
+    locked,
     open_database,
 )
 from conversation_store.migrations import migrate
@@ -66,6 +70,9 @@ from conversation_store.pairings import Pairings
 
 DAY_MS: Final = 86_400_000
 
+PURGE_ROWS: Final = 100
+"""Rows that go in one write."""
+
 PINGED: Final = "pinged_at"
 """Name of the fact that shows whether anything can be written."""
 
@@ -85,8 +92,10 @@ async def open_store(
 ) -> AsyncIterator["ConversationStore"]:
     """Open or create the store, bring its schema up to date and keep its writer running.
 
+    What is of an earlier schema is kept beside it for a day; see `copies.upgrade`.
+
     Args:
-        path: the database file.
+        path: the database file; a missing folder is made.
         key: encrypts it at rest; None leaves it plain.
         retention_days: messages older than this are deleted by `purge`; 0 keeps nothing of a
             turn once it has ended.
@@ -96,13 +105,10 @@ async def open_store(
     Raises:
         StoreError: see `conversation_store.errors`.
     """
-    async with open_database(path, key, prepare=migrate, committed=committed) as database:
-        yield ConversationStore(database, path, retention_days=retention_days, clock=clock)
-
-
-def backup(path: Path, key: str | None, target: Path) -> None:
-    """Write a consistent copy of the store, under the same key. Blocks; see `copy_database`."""
-    copy_database(path, key, target)
+    with locked(path):
+        copies.upgrade(path, key)  # blocks: nothing is to happen before it has ended
+        async with open_database(path, key, prepare=migrate, committed=committed) as database:
+            yield ConversationStore(database, path, retention_days=retention_days, clock=clock)
 
 
 class ConversationStore:
@@ -716,16 +722,43 @@ class ConversationStore:
         before = now - self.retention_days * DAY_MS
         keys_before = now - max(self.retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
 
-        def delete(execute: Execute) -> int:
-            deleted = turns.purge(execute, before)
-            outgoing.purge(execute, before)
-            overheard.purge(execute, before)
-            exchanges.purge(execute)
-            inbox.purge(execute, keys_before)
-            audit_log.purge(execute, before)
-            return deleted
+        deleted = await self._in_steps(partial(turns.purge, before=before))
+        await self._in_steps(partial(outgoing.purge, before=before))
+        await self._in_steps(partial(overheard.purge, before=before))
+        await self._in_steps(exchanges.purge)
+        await self._in_steps(partial(inbox.purge, before=keys_before))
+        await self._in_steps(partial(audit_log.purge, before=before))
+        return deleted
 
-        return await self._database.write(delete)
+    async def _in_steps(self, purge: Callable[..., int]) -> int:
+        """Delete a few rows at a time, so that no message waits behind all of them."""
+        deleted = 0
+        while step := await self._database.write(partial(purge, at_most=PURGE_ROWS)):
+            deleted += step
+        return deleted
+
+    async def give_back(self) -> int:
+        """Give the file system back what the file holds no more; return how many bytes.
+
+        A store that was made by a version before this one keeps its size, and uses it again.
+        """
+        before = await self.sizes()
+        while await self._database.write(upkeep.give_back):
+            pass
+        if before.log_bytes > LOG_LIMIT_BYTES:
+            await self._database.scrub()
+        return before.file_bytes - (await self.sizes()).file_bytes
+
+    async def forget_before_upgrade(self, now_ms: int) -> int:
+        """Delete the store as it was before an upgrade, once that is long ago; return how many.
+
+        Args:
+            now_ms: the time that counts as now.
+
+        Raises:
+            StoreFailed: the disk does not let it.
+        """
+        return await asyncio.to_thread(copies.forget_before_upgrade, self._path, now_ms)
 
     async def newest(self) -> float | None:
         """Return when the newest message was received, in seconds since 1970; None without any."""

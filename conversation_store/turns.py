@@ -236,10 +236,13 @@ def next_expiry(execute: Execute) -> int | None:
     return None if expires_at is None else int(expires_at)
 
 
-def purge(execute: Execute, before: int) -> int:
+def purge(execute: Execute, before: int, at_most: int) -> int:
     """Forget turns that were begun before a time and do not run; return how many that were."""
-    sql = "DELETE FROM turns WHERE started_at < ? AND state != 'running' RETURNING id"
-    return len(list(execute(sql, (before,))))
+    sql = (
+        "DELETE FROM turns WHERE id IN (SELECT id FROM turns"
+        " WHERE started_at < ? AND state != 'running' LIMIT ?) RETURNING id"
+    )
+    return len(list(execute(sql, (before, at_most))))
 
 
 def _add_images(execute: Execute, turn_id: int, chat: str, images: Sequence[StoredImage]) -> None:

@@ -2,10 +2,22 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from conversation_store.database import Execute
 from conversation_store.errors import StoreFailed
 from conversation_store.models import StoreSizes
+
+INCREMENTAL: Final = 2
+"""What SQLite calls a file that is made smaller step by step."""
+
+FREE_SHARE: Final = 5
+"""A file may hold nothing in a fifth of its pages: that is used again soon."""
+
+LEAST_FREE_PAGES: Final = 1_024
+
+PAGES_PER_STEP: Final = 256
+"""Pages that move in one write."""
 
 
 def sizes(execute: Execute, path: Path) -> StoreSizes:
@@ -37,6 +49,20 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
         waiting_signatures=signatures,
         oldest_waiting_at=oldest,
     )
+
+
+def give_back(execute: Execute) -> bool:
+    """Give the file system back some of what a file holds no more; whether there may be more.
+
+    Pages from the end of the file move to where nothing is, so it is worth it for a large share.
+    """
+    ((automatic,),) = execute("PRAGMA auto_vacuum")
+    ((pages,),) = execute("PRAGMA page_count")
+    ((free_pages,),) = execute("PRAGMA freelist_count")
+    if automatic != INCREMENTAL or free_pages <= max(LEAST_FREE_PAGES, pages // FREE_SHARE):
+        return False
+    list(execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})"))
+    return True
 
 
 def _size(path: Path) -> int:

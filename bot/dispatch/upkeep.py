@@ -6,6 +6,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from conversation_store.errors import StoreFailed
+
 log = structlog.get_logger()
 
 EVERY_SECONDS: Final = 3_600.0
@@ -18,6 +20,14 @@ class Tended(Protocol):
         """Delete what is older than the retention and return how many turns that were."""
         ...
 
+    async def give_back(self) -> int:
+        """Give the file system back what the file holds no more; return how many bytes."""
+        ...
+
+    async def forget_before_upgrade(self, now_ms: int) -> int:
+        """Delete the store as it was before an upgrade, once that is long ago; return how many."""
+        ...
+
 
 async def tend(store: Tended, past: Callable[[], float]) -> None:
     """Do what there is to do now and every hour, until cancelled.
@@ -27,7 +37,17 @@ async def tend(store: Tended, past: Callable[[], float]) -> None:
         past: the time that has passed for certain, in seconds since 1970.
     """
     while True:
-        deleted = await store.purge(int(past() * 1_000))
-        if deleted:
-            log.info("store.purged", deleted=deleted)
+        await _tend_once(store, int(past() * 1_000))
         await asyncio.sleep(EVERY_SECONDS)
+
+
+async def _tend_once(store: Tended, now_ms: int) -> None:
+    if deleted := await store.purge(now_ms):
+        log.info("store.purged", deleted=deleted)
+    if given_back := await store.give_back():
+        log.info("store.shrunk", bytes=given_back)
+    try:
+        if forgotten := await store.forget_before_upgrade(now_ms):
+            log.info("store.copy_deleted", count=forgotten)
+    except StoreFailed as error:
+        log.warning("store.copy_stays", reason=str(error))  # until the next hour

@@ -25,19 +25,41 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
 )
 
 
+EMPTY: Final = 0
+"""What a file says that was never a store."""
+
+
+def version_of(execute: Execute) -> int:
+    """Return the number of the migration that a file has come to."""
+    ((found,),) = execute("PRAGMA user_version")
+    return int(found)
+
+
 def migrate(execute: Execute) -> int:
     """Bring the schema up to date and return how many migrations that took.
 
     Raises:
         StoreUnreadable: the file was made by a newer version of the program.
     """
-    ((found,),) = execute("PRAGMA user_version")
-    if found > len(MIGRATIONS):
-        raise StoreUnreadable(_too_new(found))
+    refuse_newer(execute)
+    found = version_of(execute)
     for apply in MIGRATIONS[found:]:
         apply(execute)
     execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    return len(MIGRATIONS) - int(found)
+    return len(MIGRATIONS) - found
+
+
+def refuse_newer(execute: Execute) -> None:
+    """Leave the schema alone and refuse one that this version does not know.
+
+    Raises:
+        StoreUnreadable: the file was made by a newer version of the program.
+    """
+    found = version_of(execute)
+    if found > len(MIGRATIONS):
+        raise StoreUnreadable(
+            f"the store has schema {found}, this version knows {len(MIGRATIONS)}: update the bot"
+        )
 
 
 def require_current(execute: Execute) -> None:
@@ -46,12 +68,6 @@ def require_current(execute: Execute) -> None:
     Raises:
         StoreUnreadable: the file was made by another version of the program.
     """
-    ((found,),) = execute("PRAGMA user_version")
-    if found < len(MIGRATIONS):
+    refuse_newer(execute)
+    if version_of(execute) < len(MIGRATIONS):
         raise StoreUnreadable("the store is from an earlier version: start the bot once")
-    if found > len(MIGRATIONS):
-        raise StoreUnreadable(_too_new(found))
-
-
-def _too_new(found: int) -> str:
-    return f"the store has schema {found}, this version knows {len(MIGRATIONS)}: update the bot"

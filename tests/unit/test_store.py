@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from conversation_store.copies import backup
 from conversation_store.database import Execute, open_database
 from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.migrations import m0001_initial
@@ -29,7 +30,7 @@ from conversation_store.models import (
     TurnState,
     TurnUsage,
 )
-from conversation_store.store import DAY_MS, ConversationStore, backup, open_store
+from conversation_store.store import DAY_MS, ConversationStore, open_store
 
 CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
 
@@ -383,6 +384,7 @@ async def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data" / "store.db"
+    path.parent.mkdir()
 
     def from_the_future(execute: Execute) -> None:
         execute("PRAGMA user_version = 99")
