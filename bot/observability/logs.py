@@ -36,6 +36,7 @@ ALLOWED_KEYS: Final = frozenset(
 ID_KEYS: Final = frozenset({"chat", "person"})
 
 WITHHELD: Final = "withheld"
+_EVENT: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 MAX_VALUE_CHARACTERS: Final = 300
 MAX_PLACES: Final = 8
 _IDENTIFIER: Final = re.compile(
@@ -124,7 +125,10 @@ def drop_unknown_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 def withhold_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Replace what is long, nested, or looks like an identifier: no event means to log it."""
-    return {key: _harmless(value) for key, value in event.items()}
+    harmless = {key: _harmless(value) for key, value in event.items()}
+    if not _EVENT.fullmatch(str(harmless["event"])):
+        harmless["event"] = WITHHELD
+    return harmless
 
 
 def _harmless(value: object) -> object:

@@ -27,7 +27,8 @@ class Daemon:
     """A process, what it says, and how it ends. Made by `daemon`.
 
     Attributes:
-        stderr: its lines so far, without their newlines.
+        stderr: its lines so far, without their newlines; also what it says on standard output,
+            which should be nothing.
     """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -80,9 +81,9 @@ class Daemon:
         self.send_signal(signal.SIGKILL)
         await self.exit_code(seconds=AFTER_KILL_SECONDS)
 
-    async def listen(self, stderr: asyncio.StreamReader) -> None:
+    async def listen(self, output: asyncio.StreamReader) -> None:
         """Collect what it says until it and its children have closed their end."""
-        async for line in stderr:
+        async for line in output:
             self.stderr.append(line.decode().rstrip("\n"))
             await self._announce()
         self._silent = True
@@ -94,25 +95,29 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(settings: Mapping[str, str], *, folder: Path) -> AsyncIterator[Daemon]:
+async def daemon(
+    settings: Mapping[str, str], *, folder: Path, module: str = "bot"
+) -> AsyncIterator[Daemon]:
     """Run the daemon inside the block; whatever is left of it at the end is killed.
 
     Args:
         settings: the environment, and nothing else but PATH.
         folder: its working directory.
+        module: what is run.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bot", "run",
+        sys.executable, "-m", module, "run",
         stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
         env={"PATH": os.environ["PATH"], **settings},
         cwd=folder,
         limit=LINE_LIMIT_BYTES,
     )  # fmt: skip
-    assert process.stderr is not None
+    assert process.stdout is not None
     running = Daemon(process)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(running.listen(process.stderr))
+        tasks.create_task(running.listen(process.stdout))
         try:
             yield running
         finally:

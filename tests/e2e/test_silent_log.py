@@ -1,61 +1,178 @@
-"""A log at its most talkative tells nothing of what guests do: the whole of it, in one process."""
+"""A log at its most talkative tells nothing of what people do: whole conversations as a process.
+
+Everything that could be told is marked: words, names, numbers, ids, keys and codes. None of it is
+in the output, in any disguise.
+"""
 
 import asyncio
 import json
 import re
 import signal
+import sys
+from functools import partial
+from pathlib import Path
 from typing import Final
 
+import apsw
+import pytest
+
 from bot.demo.json_rpc_server import Refusal
-from bot.demo.signal_side import ADA, BOT, Sent, SharedFile
-from bot.messaging.events import Person
+from bot.demo.signal_side import ADA, BOT, IDENTITY_KEY, Sent, SharedFile
+from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.messenger import Quote
-from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
+from tests.e2e.disguises import disguises, found_in
 from tests.e2e.running_bot import World, world
-from tests.fakes.openai_server import held, text, tool_calls, transcript
+from tests.fakes.openai_server import (
+    Step,
+    cut,
+    held,
+    raw_body,
+    script,
+    sse,
+    status,
+    text,
+    tool_calls,
+    transcript,
+)
 from tests.unit.test_media import picture
 
+ROOT: Final = Path(__file__).parents[2]
 BEN: Final = Person(
     aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Bartholomew"
 )
+STRANGER: Final = Person(
+    aci="5e4d3c2b-1111-4222-8333-444455556666", number="+33612345678", name="Mélusine"
+)
 GROUP: Final = "c2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2U="
-WORD: Final = "sesame"
+WORD: Final = "sésame🗝"
+API_KEY: Final = "sk-Zanzibar0815"
+STORE_KEY: Final = "Lighthouse-4711"
+MCP_TOKEN: Final = "Xylophone-42"
+CAPTCHA: Final = "signalcaptcha://signal-hcaptcha.Quagmire.registration.P0_Quagmire"
 CODE: Final = re.compile(r"[A-HJKMNP-Z2-9]{6}")
 
+SECRETS: Final = (
+    *(str(person.aci) for person in (ADA, BEN, STRANGER, BOT)),
+    *(str(person.number) for person in (ADA, BEN, STRANGER, BOT)),
+    *(str(person.name) for person in (ADA, BEN, STRANGER)),
+    *(str(ChatId(ChatKind.DIRECT, person.aci)) for person in (ADA, BEN)),
+    GROUP, WORD, "sésame", API_KEY, STORE_KEY, MCP_TOKEN, IDENTITY_KEY.hex(),
+    "Traceback", "file-",
+)  # fmt: skip
 
-async def test_the_log_tells_nothing_of_edits_files_groups_codes_and_keys() -> None:
+
+def talkative(here: World) -> dict[str, str]:
+    """Return the settings of a bot that has everything to tell, and tells all it may."""
+    return environment(
+        here,
+        ACCESS__POLICY="pairing",
+        ACCESS__ADMINS=ADA.aci,
+        BOT__ACK_REACTION="true",
+        BOT__PROFILE_NAME=WORD,
+        BOT__READ_RECEIPTS="true",
+        LLM__API_KEY=API_KEY,
+        LLM__TRANSCRIPTION_MODEL="whisper-1",
+        LLM__VISION="on",
+        LOG__LEVEL="debug",
+        MCP__SERVERS__NOTES__COMMAND=f"{sys.executable} -m tests.fakes.mcp_notes {WORD}",
+        MCP__SERVERS__NOTES__ENV__PYTHONPATH=str(ROOT),
+        MCP__SERVERS__AWAY__URL="http://127.0.0.1:9/mcp",
+        MCP__SERVERS__AWAY__TOKEN=MCP_TOKEN,
+        PYTHONASYNCIODEBUG="1",
+        PYTHONDEVMODE="1",
+        PYTHONPATH=str(ROOT),
+        SIGNAL__DATA_DIR=str(here.signal.data_dir),
+        STORE__KEY=STORE_KEY,
+        TOOLS__WEATHER__FORECAST_URL="http://127.0.0.1:9/forecast",
+        TOOLS__WEATHER__GEOCODING_URL="http://127.0.0.1:9/search",
+        TOOLS__MAX_TOOL_CALLS="20",
+    )
+
+
+async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
     async with world(text(f"{WORD} **and** `code`")) as here:
         here.signal.data_dir = here.folder / "signal-cli"
         here.model.transcription_handler = transcript(f"spoken {WORD}")
-        settings = environment(
-            here,
-            ACCESS__POLICY="pairing",
-            ACCESS__ADMINS=ADA.aci,
-            BOT__ACK_REACTION="true",
-            BOT__PROFILE_NAME=WORD,
-            BOT__READ_RECEIPTS="true",
-            LLM__TRANSCRIPTION_MODEL="whisper-1",
-            LLM__VISION="on",
-            LOG__LEVEL="debug",
-            SIGNAL__DATA_DIR=str(here.signal.data_dir),
-        )
-        async with daemon(settings, folder=here.folder) as bot:
+        settings = talkative(here)
+        module = "tests.e2e.clumsy_bot"
+        async with daemon(settings, folder=here.folder, module=module) as bot:
+            await bot.event("mcp.connected")
             secrets = [await _pair(here), await _send_files(here)]
             await _change_words(here, bot)
             await _talk_in_a_group(here)
+            await _use_tools(here)
+            await _have_the_model_fail(here)
+            await _send_what_is_broken(here, bot)
             secrets += await _change_key(here)
+            await _command(here)
             bot.send_signal(signal.SIGTERM)
             assert await bot.exit_code() == 0
-        lines = [json.loads(line) for line in bot.stderr]
-    log = "\n".join(str(line | {"timestamp": ""}) for line in lines)
+    lines = [json.loads(line) for line in bot.stderr]
     assert {line["event"] for line in lines} >= {
-        "identity.trusted", "identity.untrusted", "outbox.will_retry", "outbox.withdrawn",
-        "pairing.code_given", "pairing.let_in", "media.not_read",
+        "app.uncaught", "identity.trusted", "identity.untrusted", "intake.not_admitted",
+        "library.warning", "media.not_read", "outbox.will_retry", "outbox.withdrawn",
+        "pairing.code_given", "pairing.let_in", "tool.bug", "turn.began", "turn.failed",
+        "turn.finished", "withheld",
     }  # fmt: skip
-    people = (ADA.aci, str(ADA.number), str(ADA.name), BEN.aci, str(BEN.number), str(BEN.name))
-    own = (str(BOT.aci), BOT.number, GROUP, WORD, "file-", "Traceback")
-    for secret in (*people, *own, *secrets):
-        assert secret not in log
+    assert leaks(bot, *secrets) == []
+    named = {line["chat"] for line in lines if line["event"] == "turn.began"}
+    assert len(named) == 2  # a chat and a group can be followed, whosesoever they are
+    for event in ("outbox.will_retry", "tool.bug", "turn.failed", "turn.finished"):
+        assert {line["chat"] for line in lines if line["event"] == event} <= named
+
+
+def leaks(bot: Daemon, *secrets: str) -> list[str]:
+    """Return what the process has told of what it should not, on any of its outputs."""
+    said = [json.loads(line) if line.startswith("{") else line for line in bot.stderr]
+    bare = [line | {"timestamp": ""} if isinstance(line, dict) else line for line in said]
+    as_written = "\n".join(json.dumps(line) for line in bare)
+    as_meant = "\n".join(map(str, bare))
+    return [
+        form for secret in (*SECRETS, *secrets) for form in found_in(as_written + as_meant, secret)
+    ]
+
+
+async def test_a_store_that_fails_is_told_without_what_was_to_be_stored() -> None:
+    async with world() as here:
+        settings = environment(here, LOG__LEVEL="debug")
+        async with daemon(settings, folder=here.folder) as bot:
+            await bot.event("signal.connected")
+            _refuse_rows(here.folder / "store.db", WORD)
+            await here.signal.say(f"{WORD} {BEN.number}")
+            assert await bot.exit_code() == 1
+        async with daemon(settings | {"STORE__KEY": STORE_KEY}, folder=here.folder) as other:
+            assert await other.exit_code() == 1
+    [bug] = bot.events("app.bug")
+    assert bug["error"] == "ConstraintError"
+    assert other.stderr == ["STORE__PATH: the key does not fit, or the file is no database"]
+    assert leaks(bot) == leaks(other) == []
+
+
+def _refuse_rows(path: Path, words: str) -> None:
+    """Let the store refuse what comes in, in words that quote it."""
+    database = apsw.Connection(str(path))
+    database.set_busy_timeout(5_000)
+    database.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON inbox BEGIN"
+        f" SELECT RAISE(FAIL, '{words} {BEN.number}'); END"
+    )
+    database.close()
+
+
+async def test_a_captcha_that_is_refused_is_not_repeated() -> None:
+    async with world() as here:
+        arguments = ("register", "+4915100000099", "--captcha", CAPTCHA)
+        code, out, err = await run_command(arguments, environment(here), folder=here.folder)
+    assert code != 0
+    assert found_in(out + err, "Quagmire") == []
+
+
+@pytest.mark.parametrize("secret", [WORD, BEN.aci, str(BEN.number), GROUP, API_KEY])
+@pytest.mark.parametrize("before", ["", "a", "ab"])
+def test_no_disguise_of_a_secret_is_overlooked(secret: str, before: str) -> None:
+    for form in disguises(before + secret):
+        assert found_in(f"{form} and more", before + secret)
 
 
 async def _pair(here: World) -> str:
@@ -117,6 +234,88 @@ async def _talk_in_a_group(here: World) -> None:
     here.model.handler = text(WORD)
     await here.signal.wait_for(lambda sent: sent.chat.is_group and sent.text == WORD)
     await here.signal.delete(overheard, author=ADA, group=GROUP, target_author=BEN)
+
+
+async def _use_tools(here: World) -> None:
+    """Have every tool called that may fail, with words in it, and one that asks first."""
+    here.model.handler = script(
+        tool_calls(
+            ("stumble", {"words": f"{WORD} {BEN.number} {BEN.aci}"}),
+            ("get_weather", {"place": WORD}),
+            ("web_fetch", {"url": f"http://127.0.0.1:9/{WORD}"}),
+            ("calculate", f"{{broken {WORD}"),
+            (f"no_{WORD}", {WORD: WORD}),
+        ),
+        tool_calls(("notes_write", {"text": WORD}), ("notes_read", {})),
+        text(f"{WORD} done"),
+    )
+    await here.signal.say(f"{WORD} tools", author=BEN)
+    for words in ("127.0.0.1", "Write a note"):
+        asked = await here.signal.wait_for(partial(_asks, words))
+        await here.signal.react("👍", asked.timestamp, author=BEN)
+    await here.signal.wait_for(lambda sent: sent.text == f"{WORD} done")
+    here.model.handler = text(WORD)
+
+
+def _asks(words: str, sent: Sent) -> bool:
+    return sent.text.startswith("❓") and words in sent.text
+
+
+async def _have_the_model_fail(here: World) -> None:
+    """Have the endpoint fail, and quote what it was asked and with which key."""
+    quoting = {"error": {"message": f"{WORD} {BEN.number} {API_KEY}", "code": WORD, "type": WORD}}
+    failing: tuple[Step, ...] = (
+        status(400, quoting),
+        status(401, quoting),
+        status(403, f"<p>{WORD} {API_KEY}", {"X-Echo": API_KEY}),
+        raw_body(f"{WORD} {API_KEY}".encode(), content_type="application/json"),
+        sse(quoting),
+        sse(f"{{broken {WORD}"),
+        sse({"choices": [{"delta": {"content": f"{WORD} half"}}]}, done=False, cut=True),
+        text(""),
+    )
+    for step in failing:
+        here.model.handler = step
+        await _answered(here, f"{WORD} fails", author=BEN)
+    here.model.handler = script(cut, text(WORD))
+    await here.signal.say(f"{WORD} again", author=BEN)
+    await here.signal.wait_for(lambda sent: sent.text == WORD)
+    here.model.handler = text(WORD)
+
+
+async def _send_what_is_broken(here: World, bot: Daemon) -> None:
+    """Send frames that are none, and write as somebody who may not."""
+    envelope = {"sourceUuid": BEN.aci, "sourceNumber": BEN.number, "sourceName": BEN.name}
+    frames: tuple[object, ...] = (
+        {"envelope": envelope | {"timestamp": WORD, "dataMessage": {"message": WORD}}},
+        {"envelope": envelope | {"timestamp": 1, "dataMessage": {"message": [WORD]}}},
+        {"envelope": envelope | {"timestamp": 1, "dataMessage": WORD}},
+        {"envelope": WORD, "account": BEN.number},
+        {"exception": {"message": WORD, "type": WORD}, "envelope": envelope},
+        WORD,
+    )
+    for frame in frames:
+        await here.signal.push({"account": here.signal.account.number, "frame": frame})
+        if isinstance(frame, dict):
+            await here.signal.push(frame)
+    await here.signal.push_line(f"{{broken {WORD} {BEN.number}\n".encode())
+    await here.signal.push_line(b"\xff\xfe" + WORD.encode("utf-16-le") + b"\n")
+    await here.signal.say(f"{WORD}, who is there?", author=STRANGER)
+    await bot.event("pairing.code_given", times=2)
+
+
+async def _command(here: World) -> None:
+    """Give every command, with words behind it, and some that are none."""
+    names = "help tools models status verify trust pair stop clear nothing"
+    for command in (*names.split(), WORD):
+        await _answered(here, f"!{command} {WORD} {BEN.number}", author=ADA)
+
+
+async def _answered(here: World, words: str, *, author: Person) -> None:
+    """Say something and wait until something is said in return."""
+    before = len(here.signal.sent)
+    await here.signal.say(words, author=author)
+    await here.signal.until(lambda: len(here.signal.sent) > before)
 
 
 async def _change_key(here: World) -> list[str]:

@@ -86,6 +86,14 @@ def test_a_value_that_may_be_somebodys_is_withheld_whatever_its_key(value: objec
     assert said["where"] in ([logs.WITHHELD, "think:12"], logs.WITHHELD)
 
 
+@pytest.mark.parametrize("event", [f"{WORD} came", WORD, "", f"turn.{ACI}"])
+def test_an_event_that_is_no_dotted_name_is_withheld(event: str) -> None:
+    with logged() as lines:
+        structlog.get_logger().info(event)
+    [said] = lines
+    assert said["event"] == logs.WITHHELD
+
+
 def test_plain_values_and_sentences_stay_as_they_are() -> None:
     fields = {
         "attempt": 3,
