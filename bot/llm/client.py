@@ -11,7 +11,7 @@ import hashlib
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -23,17 +23,9 @@ import structlog
 from pydantic import ValidationError
 
 from bot.llm.attested import Admission, Encryption, Exchange, Sealing
+from bot.llm.counting import counted
 from bot.llm.endpoint import Endpoint
-from bot.llm.errors import (
-    LlmBroken,
-    LlmContextTooLong,
-    LlmError,
-    LlmNotAttested,
-    LlmRejected,
-    LlmTimeout,
-    LlmUnauthorized,
-    LlmUnavailable,
-)
+from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
 from bot.llm.failures import Refusal, refusal_from_http
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.retry import RetryPolicy, retry_after_seconds
@@ -42,9 +34,7 @@ from bot.llm.transport import AiohttpTransport, bounded_body, sent
 from bot.llm.wire import ModelList, Streaming, request_body
 from bot.observability.metrics import (
     LLM_FIRST_BYTE_SECONDS,
-    LLM_REQUESTS,
     LLM_RETRIES,
-    LLM_SECONDS,
     LLM_TOKENS,
     LLM_WAITING,
 )
@@ -59,18 +49,6 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
 DEFAULT_RETRY: Final = RetryPolicy()
-
-_OUTCOMES: Final[tuple[tuple[type[LlmError], str], ...]] = (
-    (LlmContextTooLong, "context_too_long"),
-    (LlmRejected, "rejected"),
-    (LlmUnavailable, "unavailable"),
-    (LlmTimeout, "timeout"),
-    (LlmBroken, "broken"),
-    (LlmUnauthorized, "unauthorized"),
-    (LlmNotAttested, "not_attested"),
-    (LlmError, "failed"),
-)
-"""What a request that was not answered is counted as, most specific first."""
 
 __all__ = ["Endpoint", "LlmClient", "open_transport"]
 
@@ -175,7 +153,7 @@ class LlmClient:
         Raises:
             LlmError: no usable answer, see bot.llm.errors for the kinds.
         """
-        with _counted():
+        with counted("answer"):
             completion = await self._answer(messages, tools)
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
@@ -376,19 +354,3 @@ async def _refusal(response: httpx.Response) -> Exception:
         return _Refused(refusal)
     after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC))
     return _TryAgain(refusal.as_error(), after)
-
-
-@contextlib.contextmanager
-def _counted() -> Iterator[None]:
-    """Count a request by its outcome, and time one that was answered."""
-    began = time.monotonic()
-    outcome = "cancelled"
-    try:
-        yield
-        outcome = "ok"
-        LLM_SECONDS.observe(time.monotonic() - began)
-    except LlmError as error:
-        outcome = next(name for kind, name in _OUTCOMES if isinstance(error, kind))
-        raise
-    finally:
-        LLM_REQUESTS.labels(outcome).inc()

@@ -10,6 +10,7 @@ from typing import Final
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from bot.llm.counting import counted
 from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
 from bot.llm.failures import refusal_from_http
@@ -71,6 +72,10 @@ class Transcriber:
         Raises:
             LlmError: no usable answer.
         """
+        with counted("transcription"):
+            return await self._transcribe(audio)
+
+    async def _transcribe(self, audio: bytes) -> str:
         try:
             async with asyncio.timeout(self._endpoint.timeout_seconds):
                 for _ in range(ATTEMPTS - 1):

@@ -134,7 +134,8 @@ GIVEN_UP = _counter("messages_given_up", "Messages that nobody will get: they we
 
 LLM_REQUESTS = _counter(
     "llm_requests",
-    "Answers asked of the model, by outcome; further attempts are retries",
+    "Answers and transcriptions asked of the model, by outcome; further attempts are retries",
+    asked_for=("answer", "transcription"),
     outcome=(
         *("ok", "unavailable", "timeout", "broken", "rejected", "context_too_long"),
         *("unauthorized", "not_attested", "cancelled", "failed"),
@@ -144,6 +145,7 @@ LLM_SECONDS = _histogram(
     "llm_request_duration_seconds",
     "Duration of requests that were answered, with waiting for a place and with retries",
     _SECONDS,
+    asked_for=("answer", "transcription"),
 )
 LLM_FIRST_BYTE_SECONDS = _histogram(
     "llm_first_byte_seconds", "From sending a request to the first byte of its answer", _SECONDS

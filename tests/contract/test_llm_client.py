@@ -211,7 +211,7 @@ async def test_connections_are_used_again() -> None:
 async def test_usage_is_counted() -> None:
     def counts() -> tuple[float, ...]:
         counters = (
-            LLM_REQUESTS.labels("ok"),
+            LLM_REQUESTS.labels("answer", "ok"),
             LLM_TOKENS.labels("prompt"),
             LLM_TOKENS.labels("completion"),
         )

@@ -59,8 +59,8 @@ async def test_a_conversation_is_measured_from_its_message_to_its_last_send() ->
         ("answer_seconds_count", {"kind": "conversation"}, 1),
         ("turns_total", {"outcome": "answered"}, 1),
         ("turn_rounds_sum", {}, 1),
-        ("llm_requests_total", {"outcome": "ok"}, 2),
-        ("llm_request_duration_seconds_count", {}, 2),
+        ("llm_requests_total", {"asked_for": "answer", "outcome": "ok"}, 2),
+        ("llm_request_duration_seconds_count", {"asked_for": "answer"}, 2),
         ("llm_first_byte_seconds_count", {}, 2),
         ("tool_calls_total", {"tool": "calculate", "outcome": "ok"}, 1),
         ("tool_duration_seconds_count", {"tool": "calculate"}, 1),
@@ -121,8 +121,8 @@ async def test_failures_are_counted_as_what_they_are() -> None:
             seen = await scrape(port)
             assert seen.value("unsent_messages") == 1
     assert seen.value("turns_total", outcome="failed") == 2
-    assert seen.value("llm_requests_total", outcome="unauthorized") == 2
-    assert seen.value("llm_request_duration_seconds_count") == 0
+    assert seen.value("llm_requests_total", asked_for="answer", outcome="unauthorized") == 2
+    assert seen.value("llm_request_duration_seconds_count", asked_for="answer") == 0
     assert seen.value("signal_sends_total", outcome="unavailable") == 1
     assert seen.value("answer_seconds_count", kind="conversation") == 1
 

@@ -9,6 +9,7 @@ import pytest
 from bot.llm.client import Endpoint, open_transport
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
 from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
+from tests import exposition
 from tests.fakes.openai_server import (
     JSON,
     OpenAiServer,
@@ -27,6 +28,10 @@ from tests.fakes.openai_server import (
 SPEECH = b"OggS" + b"\0" * 100
 
 
+def transcriptions(outcome: str) -> float:
+    return exposition.now().value("llm_requests_total", asked_for="transcription", outcome=outcome)
+
+
 @contextlib.asynccontextmanager
 async def transcriber_of(
     server: OpenAiServer, *, timeout_seconds: float = 10.0
@@ -39,10 +44,12 @@ async def transcriber_of(
 
 
 async def test_a_recording_is_sent_as_a_form_and_its_words_come_back() -> None:
+    counted = transcriptions("ok")
     async with openai_server() as server, transcriber_of(server) as transcriber:
         server.transcription_handler = transcript(" Is it raining? \n")
 
         assert await transcriber.transcribe(SPEECH) == "Is it raining?"
+        assert transcriptions("ok") == counted + 1
 
     (request,) = server.received
     assert form_fields(request) == {

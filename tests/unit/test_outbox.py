@@ -22,6 +22,7 @@ from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange
 from conversation_store.models import OutgoingMessage, ReceivedMessage, StoredAttachment
 from conversation_store.store import ConversationStore, open_store
+from tests import exposition
 
 FAST = SendPolicy(
     max_attempts=3,
@@ -76,7 +77,7 @@ async def stored(
 async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None:
     messenger = ScriptedMessenger()
     async with stored(tmp_path, "one", "two") as (store, parts):
-        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert await Outbox(messenger, store, policy=FAST).deliver(parts)
         assert messenger.attempts == ["one", "two"]
         assert (await store.unfinished()).outgoing == ()
 
@@ -91,10 +92,18 @@ async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
 
 async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(*(SignalUnavailable("x") for _ in range(3)))
+    given_up = exposition.now().value("messages_given_up_total")
     async with stored(tmp_path, "one", "two") as (store, parts):
-        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert not await Outbox(messenger, store, policy=FAST).deliver(parts)
         assert messenger.attempts == ["one"] * 3 + ["two"]
         assert (await store.unfinished()).outgoing == ()
+    assert exposition.now().value("messages_given_up_total") == given_up + 1
+
+
+async def test_of_nothing_to_send_nothing_is_said_to_be_sent(tmp_path: Path) -> None:
+    async with stored(tmp_path) as (store, parts):
+        assert parts == ()
+        assert not await Outbox(ScriptedMessenger(), store, policy=FAST).deliver(parts)
 
 
 async def test_what_signal_refuses_for_good_is_not_tried_again(tmp_path: Path) -> None:

@@ -92,3 +92,25 @@ async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(tmp_path: Pat
                 await write
     async with open_database(tmp_path / "store.db", None, prepare=lambda _: None) as again:
         assert await again.read(numbers) == [0]
+
+
+async def test_commits_tell_how_many_writes_they_took_and_what_was_refused_tells_nothing(
+    tmp_path: Path,
+) -> None:
+    commits: list[tuple[int, float]] = []
+
+    def committed(writes: int, seconds: float) -> None:
+        commits.append((writes, seconds))
+
+    path = tmp_path / "store.db"
+    async with open_database(path, None, prepare=prepare, committed=committed) as database:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(5):
+                tasks.create_task(database.write(partial(put, number=number)))
+        with refusing_disk():
+            write = asyncio.ensure_future(database.write(partial(put, number=5)))
+            await database.refusal_other_than(None)
+        await write
+    assert sum(writes for writes, _ in commits) == 6
+    assert len(commits) < 6
+    assert all(seconds > 0 for _, seconds in commits)
