@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Final
 
 MB: Final = 1e6
 HTTP_SECONDS: Final = 2.0
-LINE: Final = re.compile(r"^signal_tee_bot_(\w+) ([0-9.e+-]+)$", re.MULTILINE)
+LINE: Final = re.compile(r"^signal_tee_bot_(\w+)(?:{[^}]*})? ([0-9.e+-]+)$", re.MULTILINE)
 
 TASKS: Final = "tasks"
 QUEUES: Final = (
@@ -118,6 +119,8 @@ async def _gauges(port: int) -> dict[str, float]:
                 page = (await reader.read()).decode()
             finally:
                 writer.close()
-        found = {name: float(value) for name, value in LINE.findall(page)}
+        found: defaultdict[str, float] = defaultdict(float)
+        for name, value in LINE.findall(page):  # a queue may have several lanes
+            found[name] += float(value)
         return {name: found[name] for name in (TASKS, *QUEUES) if name in found}
     return {}

@@ -226,13 +226,15 @@ CASES: Final = (
     Case("SignalDisconnected", {CONNECTED: "1x50 0x20"}, {CONNECTED: "1x55 0 0 0 1x10"}),
     Case("StoreRefuses", {WRITABLE: "1x50 0x20"}, {WRITABLE: "1x70"}),
     Case("DiskNearlyFull", {FREE: "200000000x70"}, {FREE: "900000000x70"}),
-    # 6 GB an hour of 60 GB are used up in ten hours; 600 MB an hour are not in a day.
+    # 3 GB an hour of 60 GB are used up in a day; 600 MB an hour are not. Six hours are looked at:
+    # what fell fast within the first one says nothing.
     Case(
         "DiskNearlyFull",
-        {FREE: "60000000000-100000000x130"},
-        {FREE: "60000000000-10000000x130"},
-        after=120,
+        {FREE: "60000000000-50000000x430"},
+        {FREE: "60000000000-10000000x430"},
+        after=420,
     ),
+    Case("DiskNearlyFull", {FREE: "200000000x70"}, {FREE: "60000000000-100000000x70"}),
     Case("MessagesWait", {OLDEST: "0x30 0+60x40"}, {OLDEST: "0x30 0+60x10 0x40"}),
     # Three of six failed; one of three, which is too few to tell; stopped ones are no failures.
     Case(
