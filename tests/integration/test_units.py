@@ -261,7 +261,7 @@ def test_a_unit_is_locked_in(name: str) -> None:
 @pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="systemd is not installed")
 def test_the_bots_user_is_in_the_group_that_reaches_signal_cli(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
-    made = run("systemd-sysusers", f"--root={tmp_path}", DEPLOY / "sysusers.conf")
+    made = run("systemd-sysusers", f"--root={tmp_path}", DEPLOY / "sysusers.d/signal-tee-bot.conf")
     if made.returncode != 0:
         pytest.skip(f"users cannot be made here: {made.stderr}")
     groups = (tmp_path / "etc/group").read_text().splitlines()
