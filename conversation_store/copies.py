@@ -149,7 +149,7 @@ def _require_room(path: Path, needed: int) -> None:
     disk = os.statvfs(path.parent)
     free = disk.f_bavail * disk.f_frsize
     if free < needed:
-        raise StoreFailed(
+        raise StoreRefused(
             f"that needs {_megabytes(needed)} MB on the disk of the store,"
             f" {_megabytes(free)} MB are free"
         )

@@ -3,7 +3,7 @@
 The new store is made whole under a name that means nothing. Giving it the name `<store>.next-<…>`
 decides: from then on whoever opens the store, also after a crash, first finishes what was decided.
 The present store, with its write-ahead log, is named `<store>.<…>`, and the new one `<store>`.
-Everything here needs the store to be `locked`; nothing that was there is ever deleted.
+Everything here needs the store to be `locked`; no store that was there is ever deleted.
 """
 
 import os
@@ -33,13 +33,12 @@ def beside(path: Path, ending: str) -> Path:
 def draft(path: Path) -> Iterator[Path]:
     """Provide a private, empty file beside a store in which another one can be made.
 
-    What is left of it in the end, or of an earlier one, is deleted.
+    What is left of it in the end is deleted.
 
     Raises:
         OSError: the disk does not let it.
     """
     made = beside(path, DRAFT)
-    _discard(made)
     os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
         yield made
@@ -66,7 +65,7 @@ def replace(path: Path, new: Path, *, aside: str) -> None:
 
 
 def finish(path: Path) -> None:
-    """Finish what was decided before a crash, if anything was.
+    """Finish what was decided before a crash, and forget what was not.
 
     Raises:
         StoreFailed: there is something already where the present store belongs.
@@ -79,6 +78,7 @@ def finish(path: Path) -> None:
         _set_aside(path, beside(path, "." + decided.name.removeprefix(prefix)))
         decided.rename(path)
         sync(path.parent)
+    _discard(beside(path, DRAFT))
 
 
 def sync(path: Path) -> None:

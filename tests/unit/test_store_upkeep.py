@@ -1,10 +1,28 @@
 """How a store is kept small, and what it says about its size."""
 
+import asyncio
 from pathlib import Path
 
-from tests.unit.stores import accept, answer, received, store_at
+from conversation_store.models import ReceivedMessage
+from conversation_store.store import DAY_MS
+from tests.unit.stores import (
+    ADA,
+    GROUP,
+    accept,
+    answer,
+    now_ms,
+    questions,
+    received,
+    rows,
+    store_at,
+)
 
 PAGE_BYTES = 4096
+OLD = 2_000
+
+
+def old(number: int) -> ReceivedMessage:
+    return received(number, received_at=now_ms() - 10 * DAY_MS)
 
 
 async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path) -> None:
@@ -24,3 +42,46 @@ async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path)
     assert cleared.file_bytes == full.file_bytes
     assert cleared.free_bytes >= 100 * PAGE_BYTES
     assert cleared.disk_free_bytes > 0
+
+
+async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for first in range(0, OLD, 500):
+            accepted = await store.accept([old(number) for number in range(first, first + 500)])
+            for one in accepted:
+                assert one is not None
+                store.begin_turn([one], "question")
+            await asyncio.gather(
+                *(store.answer(one, ["a"], outcome="x") for one in accepted if one)
+            )
+        for part in (await store.unfinished()).outgoing:
+            await store.mark_sent(part, 1)
+        purge = asyncio.create_task(store.purge(now_ms() + 100 * DAY_MS))
+        await accept(store, received(OLD + 1))
+        assert not purge.done()
+        assert await purge == OLD
+    assert rows(tmp_path, "SELECT count(*) FROM outbox") == [(0,)]
+    assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD + 1,)]
+
+
+async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "x" * 20_000_000))
+        await answer(store, received(2, "kept", GROUP))
+        await store.clear(ADA)
+        assert await store.give_back() > 15_000_000
+        assert await store.give_back() == 0
+        sizes = await store.sizes()
+        assert sizes.log_bytes < 10_000_000
+        assert await questions(store, GROUP) == ["kept"]
+    assert (tmp_path / "store.db").stat().st_size == sizes.file_bytes < 5_000_000
+
+
+async def test_a_file_that_will_be_filled_again_soon_keeps_its_size(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "x" * 20_000_000, GROUP))
+        await store.give_back()
+        await answer(store, received(2, "x" * 1_000_000))
+        await store.clear(ADA)
+        assert (await store.sizes()).free_bytes > 1_000_000
+        assert await store.give_back() == 0

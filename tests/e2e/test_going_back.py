@@ -1,0 +1,169 @@
+"""Copies of a running bot's store, going back to one, upgrades, and kills in between."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from bot.demo.signal_side import ADA
+from bot.dispatch import upkeep
+from conversation_store.copies import BEFORE_UPGRADE
+from conversation_store.migrations import MIGRATIONS
+from conversation_store.store import open_store
+from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
+from tests.e2e.disks import CannotMount, memory_disk
+from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_upgrade import leave_store
+from tests.fakes.openai_server import held, script, text
+
+STORE_KEY: Final = "a key that nobody may see"
+ROOM_TO_OPEN_BYTES: Final = 96 * 1024
+KILLS: Final = 8
+LONGEST_RUN_SECONDS: Final = 0.7
+"""A restore of a small store takes about half of that, most of it to start Python."""
+
+
+def histories(folder: Path) -> set[str]:
+    """Return what is said in the stores of a folder, whole ones and those that lie aside."""
+    said = set()
+    for path in folder.glob("store.db*"):
+        if path.name.endswith((".lock", "-wal", "-shm")):
+            continue
+        with closing(sqlite3.connect(path)) as database:
+            said |= {words for (words,) in database.execute("SELECT content FROM messages")}
+    return said
+
+
+def schema(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        ((found,),) = database.execute("PRAGMA user_version")
+    return int(found)
+
+
+async def stopped(bot: Daemon) -> None:
+    bot.send_signal(signal.SIGTERM)
+    assert await bot.exit_code() == 0
+
+
+async def test_after_going_back_nobody_is_answered_twice() -> None:
+    think = asyncio.Event()
+    async with world(script(held(think, text("first")), text("second"))) as here:
+        settings = environment(here, STORE__KEY=STORE_KEY)
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("a long question")
+            await here.model.wait_for_requests(1)
+            copied = await run_command(["backup", "copy.db"], settings, folder=here.folder)
+            refused = await run_command(["restore", "copy.db"], settings, folder=here.folder)
+            think.set()
+            assert (await here.answer()).text == "first"
+            await stopped(bot)
+        code, out, err = await run_command(["restore", "copy.db"], settings, folder=here.folder)
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("a short question")
+            assert (await here.answer()).text == "second"
+            await stopped(bot)
+    assert copied == (0, "Copied to copy.db\n", "")
+    assert refused == (1, "", "restore: another process uses this store\n")
+    assert (code, err) == (0, "")
+    assert "Restored from copy.db\nThe store before is now " in out
+    assert " 1 messages that waited, 0 on their way." in out
+    assert here.answers() == ["first", "second"]
+
+
+async def test_going_back_to_what_is_no_copy_is_said_in_one_line() -> None:
+    async with world() as here:
+        settings = environment(here)
+        code, out, err = await run_command(["restore", "copy.db"], settings, folder=here.folder)
+    assert (code, out, err) == (1, "", "restore: there is no such copy\n")
+
+
+async def test_killed_at_any_moment_of_going_back_there_is_a_store_and_nothing_is_lost() -> None:
+    dice = Random(6)
+    async with world() as here:
+        settings = environment(here)
+        async with running_bot(here.settings()):
+            await here.signal.say("in both")
+            await here.answer()
+            await run_command(["backup", "copy.db"], settings, folder=here.folder)
+            await here.signal.say("in the present one")
+            await here.answer()
+        said = histories(here.folder)
+        for _ in range(KILLS):
+            await _killed_restore(here, settings, after=dice.uniform(0.1, LONGEST_RUN_SECONDS))
+            async with open_store(here.folder / "store.db") as store:
+                known = await store.history(f"direct:{ADA.aci}", max_bytes=100_000)
+            assert len(known) in {1, 2}
+            assert histories(here.folder) == said
+            assert not list(here.folder.glob("*.draft*"))
+
+
+async def _killed_restore(here: World, settings: dict[str, str], *, after: float) -> None:
+    command = asyncio.create_task(run_command(["restore", "copy.db"], settings, folder=here.folder))
+    await asyncio.wait({command}, timeout=after)
+    command.cancel()  # `run_command` kills what still runs
+    await asyncio.wait({command})
+
+
+async def test_an_upgrade_without_room_is_refused_with_what_it_needs_and_works_with_room() -> None:
+    async with world() as here:
+        folder = here.folder / "small"
+        folder.mkdir()
+        try:
+            with memory_disk(folder) as disk:
+                leave_store(folder / "store.db")
+                disk.fill()
+                filler = folder / "filler"
+                os.truncate(filler, filler.stat().st_size - ROOM_TO_OPEN_BYTES)
+                settings = environment(here, STORE__PATH=str(folder / "store.db"))
+                async with daemon(settings, folder=here.folder) as bot:
+                    assert await bot.exit_code() == 1
+                (line,) = [one for one in bot.stderr if one.startswith("STORE__PATH: ")]
+                assert "the store cannot be brought up to date: that needs 0.1 MB" in line
+                assert schema(folder / "store.db") == 3
+                disk.make_room()
+                async with daemon(settings, folder=here.folder) as bot:
+                    await bot.event("app.started")
+                    await stopped(bot)
+                kept = folder / f"store.db.{BEFORE_UPGRADE}{len(MIGRATIONS)}"
+                assert (schema(kept), schema(folder / "store.db")) == (3, len(MIGRATIONS))
+        except CannotMount as reason:
+            pytest.skip(str(reason))
+
+
+async def test_a_copy_without_room_leaves_nothing_behind() -> None:
+    async with world() as here:
+        folder = here.folder / "small"
+        folder.mkdir()
+        try:
+            with memory_disk(folder) as disk:
+                async with running_bot(here.settings()):
+                    await here.signal.say("hello")
+                    await here.answer()
+                    disk.fill()
+                    code, _, err = await run_command(
+                        ["backup", "small/copy.db"], environment(here), folder=here.folder
+                    )
+                assert (code, err) == (1, "backup: the copy cannot be written: the disk is full\n")
+                assert [path.name for path in folder.iterdir()] == ["filler"]
+        except CannotMount as reason:
+            pytest.skip(str(reason))
+
+
+async def test_what_an_upgrade_has_left_is_deleted_by_a_bot_that_runs_a_day_later() -> None:
+    async with world() as here:
+        leave_store(here.folder / "store.db")
+        kept = here.folder / f"store.db.{BEFORE_UPGRADE}{len(MIGRATIONS)}"
+        async with open_store(here.folder / "store.db") as store:
+            assert kept.exists()
+            later = kept.stat().st_mtime + 86_400 + 1
+            async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+                tending = tasks.create_task(upkeep.tend(store, lambda: later))
+                while kept.exists():
+                    await store.ping()
+                tending.cancel()

@@ -1,0 +1,339 @@
+"""Copies of a store: while it is written to, put back, and what an upgrade leaves."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import time
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from conversation_store.copies import BEFORE_UPGRADE_KEPT_HOURS, backup, restore
+from conversation_store.errors import StoreError, StoreFailed, StoreLocked, StoreUnreadable
+from conversation_store.migrations import MIGRATIONS, m0001_initial, m0002_approvals
+from conversation_store.models import NewExchange, PairingRequest, StoredMessage
+from conversation_store.store import open_store
+from tests.unit.stores import (
+    ADA,
+    CALL,
+    GROUP,
+    accept,
+    answer,
+    deletion_of,
+    now_ms,
+    questions,
+    received,
+    rows,
+    store_at,
+    waiting,
+)
+
+KEPT_MS = BEFORE_UPGRADE_KEPT_HOURS * 3_600_000
+BEFORE = f"store.db.before-v{len(MIGRATIONS)}"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "store.db.lock")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def make_old(folder: Path, body: str = '{"text": "hi"}') -> None:
+    """Make a store of the second schema, with a message that waits."""
+    with closing(sqlite3.connect(folder / "store.db")) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        for statement in (*m0001_initial.STATEMENTS, *m0002_approvals.STATEMENTS):
+            database.execute(statement)
+        database.execute(
+            "INSERT INTO inbox VALUES (1, '+1', 'ada', 1, 'message', ?, ?, 5, 'waiting', NULL)",
+            (ADA, body),
+        )
+        database.execute("PRAGMA user_version = 2")
+        database.commit()
+
+
+async def test_a_copy_has_no_room_for_what_is_gone(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "x" * 1_000_000))
+        await store.clear(ADA)
+        await answer(store, received(2, "kept"))
+        backup(tmp_path / "store.db", None, tmp_path / "copy.db")
+        assert (await store.sizes()).file_bytes > 1_000_000
+    assert (tmp_path / "copy.db").stat().st_size < 300_000
+    assert mode(tmp_path / "copy.db") == 0o600
+
+
+async def test_the_log_becomes_small_again_after_somebody_was_reading(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        with closing(apsw.Connection(str(tmp_path / "store.db"))) as reader:
+            reader.execute("BEGIN; SELECT * FROM inbox").fetchall()
+            for number in range(20):
+                await answer(store, received(number, "x" * 1_000_000))
+            grown = (await store.sizes()).log_bytes
+        await answer(store, received(100))
+        await answer(store, received(101))
+        assert grown > 20_000_000
+        assert (await store.sizes()).log_bytes < 10_000_000
+
+
+async def test_a_store_goes_back_to_a_copy_and_what_was_there_is_kept_beside_it(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with open_store(path, key="k") as store:
+        await answer(store, received(1, "before the copy"))
+        backup(path, "k", copy)
+        await answer(store, received(2, "after the copy"))
+    restored = restore(path, "k", copy)
+    assert (restored.messages, restored.sends) == (0, 0)
+    async with open_store(path, key="k") as store:
+        assert await questions(store) == ["before the copy"]
+    assert restored.aside is not None
+    assert restored.aside.name.startswith("store.db.replaced-20")
+    async with open_store(restored.aside, key="k") as store:
+        assert await questions(store) == ["before the copy", "after the copy"]
+    assert [mode(one) for one in (path, copy, restored.aside)] == [0o600] * 3
+
+
+async def test_a_copy_is_restored_where_there_is_no_store(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "kept"))
+        backup(tmp_path / "store.db", None, tmp_path / "copy.db")
+    new = tmp_path / "new" / "store.db"
+    assert restore(new, None, tmp_path / "copy.db").aside is None
+    async with open_store(new) as store:
+        assert await questions(store) == ["kept"]
+    assert names(new.parent) == ["store.db"]
+
+
+async def test_two_copies_that_are_restored_at_once_leave_both_stores_that_were_there(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with store_at(tmp_path):
+        backup(path, None, copy)
+    asides = {restore(path, None, copy).aside for _ in range(3)}
+    assert len(asides) == 3
+    assert all(aside is not None and aside.is_file() for aside in asides)
+
+
+async def test_the_log_of_a_store_that_was_killed_is_restored_with_it_and_kept_with_it(
+    tmp_path: Path,
+) -> None:
+    killed, here = tmp_path / "killed", tmp_path / "here"
+    for folder in (killed, here):
+        folder.mkdir()
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "in the log"))
+        for ending in ("", "-wal"):
+            shutil.copy(tmp_path / f"store.db{ending}", killed / f"store.db{ending}")
+            shutil.copy(tmp_path / f"store.db{ending}", here / f"store.db{ending}")
+    before = contents(killed)
+    restored = restore(here / "store.db", None, killed / "store.db")
+    async with store_at(here) as store:
+        assert await questions(store) == ["in the log"]
+    assert contents(killed) == before
+    assert restored.aside is not None
+    async with open_store(restored.aside) as store:
+        assert await questions(store) == ["in the log"]
+
+
+async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with store_at(tmp_path) as store:
+        unsent = await accept(store, received(1, "a", GROUP))
+        await store.answer(unsent, ["one", "two"], outcome="command")
+        running = await accept(store, received(2, "runs"))
+        turn = store.begin_turn([running], "runs")
+        exchanged = [NewExchange("c", "00", "00")]
+        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)), exchanged)
+        question = await store.approval(turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f")
+        assert question is not None
+        await store.mark_asked(question.id, 77, now_ms() + 1_000_000)
+        await accept(store, received(3, "waits", GROUP))
+        request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)
+        await store.pairings.ask(request, chat="direct:ben", text="t", at_most=9, now_ms=now_ms())
+        await store.pairings.approve("CODE", now_ms())
+        backup(path, None, copy)
+        owed = await store.unfinished()
+    assert [one.message.text for one in owed.accepted] == ["runs", "waits"]
+    restored = restore(path, None, copy)
+    assert (restored.messages, restored.sends) == (2, len(owed.outgoing))
+    async with store_at(tmp_path) as store:
+        work = await store.unfinished()
+        assert (work.outgoing, work.accepted) == ((), ())
+        assert await store.waiting_approvals() == ()
+        assert await store.unchecked_exchanges(10) == ()
+        assert [person.greeted for person in await store.pairings.people()] == [True]
+        assert await store.accept([received(2, "runs"), received(3, "waits", GROUP)]) == (None,) * 2
+    assert not any(
+        b"waits" in one.read_bytes() for one in (path, tmp_path / "store.db-wal") if one.exists()
+    )
+
+
+async def test_what_was_to_be_deleted_when_the_copy_was_made_is_deleted(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "secret words"))
+        await accept(store, deletion_of(1, 2))
+        backup(path, None, copy)
+    restore(path, None, copy)
+    async with store_at(tmp_path) as store:
+        assert await questions(store) == []
+        assert await waiting(store) == []
+    assert b"secret words" not in path.read_bytes()
+
+
+async def test_a_copy_is_not_restored_under_a_running_bot(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with store_at(tmp_path) as store:
+        backup(path, None, copy)
+        with pytest.raises(StoreLocked):
+            restore(path, None, copy)
+        await answer(store, received(1, "still here"))
+        assert await questions(store) == ["still here"]
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "words"),
+    [
+        ("missing.db", None, "there is no such copy"),
+        (".", None, "there is no such copy"),
+        ("store.db", None, "the copy is the store itself"),
+        ("copy.db", "wrong", "the key does not fit"),
+        ("text.db", None, "the key does not fit, or the file is no database"),
+        ("empty.db", None, "no store of this program"),
+        ("other.db", None, "no store of this program"),
+        ("newer.db", None, "update the bot"),
+        ("damaged.db", None, "damaged"),
+    ],
+)
+async def test_what_is_no_good_copy_changes_nothing(
+    tmp_path: Path, source: str, key: str | None, words: str
+) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with store_at(tmp_path) as store:
+        for number in range(50):
+            await answer(store, received(number, f"{number} " + "x" * 5_000))
+        backup(path, None, copy)
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be one" * 100)
+    (tmp_path / "empty.db").touch()
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE t (x)")
+    shutil.copy(copy, tmp_path / "newer.db")
+    with closing(sqlite3.connect(tmp_path / "newer.db")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    damaged = bytearray(copy.read_bytes())
+    damaged[20_000:40_000] = bytes(20_000)
+    (tmp_path / "damaged.db").write_bytes(damaged)
+    before = contents(tmp_path)
+    with pytest.raises(StoreError, match=words):
+        restore(path, key, tmp_path / source)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("moved", [(), ("",), ("", "-wal")])
+async def test_going_back_is_finished_by_the_next_start_wherever_it_was_interrupted(
+    tmp_path: Path, moved: tuple[str, ...]
+) -> None:
+    made, here = tmp_path / "made", tmp_path / "here"
+    for folder in (made, here):
+        folder.mkdir()
+    async with store_at(made) as store:
+        await answer(store, received(1, "new"))
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "old, in the log"))
+        for ending in ("", "-wal"):
+            name = "store.db" + (".aside" if ending in moved else "") + ending
+            shutil.copy(tmp_path / f"store.db{ending}", here / name)
+    shutil.copy(made / "store.db", here / "store.db.next-aside")
+    (here / "store.db.draft").write_text("of a try before")
+    async with store_at(here) as store:
+        assert await questions(store) == ["new"]
+    assert names(here) == ["store.db", "store.db.aside", "store.db.aside-wal"]
+    async with open_store(here / "store.db.aside") as store:
+        assert await questions(store) == ["old, in the log"]
+
+
+async def test_going_back_is_not_finished_over_another_store(tmp_path: Path) -> None:
+    async with store_at(tmp_path):
+        pass
+    (tmp_path / "store.db.aside").write_text("precious")
+    shutil.copy(tmp_path / "store.db", tmp_path / "store.db.next-aside")
+    with pytest.raises(StoreFailed, match=r"store\.db\.aside is in the way"):
+        async with store_at(tmp_path):
+            pass
+    assert (tmp_path / "store.db.aside").read_text() == "precious"
+
+
+async def test_an_upgrade_leaves_the_store_as_it_was_beside_it_for_a_day(tmp_path: Path) -> None:
+    make_old(tmp_path)
+    was = (tmp_path / "store.db").read_bytes()
+    async with store_at(tmp_path) as store:
+        assert await waiting(store) == [1]
+        assert BEFORE in names(tmp_path)
+        assert (tmp_path / BEFORE).read_bytes() == was
+        assert abs((tmp_path / BEFORE).stat().st_mtime - time.time()) < 60
+        assert await store.forget_before_upgrade(now_ms() + KEPT_MS - 60_000) == 0
+        assert (tmp_path / BEFORE).exists()
+        assert await store.forget_before_upgrade(now_ms() + KEPT_MS) == 1
+        assert not (tmp_path / BEFORE).exists()
+
+
+async def test_what_an_upgrade_has_left_goes_also_when_the_clock_was_ahead_then(
+    tmp_path: Path,
+) -> None:
+    make_old(tmp_path)
+    async with store_at(tmp_path) as store:
+        in_ten_years = time.time() + 10 * 365 * 86_400
+        os.utime(tmp_path / BEFORE, (in_ten_years, in_ten_years))
+        assert await store.forget_before_upgrade(now_ms()) == 1
+
+
+async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
+    make_old(tmp_path, body="this is not JSON")
+    was = (tmp_path / "store.db").read_bytes()
+    with pytest.raises(apsw.SQLError):
+        async with store_at(tmp_path):
+            pass
+    assert names(tmp_path) == ["store.db"]
+    assert (tmp_path / "store.db").read_bytes() == was
+
+
+async def test_an_upgrade_is_as_private_and_as_encrypted_as_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    make_old(tmp_path, body='{"text": "sesame"}')
+    with closing(apsw.Connection(str(path))) as database:
+        database.pragma("rekey", "k")
+    async with open_store(path, key="k") as store:
+        (accepted,) = (await store.unfinished()).accepted
+        assert accepted.message.text == "sesame"
+    for one in (path, tmp_path / BEFORE):
+        assert b"sesame" not in one.read_bytes()
+        assert b"SQLite format" not in one.read_bytes()
+    assert mode(path) == 0o600
+    with pytest.raises(StoreUnreadable):
+        async with open_store(tmp_path / BEFORE, key="another"):
+            pass
+
+
+async def test_a_new_store_has_nothing_to_keep(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with store_at(tmp_path):
+            pass
+        assert names(tmp_path) == ["store.db"]
+
+
+async def test_a_store_that_was_upgraded_can_become_smaller(tmp_path: Path) -> None:
+    make_old(tmp_path)
+    async with store_at(tmp_path):
+        assert rows(tmp_path, "PRAGMA auto_vacuum") == [(2,)]
