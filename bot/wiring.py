@@ -199,6 +199,7 @@ async def wired(
             tasks=tasks,
             clock=clock,
         )
+        metrics.IN_TEE.set(ground.in_tee)
         yield _Wiring(settings, ground).parts()
 
 

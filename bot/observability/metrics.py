@@ -189,6 +189,7 @@ SIGNATURES = _counter(
     outcome=("proven", "wrong", "missing", "unattested"),
 )
 WAITING_SIGNATURES = _gauge("waiting_signatures", "Answers whose signature is not checked yet")
+IN_TEE = _gauge("in_tee", "1 where the bot's own machine makes quotes of closed hardware")
 OWN_PROOFS = _counter(
     "own_proofs",
     "Proofs that the bot made of itself, by its own check of them",

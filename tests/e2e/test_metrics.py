@@ -127,6 +127,26 @@ async def test_failures_are_counted_as_what_they_are() -> None:
     assert seen.value("answer_seconds_count", kind="conversation") == 1
 
 
+async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> None:
+    port = free_port()
+    async with world() as here:
+        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        async with daemon(settings, folder=here.folder) as bot:
+            await bot.event("signal.connected")
+            bot.leave_no_room()
+            await here.signal.say("hello")
+            await bot.event("store.refuses")
+            seen = await scrape(port)
+            assert seen.value("store_writable") == 0
+            assert seen.value("store_disk_free_bytes") > 0
+            assert (await readiness(port))["store"][0] is False
+            commits = seen.value("store_commit_duration_seconds_count")
+            bot.make_room()
+            await here.answer()
+            seen = await until(port, "store_writable", 1)
+            assert seen.value("store_commit_duration_seconds_count") > commits
+
+
 async def test_tools_that_the_model_invents_are_counted_as_one() -> None:
     port = free_port()
     calls = [(f"{WORD}_{number}", "{}") for number in range(5)]
@@ -196,7 +216,7 @@ async def test_a_model_that_must_be_proven_and_is_not_makes_the_bot_unready() ->
         async with running_bot(settings, trust=proving.trust):
             assert (await readiness(port))["llm"] == (False, UNPROVEN)
             seen = await scrape(port)
-            assert seen.value("model_proof_required") == 1
+            assert seen.value("model_proof_required") == seen.value("in_tee") == 1
             assert seen.value("model_verified_until_timestamp_seconds") < time.time()
             may_prove.set()
             await proving.here.signal.say("hello")
