@@ -268,11 +268,13 @@ class Crowd:
     async def _confirm(self) -> None:
         """Be the phones, which confirm what they get."""
         while True:
-            sent = await self._confirming.get()
+            arrived = [await self._confirming.get()]
             await asyncio.sleep(self._random.uniform(*PHONE_SECONDS))
-            chat = self.chats.get(sent.chat)
-            if chat is not None and self._confirming.qsize() < len(PEOPLE):
-                await self._signal.deliver_receipt(sent.timestamp, chat.people[0])
+            while not self._confirming.empty():
+                arrived.append(self._confirming.get_nowait())
+            for sent in arrived:
+                if (chat := self.chats.get(sent.chat)) is not None:
+                    await self._signal.deliver_receipt(sent.timestamp, chat.people[0])
 
     async def _strangers(self) -> None:
         """Be those who may not talk to the bot, and try."""

@@ -1,0 +1,95 @@
+"""What a soak would find if there were something to find."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from benchmarks.soak.audit import Rows, audit
+from benchmarks.soak.faults import End, lives
+from benchmarks.soak.growth import growth
+from benchmarks.soak.people import STRANGERS, Kind, Said
+from benchmarks.soak.samples import Sample
+from bot.demo.signal_side import ADA, Sent
+from bot.messaging.events import ChatId, ChatKind
+
+CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
+ASKED = Said("q00001", Kind.WORDS, CHAT, at=0.0, timestamp=1_000)
+ANSWER = Sent(CHAT, "q00001v00 heard", timestamp=2_000)
+AGAIN = Sent(CHAT, "q00001v00 heard", timestamp=9_000)
+WELL = Rows({1_000: "answered"}, Counter(sent=1), frozenset({2_000}))
+
+
+def test_one_answer_to_each_message_is_fine() -> None:
+    assert audit([ASKED], [ANSWER], WELL, excuses=()).faults == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "rows", "found"),
+    [
+        pytest.param([], WELL, "nobody got the answer", id="lost"),
+        pytest.param([ANSWER, AGAIN], WELL, "answered twice", id="twice"),
+        pytest.param(
+            [ANSWER], Rows({1_000: None}, Counter(), frozenset()), "never answered", id="open"
+        ),
+        pytest.param([], Rows({}, Counter(), frozenset()), "never accepted", id="not accepted"),
+        pytest.param(
+            [ANSWER],
+            Rows({1_000: "answered"}, Counter(given_up=1), frozenset({2_000})),
+            "given_up",
+            id="given up",
+        ),
+        pytest.param(
+            [ANSWER, Sent(ChatId(ChatKind.DIRECT, STRANGERS[0].aci), "Hello.", timestamp=3_000)],
+            WELL,
+            "strangers",
+            id="stranger",
+        ),
+    ],
+)
+def test_what_is_wrong_with_answers_is_found(sent: list[Sent], rows: Rows, found: str) -> None:
+    (fault,) = audit([ASKED], sent, rows, excuses=()).faults
+    assert found in fault
+
+
+@pytest.mark.parametrize(("excuses", "faults"), [([(1_500, 2_500)], 0), ([(5_000, 6_000)], 1)])
+def test_a_send_that_is_repeated_needs_a_fault_that_explains_it(
+    excuses: list[tuple[float, float]], faults: int
+) -> None:
+    rows = Rows({1_000: "answered"}, Counter(sent=1), frozenset({9_000}))
+    assert len(audit([ASKED], [ANSWER, AGAIN], rows, excuses=excuses).faults) == faults
+
+
+@pytest.mark.parametrize(
+    ("descriptors_a_minute", "fine"), [(0.0, True), (0.1, True), (1.0, False), (-1.0, True)]
+)
+def test_what_grows_steadily_is_found_in_spite_of_noise(
+    descriptors_a_minute: float, fine: bool
+) -> None:
+    noise = Random(1)
+    samples = [
+        Sample(
+            at=minute * 60.0,
+            life=1,
+            rest=True,
+            resident_mb=100.0 + noise.uniform(-1, 1),
+            descriptors=round(50 + descriptors_a_minute * minute + noise.choice((0, 0, 1, 9))),
+            threads=5,
+            children=2,
+            store_mb=minute,
+            log_mb=1.0,
+            gauges={"tasks": 16.0},
+        )
+        for minute in range(16)
+    ]
+    assert {one.measure for one in growth(samples) if not one.is_fine} == (
+        set() if fine else {"descriptors"}
+    )
+
+
+def test_nothing_kills_the_bot_in_the_second_half() -> None:
+    *mortal, last = lives(1_800.0, Random(1))
+    assert last.end is End.STOPPED
+    assert last.seconds == 900.0
+    assert sum(life.seconds for life in mortal) == pytest.approx(900.0)
+    assert any(life.end is End.KILLED for life in mortal)
