@@ -111,7 +111,7 @@ async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
     lines = [json.loads(line) for line in bot.stderr]
     assert {line["event"] for line in lines} >= {
         "app.uncaught", "identity.trusted", "identity.untrusted", "intake.not_admitted",
-        "library.warning", "media.not_read", "outbox.will_retry", "outbox.withdrawn",
+        "library.warning", "llm.retry", "media.not_read", "outbox.will_retry", "outbox.withdrawn",
         "pairing.code_given", "pairing.let_in", "tool.bug", "turn.began", "turn.failed",
         "turn.finished", "withheld",
     }  # fmt: skip
@@ -240,6 +240,7 @@ async def _use_tools(here: World) -> None:
     """Have every tool called that may fail, with words in it, and one that asks first."""
     here.model.handler = script(
         tool_calls(
+            ("stumble", {"words": WORD}),
             ("stumble", {"words": f"{WORD} {BEN.number} {BEN.aci}"}),
             ("get_weather", {"place": WORD}),
             ("web_fetch", {"url": f"http://127.0.0.1:9/{WORD}"}),
@@ -277,9 +278,8 @@ async def _have_the_model_fail(here: World) -> None:
     for step in failing:
         here.model.handler = step
         await _answered(here, f"{WORD} fails", author=BEN)
-    here.model.handler = script(cut, text(WORD))
-    await here.signal.say(f"{WORD} again", author=BEN)
-    await here.signal.wait_for(lambda sent: sent.text == WORD)
+    here.model.handler = script(status(503, quoting, {"Retry-After": "0"}), cut, text(WORD))
+    await _answered(here, f"{WORD} again", author=BEN)
     here.model.handler = text(WORD)
 
 
