@@ -22,6 +22,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.dispatch.steady_clock import SteadyClock
 from bot.hangup import hangups
+from bot.observability import descriptors
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.reload import Reload
 from bot.wiring import Parts, wired
@@ -46,6 +47,7 @@ threads would be added to a turn at every hand-over while the loop is busy."""
 async def run_until_signalled(settings: Settings) -> None:
     """Be the daemon until SIGTERM or SIGINT; raises what `run` raises."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    descriptors.prepare(model_connections=settings.llm.max_concurrency)
     told_to_reload = asyncio.Event()
     with (
         _signals() as told_to_stop,

@@ -12,9 +12,12 @@ from typing import Final
 
 import structlog
 
-from bot.observability.http_server import Request, Response, routes, serve
+from bot.observability.http_server import Limits, Request, Response, routes, serve
 
 CHECK_SECONDS: Final = 5.0
+
+LIMITS: Final = Limits(connections=32)
+"""Whoever asks for health, however often, leaves descriptors for Signal and the model."""
 
 log = structlog.get_logger()
 
@@ -63,7 +66,7 @@ async def health_server(
     handler = routes(
         {("GET", "/healthz"): alive, ("GET", "/readyz"): ready, ("GET", "/metrics"): exposition}
     )
-    async with serve(handler, host=host.strip("[]"), port=int(port)) as bound_port:
+    async with serve(handler, host=host.strip("[]"), port=int(port), limits=LIMITS) as bound_port:
         yield bound_port
 
 

@@ -6,6 +6,7 @@ chunked requests.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import structlog
 LINGER_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 2.0
 BACKLOG: Final = 1024
+ACCEPT_AGAIN_SECONDS: Final = 1.0
 MAX_LENGTH_DIGITS: Final = 18
 
 log = structlog.get_logger()
@@ -87,22 +89,18 @@ async def serve(
     """
     tasks = asyncio.TaskGroup()
     connections = _Connections(handler, limits or Limits(), tasks)
-    listener = await asyncio.start_server(
-        connections.accept,
-        host,
-        port,
-        limit=connections.limits.header_bytes,
-        backlog=BACKLOG,
-        start_serving=False,
-    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     failure: Exception | None = None
     async with tasks:
+        accepting = tasks.create_task(connections.accept_from(listener))
         try:
-            await listener.start_serving()
-            yield listener.sockets[0].getsockname()[1]
+            yield listener.getsockname()[1]
         except Exception as error:
             failure = error  # raised below: the task group would wrap it into a group
         finally:
+            accepting.cancel()
+            await asyncio.wait({accepting})
             listener.close()
         await connections.finish()
     if failure is not None:
@@ -175,6 +173,27 @@ class _Connections:
         self._running: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.StreamWriter] = set()
         self._stopping = False
+
+    async def accept_from(self, listener: socket.socket) -> None:
+        """Take connections, one at a time, until cancelled.
+
+        asyncio's own server takes all that wait in one go, beyond any limit, and where there are
+        no descriptors left it tries and logs as often in one go.
+        """
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("http.not_accepted", reason=error.strerror)
+                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
+            await loop.connect_accepted_socket(self._protocol, client)
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader(limit=self.limits.header_bytes)
+        return asyncio.StreamReaderProtocol(reader, self.accept)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take a new connection, or say that there are too many."""
