@@ -41,10 +41,13 @@ def draw(path: Path, samples: Sequence[Sample], marks: Sequence[Mark], *, title:
         samples,
         {"database, MB": lambda one: one.store_mb, "its log, MB": lambda one: one.log_mb},
     )
-    handles = [_shade(axes, kind, marks, number) for number, kind in enumerate(_kinds(marks))]
+    colours = _colours(marks)
+    shown = {mark.kind: _shade(axes, mark, colours) for mark in marks}
     store.set_xlabel("minutes")
     figure.suptitle(title)
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, title="what went wrong")
+    figure.legend(
+        shown.values(), shown.keys(), loc="outside lower center", ncols=4, title="what went wrong"
+    )
     figure.savefig(path, dpi=DOTS_PER_INCH)
 
 
@@ -78,21 +81,18 @@ def _gauge(name: str) -> Any:
     return lambda one: one.gauges.get(name)
 
 
-def _kinds(marks: Iterable[Mark]) -> list[str]:
-    return sorted({mark.kind for mark in marks})
+def _colours(marks: Iterable[Mark]) -> dict[str, str]:
+    """Give every kind of fault a colour of its own; there are ten of either."""
+    kinds = sorted({mark.kind for mark in marks} - ENDS.keys())
+    return {kind: f"C{number}" for number, kind in enumerate(kinds)}
 
 
-def _shade(axes: Iterable[Any], kind: str, marks: Iterable[Mark], number: int) -> Any:
-    """Show when one kind of fault was, and return what the legend shows for it."""
-    handle = None
-    for axis in axes:
-        for mark in marks:
-            if mark.kind != kind:
-                continue
-            begin, end = mark.at / 60, max(mark.until, mark.at + 1) / 60
-            if kind in ENDS:
-                colour, style = ENDS[kind]
-                handle = axis.axvline(begin, color=colour, linestyle=style, label=kind)
-            else:
-                handle = axis.axvspan(begin, end, color=f"C{number}", alpha=0.25, label=kind)
-    return handle
+def _shade(axes: Iterable[Any], mark: Mark, colours: dict[str, str]) -> Any:
+    """Show when a fault was, and return what the legend shows for it."""
+    begin, end = mark.at / 60, max(mark.until, mark.at + 1) / 60
+    if mark.kind in ENDS:
+        colour, style = ENDS[mark.kind]
+        lines = [axis.axvline(begin, color=colour, linestyle=style) for axis in axes]
+        return lines[0]
+    spans = [axis.axvspan(begin, end, color=colours[mark.kind], alpha=0.25) for axis in axes]
+    return spans[0]
