@@ -131,7 +131,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     yield await _attestation(settings, trust)
     yield await _model_proof(settings, trust)
     yield await machine.health_address(settings)
-    yield machine.descriptors()
+    yield machine.descriptors(settings)
 
 
 async def _store(settings: Settings) -> Finding:

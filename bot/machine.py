@@ -15,14 +15,12 @@ from bot import __version__, build
 from bot.config import Settings, settings_files
 from bot.errors import BotError
 from bot.finding import Finding, Verdict
+from bot.observability.descriptors import BESIDE_THE_MODEL
 from bot.observability.figures import size
 from bot.readiness import serve_health
 
 LEAST_FREE_BYTES: Final = 512 * 2**20
 """Room for a write-ahead log after a long backup, and for a busy day."""
-
-ENOUGH_DESCRIPTORS: Final = 1_024
-"""What most systems give at least."""
 
 HEALTH_SECONDS: Final = 5.0
 CLOCK_SECONDS: Final = 60.0
@@ -65,7 +63,8 @@ def disk(settings: Settings) -> Iterator[Finding]:
     if copies:
         words = (
             f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
-            " in there. Delete them when you need them no more."
+            " in there. That of an upgrade goes by itself after a day; delete others when you need"
+            " them no more."
         )
         yield Finding("copies", Verdict.WARNING, words)
 
@@ -91,14 +90,16 @@ async def health_address(settings: Settings) -> Finding:
     return Finding("health", Verdict.WARNING, words)
 
 
-def descriptors() -> Finding:
-    """Say how many files and connections may be open at once."""
+def descriptors(settings: Settings) -> Finding:
+    """Say how many files and connections may be open at once, and whether that is enough."""
+    needed = BESIDE_THE_MODEL + settings.llm.max_concurrency
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or most >= ENOUGH_DESCRIPTORS:
-        return Finding("descriptors", Verdict.OK, f"{most:,} files and connections may be open.")
+    if most == resource.RLIM_INFINITY or most >= needed:
+        words = f"As many files and connections as are needed may be open: {needed:,}."
+        return Finding("descriptors", Verdict.OK, words)
     words = (
-        f"Only {most:,} files and connections may be open at once, here: raise LimitNOFILE= of the"
-        f" service, or ulimit -Hn, to {ENOUGH_DESCRIPTORS:,} at least."
+        f"Only {most:,} files and connections may be open at once here, and {needed:,} may be"
+        " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY."
     )
     return Finding("descriptors", Verdict.WARNING, words)
 

@@ -36,11 +36,17 @@ async def report(settings: Settings) -> dict[str, Finding]:
 
 
 def run_check(
-    *arguments: str, folder: Path, environment: Mapping[str, str], stdout: int = subprocess.PIPE
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    stdout: int = subprocess.PIPE,
+    before: str = "true",
 ) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, behind another command of the shell."""
     clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
+    words = [sys.executable, "-m", "bot", "check", *arguments]
     return subprocess.run(
-        [sys.executable, "-m", "bot", "check", *arguments],
+        ["/bin/sh", "-c", f'{before} && exec "$0" "$@"', *words],
         cwd=folder,
         env={**clean, **environment},
         stdout=stdout,
@@ -83,13 +89,27 @@ def test_check_warns_where_other_users_may_read_secrets() -> None:
     assert closed["verdict"] == out_of_reach["verdict"] == "ok"
 
 
+@pytest.mark.parametrize(("limit", "verdict"), [(256, "warning"), (288, "ok")])
+def test_check_warns_where_fewer_files_may_be_open_than_the_bot_may_need(
+    limit: int, verdict: str, tmp_path: Path
+) -> None:
+    done = run_check("--json", folder=tmp_path, environment=QUICK, before=f"ulimit -n {limit}")
+    found = finding_of(done, "descriptors")
+    assert found["verdict"] == verdict
+    assert ("LimitNOFILE=" in found["words"]) == (verdict == "warning")
+
+
+def finding_of(done: subprocess.CompletedProcess[str], part: str) -> dict[str, str]:
+    findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
+    [found] = [finding for finding in findings if finding["part"] == part]
+    return found
+
+
 def file_rights_of(folder: Path, secrets: Path) -> dict[str, str]:
     done = run_check(
         "--json", folder=folder, environment={**QUICK, "CREDENTIALS_DIRECTORY": str(secrets)}
     )
-    findings = json.loads(done.stdout)["findings"]
-    [found] = [finding for finding in findings if finding["part"] == "file rights"]
-    return {str(key): str(value) for key, value in found.items()}
+    return finding_of(done, "file rights")
 
 
 async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
