@@ -91,9 +91,9 @@ async def test_what_waits_is_seen_while_it_waits() -> None:
             await here.signal.say("two", author=BEN)
             await until(port, "llm_requests_waiting", 1)
             await here.signal.say("!help", author=BEN)
-            seen = await until(port, "waiting_jobs", 1, lane="ordinary")
+            await until(port, "waiting_jobs", 1, lane="ordinary")
+            seen = await until(port, "unanswered_messages", 3)
             assert seen.value("running_turns") == 2
-            assert seen.value("unanswered_messages") == 3
             assert 0 < seen.value("oldest_unanswered_message_seconds") < WAIT_SECONDS
             may_answer.set()
             for _ in range(3):
@@ -123,7 +123,7 @@ async def test_failures_are_counted_as_what_they_are() -> None:
     assert seen.value("turns_total", outcome="failed") == 2
     assert seen.value("llm_requests_total", asked_for="answer", outcome="unauthorized") == 2
     assert seen.value("llm_request_duration_seconds_count", asked_for="answer") == 0
-    assert seen.value("signal_sends_total", outcome="unavailable") == 1
+    assert seen.value("signal_sends_total", outcome="unavailable") >= 1
     assert seen.value("answer_seconds_count", kind="conversation") == 1
 
 
@@ -181,7 +181,7 @@ async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:
             await here.signal.wait_for(lambda sent: sent.replaces is not None)
             await here.signal.delete(asked)
             here.model.handler = script(
-                tool_calls((WORD, {WORD: WORD}), ("web_fetch", {"url": f"https://{WORD}/"})),
+                tool_calls((WORD, {WORD: WORD}), ("web_fetch", {"url": f"http://127.0.0.1:1/{WORD}"})),
                 text(WORD),
             )
             await here.signal.say(f"{WORD} four", group=GROUP, mention=True)
