@@ -181,7 +181,9 @@ async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:
             await here.signal.wait_for(lambda sent: sent.replaces is not None)
             await here.signal.delete(asked)
             here.model.handler = script(
-                tool_calls((WORD, {WORD: WORD}), ("web_fetch", {"url": f"http://127.0.0.1:1/{WORD}"})),
+                tool_calls(
+                    (WORD, {WORD: WORD}), ("web_fetch", {"url": f"http://127.0.0.1:1/{WORD}"})
+                ),
                 text(WORD),
             )
             await here.signal.say(f"{WORD} four", group=GROUP, mention=True)
