@@ -87,24 +87,16 @@ class Reload:
     Args:
         settings: those that the bot was started with.
         parts: what they are applied to.
-        load: reads the settings.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        parts: Adjustable,
-        *,
-        load: Callable[[], Settings] = load_settings,
-    ) -> None:
+    def __init__(self, settings: Settings, parts: Adjustable) -> None:
         self._running = settings
         self._parts = parts
-        self._load = load
 
     async def __call__(self) -> None:
         """Read, check, and apply; settings of which one is wrong change nothing and are logged."""
         try:
-            wanted = await asyncio.to_thread(self._load)
+            wanted = await asyncio.to_thread(load_settings)
         except SettingsError as error:
             for problem in error.problems:
                 setting, _, reason = problem.partition(": ")

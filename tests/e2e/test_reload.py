@@ -12,12 +12,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from bot.demo.signal_side import ADA
+from bot.dispatch.pairing import WELCOME
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
+from tests.e2e.test_pairing import approve, code_in
 from tests.e2e.traces import there
-from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.dstack_agent import abandoned_socket
+from tests.fakes.openai_server import echo, held, script, text, tool_calls
 
 END_SECONDS = 15.0
 
@@ -85,18 +88,28 @@ async def test_a_new_admin_is_one_at_once() -> None:
             assert (await here.answer()).text != before
 
 
-async def test_another_policy_counts_at_once_and_who_was_let_in_stays() -> None:
-    async with world(text("hello")) as here:
+async def test_another_policy_counts_at_once_and_whoever_was_let_in_by_a_code_stays() -> None:
+    async with world(echo) as here:
         async with configured_bot(here, ACCESS__POLICY="allowlist") as bot:
-            await here.signal.say("may I?")
+            await here.signal.say("without a code")
             write_settings(here, ACCESS__POLICY="pairing")
             assert await reload(bot) == ["ACCESS__POLICY"]
-            await here.signal.say("and now?")
-            assert "code" in (await here.answer()).text
+            await here.signal.say("may I?")
+            code = code_in((await here.answer()).text)
+            await approve(here, code, ACCESS__POLICY="pairing")
+            assert (await here.answer()).text == WELCOME
+            write_settings(here, ACCESS__POLICY="allowlist")
+            await reload(bot, times=2)
+            await here.signal.say("shut out")
+            write_settings(here, ACCESS__POLICY="pairing")
+            await reload(bot, times=3)
+            await here.signal.say("let in")
+            assert (await here.answer()).text.endswith("let in")
             write_settings(here, ACCESS__POLICY="open")
-            assert await reload(bot, times=2) == ["ACCESS__POLICY"]
-            await here.signal.say("now?")
-            assert (await here.answer()).text == "hello"
+            await reload(bot, times=4)
+            await here.signal.say("everybody may", author=BEN)
+            assert (await here.answer()).text.endswith("everybody may")
+        assert "shut out" not in str(here.model.requests)
 
 
 async def test_a_key_is_rotated_without_a_restart() -> None:
@@ -125,19 +138,20 @@ async def test_the_level_of_the_log_changes_while_it_runs() -> None:
 
 
 async def test_the_system_prompt_and_the_bound_of_tool_calls_change_between_two_turns() -> None:
-    answers = (tool_calls(CALCULATE), text("done"), text("no tools left"))
-    async with world(script(*answers)) as here:
-        settings = {"BOT__SYSTEM_PROMPT": "You are the first.", "TOOLS__MAX_TOOL_CALLS": "5"}
-        async with configured_bot(here, **settings) as bot:
+    async with world(script(*(tool_calls(CALCULATE), text("done")) * 2)) as here:
+        before = {"BOT__SYSTEM_PROMPT": "You are the first.", "TOOLS__MAX_TOOL_CALLS": "5"}
+        after = {"BOT__SYSTEM_PROMPT": "You are the second.", "TOOLS__MAX_TOOL_CALLS": "1"}
+        async with configured_bot(here, **before) as bot:
             await here.signal.say("one")
             await here.answer()
-            write_settings(here, BOT__SYSTEM_PROMPT="You are the second.", TOOLS__MAX_TOOL_CALLS="1")
-            assert await reload(bot) == ["BOT__SYSTEM_PROMPT", "TOOLS__MAX_TOOL_CALLS"]
+            write_settings(here, **after)
+            assert await reload(bot) == list(after)
             await here.signal.say("two")
             await here.answer()
-        first, last = here.model.requests[0], here.model.requests[-1]
+        _, first, _, second = here.model.requests
         assert first["messages"][0]["content"].startswith("You are the first.")
-        assert last["messages"][0]["content"].startswith("You are the second.")
+        assert second["messages"][0]["content"].startswith("You are the second.")
+        assert ("tools" in first, "tools" in second) == (True, False)
 
 
 # What does not ------------------------------------------------------------------------------------
@@ -170,14 +184,27 @@ async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> No
         assert here.model.requests[-1]["model"] == "fake"
 
 
+async def test_where_proofs_are_made_they_go_on_saying_what_is_true() -> None:
+    async with world(text("hello")) as here:
+        with abandoned_socket(here.folder / "no-dstack.sock"):
+            async with configured_bot(here, STORE__RETENTION_DAYS="30") as bot:
+                write_settings(here, STORE__RETENTION_DAYS="0")
+                assert await reload(bot) == []
+                need = await bot.event("settings.need_restart")
+                assert need["setting"] == "STORE__RETENTION_DAYS"
+
+
 async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> None:
     async with world(text("hello")) as here:
         write_settings(here, ACCESS__POLICY="open")
         async with daemon(fixed(here, "ACCESS__POLICY"), folder=here.folder) as bot:
-            await bot.event("app.started")
+            await bot.event("tool.unavailable")  # which is long before it takes messages
+            bot.send_signal(signal.SIGHUP)
+            await bot.event("settings.reloaded")
+            assert bot.events("app.started")
             for _ in range(10):
                 bot.send_signal(signal.SIGHUP)
-            await bot.event("settings.reloaded")
+            await bot.event("settings.reloaded", times=2)
             await here.signal.say("hello?")
             assert (await here.answer()).text == "hello"
             bot.send_signal(signal.SIGTERM)
