@@ -300,6 +300,7 @@ class SignalDaemon(DaemonRequests):
             self._address, self._take_notification, _count_garbage
         ) as connection:
             self._connection = connection
+            self._connected_at = time.monotonic()
             try:
                 yield connection
             finally:

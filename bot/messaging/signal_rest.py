@@ -265,6 +265,7 @@ class SignalRest(RestRequests):
         """Connect, and let the other methods know for how long."""
         async with _websocket(self._uris, self._bounds) as websocket:
             self._websocket = websocket
+            self._connected_at = time.monotonic()
             self._disconnected.clear()
             self._set_alive(True)
             try:

@@ -406,13 +406,19 @@ async def test_a_closed_connection_is_opened_again(open_harness: Open) -> None:
 async def test_a_server_that_goes_away_for_a_while_is_found_again(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
+        before = harness.messenger.connected_since
         await harness.go_away()
         await harness.until(lambda: not harness.messenger.connected)
+        assert harness.messenger.connected_since is None
         with pytest.raises(SignalUnavailable):
             await harness.messenger.send(ADA, "nobody there")
         await harness.come_back()
         await harness.until(lambda: harness.messenger.connected)
         assert await harness.messenger.send(ADA, "there you are") > 0
+        since = harness.messenger.connected_since
+        assert before is not None
+        assert since is not None
+        assert since > before
 
 
 async def test_a_silent_server_is_noticed_and_left(open_harness: Open) -> None:
