@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo run test coverage test-full check format bench soak audit lock clean
+.PHONY: demo run test coverage test-full check format bench soak audit image release lock clean
 
 # The first interpreter that is new enough and runs; `make PYTHON=/path/to/python` names another.
 $(BIN)/python:
@@ -89,6 +89,37 @@ audit: $(AUDIT)/.installed $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --quiet tests/integration/test_licences.py
 	@mkdir -p dist
 	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(AUDIT)/locked/bin/python
+
+# The two images of what is committed, and from the same commit the same ones: deploy/CHECKLIST.md.
+# Another program than Docker's: make image BUILDER="podman build"
+BUILDER = docker buildx build --provenance=false --output type=docker,rewrite-timestamp=true
+image:
+	context=$$(mktemp -d) && trap 'rm -rf "$$context"' EXIT && \
+	git archive HEAD | tar -x -C "$$context" && \
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && \
+	created=$$(date --utc --date="@$$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ) && \
+	version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$$context/bot/__init__.py") && \
+	build() { $(BUILDER) --build-arg SOURCE_DATE_EPOCH="$$SOURCE_DATE_EPOCH" \
+	  --build-arg CREATED="$$created" "$$@" "$$context"; } && \
+	build --tag signal-tee-bot:local --file "$$context/deploy/container/Dockerfile" \
+	  --build-arg COMMIT="$$(git rev-parse HEAD)" --build-arg VERSION="$$version" && \
+	build --tag signal-cli:local --file "$$context/deploy/container/signal-cli.Dockerfile"
+
+# What an enclave runs and what people compare it with (docs/VERIFY.md), in dist/. Pushes the images:
+#   make release REGISTRY=registry.example/you SYSTEM="2 CPUs, 4 GB=measured.json" KMS_ID=30…
+# With podman: BUILDER="podman build" ENGINE=podman PUSH="podman push --digestfile=/dev/stdout"
+ENGINE = docker
+PUSH = $(ENGINE) push
+export REGISTRY SYSTEM KMS_ID
+release: image $(VENV)/.installed
+	commit=$$(git rev-parse HEAD) && \
+	pushed() { \
+	  $(ENGINE) tag "$$1:local" "$$REGISTRY/$$1:$$commit" && \
+	  digest=$$($(PUSH) "$$REGISTRY/$$1:$$commit" | grep -o 'sha256:[0-9a-f]\{64\}' | tail -n 1) && \
+	  echo "$$1=$$REGISTRY/$$1@$$digest"; } && \
+	bot=$$(pushed signal-tee-bot) && signal_cli=$$(pushed signal-cli) && \
+	$(BIN)/signal-tee-bot release "dist/release-$$commit" --commit "$$commit" \
+	  --image "$$bot" --image "$$signal_cli" --os "$$SYSTEM" --kms-id "$$KMS_ID"
 
 # Names, versions and hashes only: a lock names no index.
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"

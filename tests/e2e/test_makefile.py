@@ -1,5 +1,6 @@
-"""`make demo SAY=...` hands over the very text."""
+"""What make targets hand over to the program."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -29,3 +30,58 @@ def test_no_character_of_say_means_anything_on_the_way(text: str, tmp_path: Path
         check=False,
     )
     assert done.stdout.split("\0") == ["demo", f"--say={text}", ""], done.stderr
+
+
+GIT = """#!/bin/sh
+case "$1" in
+  archive) tar -cf - bot/__init__.py ;;
+  log) echo 1700000000 ;;
+  rev-parse) echo 0123abcd ;;
+esac
+"""
+DOCKER = """#!/bin/sh
+echo "$*" >> {asked}
+case "$1" in
+  push) printf '%s\\n' "f83ceb393547: Pushed" "0123abcd: digest: sha256:{digest} size: 528" ;;
+esac
+"""
+
+
+def test_a_release_is_made_of_the_images_as_the_registry_has_them(tmp_path: Path) -> None:
+    digest, asked = "ab" * 32, tmp_path / "asked"
+    programs = {
+        "git": GIT,
+        "docker": DOCKER.format(asked=asked, digest=digest),
+        "signal-tee-bot": '#!/bin/sh\nprintf "%s\\0" "$@"\n',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o700)
+    for name in ("python", ".installed"):
+        (tmp_path / name).touch()
+    system = "it's $HOME, 2 CPUs=measured.json"
+    done = subprocess.run(
+        [
+            *(MAKE, "--silent", "release", f"VENV={tmp_path}", f"BIN={tmp_path}"),
+            *(
+                "REGISTRY=registry.example/you",
+                f"SYSTEM={system.replace('$', '$$')}",
+                "KMS_ID=aabb",
+            ),
+        ],
+        cwd=ROOT,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    images = [f"registry.example/you/{name}" for name in ("signal-tee-bot", "signal-cli")]
+    assert done.stdout.split("\0") == [
+        *("release", "dist/release-0123abcd", "--commit", "0123abcd"),
+        *("--image", f"signal-tee-bot={images[0]}@sha256:{digest}"),
+        *("--image", f"signal-cli={images[1]}@sha256:{digest}"),
+        *("--os", system, "--kms-id", "aabb", ""),
+    ], done.stderr
+    pushed = [line for line in asked.read_text().splitlines() if line.startswith("push")]
+    assert pushed == [f"push {image}:0123abcd" for image in images]
