@@ -260,7 +260,6 @@ class SignalDaemon(DaemonRequests):
             except SignalRejected:
                 log.error("signal.subscription_refused")
                 return
-        self._connected_at = time.monotonic()
         SIGNAL_CONNECTED.set(1)
         log.info("signal.connected")
 

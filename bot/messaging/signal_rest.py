@@ -290,7 +290,6 @@ class SignalRest(RestRequests):
 
     def _set_alive(self, alive: bool) -> None:
         if alive is not self._alive:
-            self._connected_at = time.monotonic()
             log.info("signal.connected" if alive else "signal.disconnected")
         self._alive = alive
         SIGNAL_CONNECTED.set(alive)
