@@ -102,6 +102,7 @@ def _set_aside(path: Path, aside: Path) -> None:
         if kept.exists():
             raise StoreFailed(f"{kept.name} is in the way beside the store: give it another name")
         present.rename(kept)
+        kept.chmod(0o600)
         os.utime(kept)  # it is as old as its name
     for ending in MADE_ANEW:
         beside(path, ending).unlink(missing_ok=True)

@@ -337,3 +337,24 @@ async def test_a_store_that_was_upgraded_can_become_smaller(tmp_path: Path) -> N
     make_old(tmp_path)
     async with store_at(tmp_path):
         assert rows(tmp_path, "PRAGMA auto_vacuum") == [(2,)]
+
+
+async def test_whoever_still_reads_the_store_that_was_replaced_takes_nothing_from_the_new_one(
+    tmp_path: Path,
+) -> None:
+    path, copy, killed = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "killed"
+    killed.mkdir()
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "old"))
+        backup(path, None, copy)
+    reader = apsw.Connection(str(path))
+    reader.execute("SELECT * FROM inbox").fetchall()
+    restore(path, None, copy)
+    async with store_at(tmp_path) as store:
+        await answer(store, received(2, "new"))
+        reader.close()
+        await answer(store, received(3, "newer"))
+        for ending in ("", "-wal"):
+            shutil.copy(tmp_path / f"store.db{ending}", killed / f"store.db{ending}")
+    async with store_at(killed) as store:
+        assert await questions(store) == ["old", "new", "newer"]
