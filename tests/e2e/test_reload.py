@@ -8,8 +8,10 @@ import signal
 import sys
 import termios
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+
+import pytest
 
 from bot.demo.signal_side import ADA
 from bot.dispatch.pairing import WELCOME
@@ -217,28 +219,34 @@ async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> 
 # Terminals ----------------------------------------------------------------------------------------
 
 
-async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order() -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param('exec "$0" -m bot run', id="who is told by the kernel"),
+        pytest.param('"$0" -m bot run; true', id="whom nobody tells, as below make"),
+    ],
+)
+async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(command: str) -> None:
     async with world(text("hello")) as here:
         terminal, bots_end = pty.openpty()
-        log = here.folder / "log"
-        with log.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bot", "run",
-                stdin=bots_end, stdout=bots_end, stderr=stderr,
-                env={"PATH": os.environ["PATH"], **environment(here)},
-                cwd=here.folder,
-                start_new_session=True,
-                preexec_fn=partial(fcntl.ioctl, bots_end, termios.TIOCSCTTY, 0),
-            )  # fmt: skip
+        leader = await asyncio.create_subprocess_exec(
+            "sh", "-c", command, sys.executable,
+            stdin=bots_end, stdout=bots_end, stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], **environment(here)},
+            cwd=here.folder,
+            start_new_session=True,
+            preexec_fn=partial(fcntl.ioctl, bots_end, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
         os.close(bots_end)
         try:
             await here.signal.say("hello?")
             assert (await here.answer()).text == "hello"
             os.close(terminal)
+            assert leader.stderr is not None
             async with asyncio.timeout(END_SECONDS):
-                assert await process.wait() == 0
+                log = await leader.stderr.read()  # until whoever writes to it is gone
+            assert b"app.stopped" in log
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert "app.stopped" in log.read_text()
+            with suppress(ProcessLookupError):
+                os.killpg(leader.pid, signal.SIGKILL)
+            await leader.wait()
