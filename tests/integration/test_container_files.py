@@ -118,7 +118,8 @@ def ignore_lines() -> list[str]:
 # The compose file --------------------------------------------------------------------------------
 
 
-def test_the_compose_file_fits_the_schema_of_compose() -> None:
+@pytest.mark.parametrize("name", ["compose.yaml", "dstack-compose.yaml"])
+def test_the_compose_files_fit_the_schema_of_compose(name: str) -> None:
     program = Path(sys.executable).with_name("check-jsonschema")
     if not program.exists():
         pytest.skip("check-jsonschema, which knows the schema, is not installed")
@@ -126,7 +127,7 @@ def test_the_compose_file_fits_the_schema_of_compose() -> None:
         program,
         "--builtin-schema",
         "vendor.compose-spec",
-        DEPLOY / "compose.yaml",
+        DEPLOY / name,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
