@@ -9,6 +9,7 @@ the jump was right: that of Signal's server, which comes with every message. At 
 newest message of the store takes the place of what it knew before.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class _Doubt:
 
 
 class SteadyClock:
-    """Keeps the time although the wall clock jumps.
+    """Keeps the time although the wall clock jumps. The store asks it from a thread of its own.
 
     Args:
         wall: seconds since 1970, as the machine says.
@@ -63,6 +64,7 @@ class SteadyClock:
         self._elapsed = elapsed
         self._zero = wall() - elapsed()
         self._doubt: _Doubt | None = None
+        self._lock = threading.RLock()
 
     def start_from(self, newest: float | None) -> None:
         """Take into account when the newest message was received, in seconds since 1970.
@@ -77,6 +79,10 @@ class SteadyClock:
 
     def time(self) -> float:
         """Return the time in seconds since 1970."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> float:
         wall, elapsed = self._wall(), self._elapsed()
         ahead = wall - (self._zero + elapsed)
         if abs(ahead) <= TOLERANCE_SECONDS:
@@ -94,9 +100,10 @@ class SteadyClock:
 
     def past(self) -> float:
         """Return up to when time has passed for certain: what cannot be undone goes by this."""
-        now = self.time()
-        in_doubt = self._doubt is not None and not self._doubt.settled
-        return min(now, self._wall()) if in_doubt else now
+        with self._lock:
+            now = self._look()
+            in_doubt = self._doubt is not None and not self._doubt.settled
+            return min(now, self._wall()) if in_doubt else now
 
     def heard(self, told: float) -> bool:
         """Take note of the time that came with a message, in seconds since 1970.
@@ -104,7 +111,11 @@ class SteadyClock:
         Returns:
             whether the time is an earlier one by that: what was stored came from the future.
         """
-        before = self.time()
+        with self._lock:
+            return self._compare(told)
+
+    def _compare(self, told: float) -> bool:
+        before = self._look()
         if self._doubt is None:
             return False
         wall = self._wall()
