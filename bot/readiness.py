@@ -1,6 +1,8 @@
 """What `/readyz` and `/metrics` ask: Signal, the model, the store."""
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -48,9 +50,16 @@ async def serve_health(
         try:
             await open_parts.enter_async_context(server)
         except OSError as error:
-            reason = error.strerror or type(error).__name__
+            reason = _reason(error)
             raise BotError(f"HEALTH__LISTEN: {listen} cannot be listened on: {reason}") from error
         yield
+
+
+def _reason(error: OSError) -> str:
+    """Return what the system calls it, without what Python adds."""
+    if error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return error.strerror or type(error).__name__
 
 
 def health_checks(

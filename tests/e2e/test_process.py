@@ -193,7 +193,7 @@ async def test_a_health_port_in_use_is_said_in_one_line() -> None:
             code, _, err = await run_command(["run"], settings, folder=here.folder)
     assert (code, err.count("\n")) == (1, 1)
     assert err.startswith("HEALTH__LISTEN: ")
-    assert "address already in use" in err
+    assert err.endswith("cannot be listened on: Address already in use\n")
 
 
 async def test_a_store_in_an_impossible_place_is_said_in_one_line(tmp_path: Path) -> None:
