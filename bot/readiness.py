@@ -57,7 +57,7 @@ async def serve_health(
 
 def _reason(error: OSError) -> str:
     """Return what the system calls it, without what Python adds."""
-    if error.errno in errno.errorcode:
+    if error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)
     return error.strerror or type(error).__name__
 
