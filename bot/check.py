@@ -29,6 +29,7 @@ from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
 from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
+from conversation_store.copies import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
 from tools.catalog import open_tools
@@ -140,6 +141,11 @@ async def _store(settings: Settings) -> Finding:
     except BotError as error:
         return Finding("store", Verdict.FAILED, str(error))
     try:
+        if upgrade_is_due(settings.store.path, key):
+            words = (
+                "From an earlier version. The next start upgrades it and keeps a copy for a day."
+            )
+            return Finding("store", Verdict.OK, words)
         async with open_store(settings.store.path, key=key):
             pass  # To open it is to read from it, to write to it and to commit.
     except StoreLocked:

@@ -67,9 +67,10 @@ def upgrade(path: Path, key: str | None) -> None:
         StoreUnreadable: the key does not fit, or the file was made by a newer version.
         StoreFailed: the disk does not let it, or has no room.
     """
+    path = path.resolve()  # a link stays one
     with _told("the store cannot be opened"):
         finish(path)
-        if not path.is_file() or not path.stat().st_size or _is_current(path, key):
+        if not upgrade_is_due(path, key):
             return
     with _told("the store cannot be brought up to date"), draft(path) as new:
         with open_shared(path, key, check=refuse_newer) as store:
@@ -81,6 +82,20 @@ def upgrade(path: Path, key: str | None) -> None:
         name = f"{BEFORE_UPGRADE}{len(MIGRATIONS)}"
         _delete(beside(path, f".{name}"))  # of an upgrade that was taken back
         replace(path, new, aside=name)
+
+
+def upgrade_is_due(path: Path, key: str | None) -> bool:
+    """Whether a store is of an earlier schema than this version's; only looks.
+
+    Raises:
+        StoreUnreadable: the key does not fit, or the file was made by a newer version.
+        StoreFailed: the disk does not let it.
+    """
+    with _told("the store cannot be opened"):
+        if not path.is_file() or not path.stat().st_size:
+            return False
+        with open_shared(path, key, check=refuse_newer) as store:
+            return EMPTY < store.run(version_of) < len(MIGRATIONS)
 
 
 def restore(path: Path, key: str | None, source: Path) -> Restored:
@@ -100,6 +115,7 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
         StoreFailed: there is no copy, or the disk does not let it.
     """
     with locked(path), _told("the copy cannot be restored"):
+        path = path.resolve()  # a link stays one
         finish(path)
         _require_copy(source, path)
         with draft(path) as new:
@@ -120,6 +136,7 @@ def forget_before_upgrade(path: Path, now_ms: int) -> int:
     Raises:
         StoreFailed: the disk does not let it.
     """
+    path = path.resolve()
     now, kept_seconds = now_ms / 1_000, BEFORE_UPGRADE_KEPT_HOURS * 3_600
     prefix = f"{path.name}.{BEFORE_UPGRADE}"
     with _told("the copy from before the upgrade cannot be deleted"):
@@ -131,11 +148,6 @@ def forget_before_upgrade(path: Path, now_ms: int) -> int:
         for kept in past:
             kept.unlink()
     return len([kept for kept in past if not kept.name.endswith(LOG)])
-
-
-def _is_current(path: Path, key: str | None) -> bool:
-    with open_shared(path, key, check=refuse_newer) as store:
-        return store.run(version_of) in {EMPTY, len(MIGRATIONS)}
 
 
 def _require_copy(source: Path, path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.fakes.openai_server import held, script, text
 
 STORE_KEY: Final = "a key that nobody may see"
 ROOM_TO_OPEN_BYTES: Final = 96 * 1024
-KILLS: Final = 8
+KILLS: Final = 5
 LONGEST_RUN_SECONDS: Final = 0.7
 """A restore of a small store takes about half of that, most of it to start Python."""
 
@@ -58,16 +58,17 @@ async def test_after_going_back_nobody_is_answered_twice() -> None:
         async with daemon(settings, folder=here.folder) as bot:
             await here.signal.say("a long question")
             await here.model.wait_for_requests(1)
-            copied = await run_command(["backup", "copy.db"], settings, folder=here.folder)
-            refused = await run_command(["restore", "copy.db"], settings, folder=here.folder)
+            copied, refused = await asyncio.gather(
+                run_command(["backup", "copy.db"], settings, folder=here.folder),
+                run_command(["restore", "copy.db"], settings, folder=here.folder),
+            )
             think.set()
             assert (await here.answer()).text == "first"
             await stopped(bot)
         code, out, err = await run_command(["restore", "copy.db"], settings, folder=here.folder)
-        async with daemon(settings, folder=here.folder) as bot:
+        async with running_bot(here.settings(store={"key": STORE_KEY})):
             await here.signal.say("a short question")
             assert (await here.answer()).text == "second"
-            await stopped(bot)
     assert copied == (0, "Copied to copy.db\n", "")
     assert refused == (1, "", "restore: another process uses this store\n")
     assert (code, err) == (0, "")
@@ -134,6 +135,15 @@ async def test_an_upgrade_without_room_is_refused_with_what_it_needs_and_works_w
                 assert (schema(kept), schema(folder / "store.db")) == (3, len(MIGRATIONS))
         except CannotMount as reason:
             pytest.skip(str(reason))
+
+
+async def test_a_check_leaves_the_upgrade_to_the_next_start() -> None:
+    async with world() as here:
+        leave_store(here.folder / "store.db")
+        _, out, _ = await run_command(["check"], environment(here), folder=here.folder)
+        assert "The next start upgrades it" in out
+        assert schema(here.folder / "store.db") == 3
+        assert not list(here.folder.glob("store.db.before*"))
 
 
 async def test_a_copy_without_room_leaves_nothing_behind() -> None:

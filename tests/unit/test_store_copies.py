@@ -326,6 +326,23 @@ async def test_an_upgrade_is_as_private_and_as_encrypted_as_the_store(tmp_path: 
             pass
 
 
+async def test_a_store_behind_a_link_stays_where_it_is(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    make_old(disk)
+    (tmp_path / "store.db").symlink_to(disk / "store.db")
+    async with store_at(tmp_path) as store:
+        assert await waiting(store) == [1]
+        backup(tmp_path / "store.db", None, tmp_path / "copy.db")
+        assert await store.forget_before_upgrade(now_ms() + KEPT_MS) == 1
+    aside = restore(tmp_path / "store.db", None, tmp_path / "copy.db").aside
+    assert aside is not None
+    assert aside.parent == disk
+    assert (tmp_path / "store.db").is_symlink()
+    async with store_at(tmp_path) as store:
+        assert await waiting(store) == []
+
+
 async def test_a_new_store_has_nothing_to_keep(tmp_path: Path) -> None:
     for _ in range(2):
         async with store_at(tmp_path):
