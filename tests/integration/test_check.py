@@ -22,13 +22,23 @@ from bot.config import Settings, setting_names
 from bot.finding import Finding, Verdict
 from bot.machine import LEAST_FREE_BYTES
 from tests.e2e.proving_world import proving_world
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.open_meteo import open_meteo, reply
 from tests.fakes.openai_server import status
 from tests.fakes.web_server import answer, web_server
 
 ACCOUNT: Final = {"SIGNAL__PHONE_NUMBER": "+4915100000000", "SIGNAL__URL": "unix:/nowhere"}
-QUICK: Final = {**ACCOUNT, "LLM__BASE_URL": "http://127.0.0.1:9/v1", "HEALTH__LISTEN": ""}
+QUICK: Final = {
+    **ACCOUNT,
+    "LLM__BASE_URL": "http://127.0.0.1:9/v1",
+    "HEALTH__LISTEN": "",
+    "TOOLS__ENABLED": "false",
+}
+
+
+def without_tools(here: World, **sections: Mapping[str, object]) -> Settings:
+    """Return settings of a bot that is looked at quickly."""
+    return here.settings(tools={"enabled": False}, **sections)
 
 
 async def report(settings: Settings) -> dict[str, Finding]:
@@ -62,7 +72,7 @@ def run_check(
 
 async def test_check_says_what_runs_how_much_room_there_is_and_how_many_files_may_be_open() -> None:
     async with world() as here:
-        found = await report(here.settings())
+        found = await report(without_tools(here))
     assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
     assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes [\d,]+ KiB\.", found["disk"].words)
     assert found["descriptors"].verdict is Verdict.OK
@@ -114,9 +124,9 @@ def file_rights_of(folder: Path, secrets: Path) -> dict[str, str]:
 
 async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
     async with world() as here:
-        assert "copies" not in await report(here.settings())
+        assert "copies" not in await report(without_tools(here))
         (here.folder / "store.db.before-v5").touch()
-        found = await report(here.settings())
+        found = await report(without_tools(here))
     assert found["copies"].verdict is Verdict.WARNING
     assert found["copies"].words.startswith("store.db.before-v5 beside the store")
 
@@ -127,7 +137,7 @@ async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_tak
         with (here.folder / "store.db-wal").open("wb") as sparse:
             sparse.truncate(max(free, LEAST_FREE_BYTES) + 2**30)
         (here.folder / "store.db").mkdir()  # so that nothing opens the log
-        found = await report(here.settings())
+        found = await report(without_tools(here))
     assert found["disk"].verdict is Verdict.WARNING
     assert "STORE__PATH" in found["disk"].words
 
@@ -138,13 +148,13 @@ async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_tak
 async def test_check_knows_the_running_bot_at_the_health_address_from_another_program() -> None:
     async with world() as here, web_server({"/healthz": answer(b"fine")}) as other:
         listen = await free_address()
-        settings = here.settings(health={"listen": listen})
+        settings = without_tools(here, health={"listen": listen})
         free = (await report(settings))["health"]
         async with running_bot(settings):
             running = (await report(settings))["health"]
-        elsewhere = here.settings(health={"listen": f"{other.host}:{other.port}"})
+        elsewhere = without_tools(here, health={"listen": f"{other.host}:{other.port}"})
         taken = (await report(elsewhere))["health"]
-        off = (await report(here.settings()))["health"]
+        off = (await report(without_tools(here)))["health"]
     assert free == Finding("health", Verdict.OK, f"HEALTH__LISTEN is free: {listen}.")
     assert running == Finding("health", Verdict.OK, f"Answered by the running bot at {listen}.")
     assert taken.verdict is Verdict.FAILED
@@ -165,7 +175,7 @@ async def test_check_warns_where_other_machines_may_ask_for_health(
     host: str, verdict: Verdict
 ) -> None:
     async with world() as here:
-        found = await report(here.settings(health={"listen": f"{host}:0"}))
+        found = await report(without_tools(here, health={"listen": f"{host}:0"}))
     assert found["health"].verdict is verdict
     assert ("HEALTH__LISTEN=127.0.0.1:8081" in found["health"].words) == (
         verdict is Verdict.WARNING
@@ -196,7 +206,7 @@ async def test_check_compares_the_clock_with_that_of_the_models_endpoint(
     date = format_datetime(datetime.now(UTC) + there, usegmt=True)
     async with world() as here:
         here.model.models_handler = status(200, listing, {"Date": date})
-        found = await report(here.settings())
+        found = await report(without_tools(here))
     assert found["clock"].verdict is verdict
     assert words in found["clock"].words
 
@@ -205,7 +215,7 @@ async def test_check_compares_the_clock_with_that_of_the_models_endpoint(
 async def test_check_is_silent_about_the_clock_where_nobody_tells_the_time(date: str) -> None:
     async with world() as here:
         here.model.models_handler = status(200, {"data": [{"id": "fake"}]}, {"Date": date})
-        found = await report(here.settings())
+        found = await report(without_tools(here))
     assert "clock" not in found
     assert found["model"].verdict is Verdict.OK
 
@@ -215,10 +225,10 @@ async def test_check_is_silent_about_the_clock_where_nobody_tells_the_time(date:
 
 async def test_check_says_who_else_has_the_accounts_key() -> None:
     async with world() as here:
-        alone = (await report(here.settings()))["linked devices"]
+        alone = (await report(without_tools(here)))["linked devices"]
         here.signal.device_ids = [1, 2, 3]
-        shared = (await report(here.settings()))["linked devices"]
-        missing = await report(here.settings(signal={"phone_number": "+4915100000099"}))
+        shared = (await report(without_tools(here)))["linked devices"]
+        missing = await report(without_tools(here, signal={"phone_number": "+4915100000099"}))
     assert alone.words.startswith("None: ")
     assert shared.verdict is Verdict.OK
     assert shared.words.startswith("2, with the account's key")
