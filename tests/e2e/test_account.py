@@ -504,8 +504,7 @@ async def test_with_nobody_there_it_is_done_in_two_starts_and_later_ones_change_
         output, exit_code = await start(CAPTCHA, CODE)
         assert (REGISTERED in output, exit_code) == (True, 0)
         assert side.registrar.asked[asked:] == [("verify", {"code": CODE, "pin": None})]
-        for captcha, code in ((CAPTCHA, CODE), ("", "")):
-            assert (await start(captcha, code))[1] == 0
+        assert (await start("", ""))[1] == 0
         assert len(side.registrar.asked) == asked + 1
 
 
