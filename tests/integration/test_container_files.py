@@ -195,8 +195,10 @@ def test_two_builds_are_the_same_and_the_bot_runs_in_them_alone(tmp_path: Path) 
         "--dest", packages, "--requirement", ROOT / "requirements.lock",
     )  # fmt: skip
     images = [tmp_path / "one" / "image", tmp_path / "elsewhere" / "image"]
+    source = tmp_path / "source"
+    copy_as_the_builder_would(source)
     for image in images:
-        image.parent.mkdir()
+        shutil.copytree(source, image.with_name("source"))
         assemble(packages, image)
     assert tree(images[0]) == tree(images[1])
     check_alone(images[0])
@@ -205,7 +207,6 @@ def test_two_builds_are_the_same_and_the_bot_runs_in_them_alone(tmp_path: Path) 
 def assemble(packages: Path, image: Path) -> None:
     """Run the step of the Dockerfile that puts the image together, as it stands there."""
     source = image.with_name("source")
-    copy_as_the_builder_would(source)
     path = f"{sys.base_prefix}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     environment = {"PATH": path, "COMMIT": COMMIT, "SOURCE_DATE_EPOCH": str(EPOCH)}
     run(source / "deploy/container/assemble.sh", source, packages, image, environment=environment)

@@ -1,0 +1,25 @@
+"""`signal-tee-bot ready` beside the whole bot, as a container's health check runs it."""
+
+from tests.e2e.daemon_process import environment, run_command
+from tests.e2e.running_bot import running_bot, world
+from tests.e2e.scraped import free_port
+
+
+async def test_ready_tells_by_its_exit_code_whether_the_bot_is_well() -> None:
+    async with world() as here:
+        listen = f"127.0.0.1:{free_port()}"
+        settings = environment(here, HEALTH__LISTEN=listen)
+        async with running_bot(here.settings(health={"listen": listen})):
+            code, out, _ = await run_command(["ready"], settings, folder=here.folder)
+            assert (code, out.splitlines()[1]) == (0, "ok       signal           Connected.")
+            await here.signal.go_away()
+            code, out, _ = await run_command(["ready"], settings, folder=here.folder)
+            assert (code, out.splitlines()[1][:23]) == (1, "failed   signal        ")
+        code, _, err = await run_command(["ready"], settings, folder=here.folder)
+        assert (code, err.count("\n")) == (1, 1)
+
+
+async def test_ready_without_health_is_a_wrong_setting() -> None:
+    async with world() as here:
+        code, _, err = await run_command(["ready"], environment(here), folder=here.folder)
+    assert (code, err) == (2, "HEALTH__LISTEN: is empty, so there is nothing to ask\n")
