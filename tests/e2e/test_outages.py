@@ -34,12 +34,19 @@ from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
 READY_SECONDS: Final = 15.0
 HTTP_SECONDS: Final = 6.0
 BEFORE: Final = 20
+ALL_NOTED: Final = b"\nsignal_tee_bot_unsent_messages 0.0\n"
 
 STORE: Final = "store"
 MODEL: Final = "llm"
 SIGNAL: Final = "signal"
 PARTS: Final = (STORE, MODEL, SIGNAL)
 """As `/readyz` calls them, in the order in which they fail here."""
+
+NOTICED: Final = {STORE: "store.refuses", SIGNAL: "signal.reconnecting"}
+BACK: Final = {STORE: "store.takes_again", SIGNAL: "signal.connected"}
+STARTS: Final = {STORE: 1, SIGNAL: 2}
+"""What the log says of an outage and of its end, and how often by then: the first connection is
+none. The model is asked by whoever asks for readiness."""
 
 CHATS: Final = (
     *(ChatId(ChatKind.DIRECT, person.aci) for person in PEOPLE),
@@ -111,6 +118,7 @@ async def live_through(
         await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
         await people.last_words()
         await all_answered(here, people)
+        await all_noted(port)
         async with AsyncExitStack() as outages:
             for part in parts:
                 if part == STORE:
@@ -119,7 +127,11 @@ async def live_through(
                 else:
                     await outages.enter_async_context(away(here, part))
                 await everybody_writes(people)
+            for part in NOTICED.keys() & parts:
+                await bot.event(NOTICED[part])
             assert (await readiness(port, without=set(parts))).keys() == set(PARTS)
+        for part in BACK.keys() & parts:
+            await bot.event(BACK[part], times=STARTS[part])
         await readiness(port, without=set())
         await everybody_writes(people)
         await all_answered(here, people)
@@ -211,14 +223,27 @@ async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
 
 async def ask_readiness(port: int) -> tuple[bool, dict[str, dict[str, str]]]:
     """Return whether the answer is 200, and the checks."""
+    ok, body = await get(port, "/readyz")
+    checks: dict[str, dict[str, str]] = json.loads(body)["checks"]
+    return ok, checks
+
+
+async def all_noted(port: int) -> None:
+    """Wait until the bot has noted that Signal took all it sent; until then it may be in doubt."""
+    async with asyncio.timeout(READY_SECONDS):
+        while ALL_NOTED not in (await get(port, "/metrics"))[1]:
+            pass
+
+
+async def get(port: int, path: str) -> tuple[bool, bytes]:
+    """Return whether the answer is 200, and its body."""
     async with asyncio.timeout(HTTP_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /readyz HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         await writer.wait_closed()
-    checks: dict[str, dict[str, str]] = json.loads(body)["checks"]
-    return head.startswith(b"HTTP/1.1 200 "), checks
+    return head.startswith(b"HTTP/1.1 200 "), body
 
 
 def free_port() -> int:
