@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from bot import __version__
 from bot.errors import BotError, SettingsError
@@ -28,15 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _outcome(arguments)
         finally:
+            _flush_log()
             if sys.stdout is not None:
                 sys.stdout.flush()  # what cannot be written should fail here and not at exit
     except BrokenPipeError:
-        _leave_output()  # whoever read it has seen enough
+        _leave(sys.stdout)  # whoever read it has seen enough
         return FAILED
     except OSError as error:
         if error.errno not in CANNOT_WRITE or error.filename is not None:
             raise
-        _leave_output()
+        _leave(sys.stdout)
         print(f"signal-tee-bot: the output cannot be written: {error.strerror}", file=sys.stderr)
         return FAILED
 
@@ -56,9 +57,18 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     return result
 
 
-def _leave_output() -> None:
+def _flush_log() -> None:
+    """Do without a log that cannot be written: it makes nothing fail, the exit neither."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        _leave(sys.stderr)
+
+
+def _leave(stream: TextIO) -> None:
     """Let nothing be written to it at exit either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ in the output, in any disguise.
 
 import asyncio
 import json
+import os
 import re
 import signal
 import sys
@@ -158,6 +159,25 @@ def _refuse_rows(path: Path, words: str) -> None:
         f" SELECT RAISE(FAIL, '{words} {BEN.number}'); END"
     )
     database.close()
+
+
+async def test_a_log_that_cannot_be_written_costs_no_answer_and_is_no_failure() -> None:
+    async with world() as here:
+        full = os.open("/dev/full", os.O_WRONLY)
+        bot = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bot", "run"),
+            stderr=full,
+            env=environment(here, PATH=os.environ["PATH"]),
+            cwd=here.folder,
+        )
+        os.close(full)
+        try:
+            await here.signal.say("hello")
+            assert (await here.answer()).text.endswith("hello")
+        finally:
+            bot.terminate()
+            code = await bot.wait()
+    assert code == 0
 
 
 async def test_a_captcha_that_is_refused_is_not_repeated() -> None:
