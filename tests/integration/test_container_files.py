@@ -28,6 +28,7 @@ COMMAND_SECONDS: Final = 600
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 EPOCH: Final = 1_700_000_000
 BOT_USER: Final = 10_001
+SYSTEM: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
@@ -207,8 +208,11 @@ def test_two_builds_are_the_same_and_the_bot_runs_in_them_alone(tmp_path: Path) 
 def assemble(packages: Path, image: Path) -> None:
     """Run the step of the Dockerfile that puts the image together, as it stands there."""
     source = image.with_name("source")
-    path = f"{sys.base_prefix}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    environment = {"PATH": path, "COMMIT": COMMIT, "SOURCE_DATE_EPOCH": str(EPOCH)}
+    environment = {
+        "PATH": f"{sys.base_prefix}/bin:{SYSTEM}",
+        "COMMIT": COMMIT,
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+    }
     run(source / "deploy/container/assemble.sh", source, packages, image, environment=environment)
 
 
@@ -237,7 +241,9 @@ def entry(root: Path, path: Path) -> tuple[str, int, int, int, float, str]:
 
 def check_alone(image: Path) -> None:
     """Start the bot in the image's folder, as the image's user, with an empty environment."""
-    bot = ("chroot", f"--userspec={BOT_USER}:{BOT_USER}", image, "/usr/local/bin/python3", "-I")
+    chroot = shutil.which("chroot", path=SYSTEM)
+    assert chroot is not None
+    bot = (chroot, f"--userspec={BOT_USER}:{BOT_USER}", image, "/usr/local/bin/python3", "-I")
     assert run(*bot, "-m", "bot", "--version", environment={}).startswith("signal-tee-bot ")
     asked = run(*bot, "-c", "import bot.build; print(bot.build.commit())", environment={})
     assert asked.strip() == COMMIT
