@@ -69,7 +69,8 @@ async def soak(plan: Plan) -> bool:
             await _live(here, plan, random, samples)
         finally:
             (plan.folder / "bot.log").write_text("\n".join(here.log) + "\n")
-        verdict = audit(here.crowd.said, here.sent, read_rows(here.store), excuses=here.excuses)
+        rows = read_rows(here.store)
+        verdict = audit(here.crowd.said, here.sent, rows, notes=here.notes(), excuses=here.excuses)
     growths = growth(samples)
     faults = [*verdict.faults, *_other_faults(here, growths)]
     findings = Findings(samples, growths, verdict, faults)

@@ -63,6 +63,7 @@ def audit(
     sent: Sequence[Sent],
     rows: Rows,
     *,
+    notes: Sequence[str] = (),
     excuses: Sequence[tuple[float, float]],
 ) -> Verdict:
     """Compare what was written, what was stored and what was sent.
@@ -71,6 +72,7 @@ def audit(
         said: everything that people wrote.
         sent: everything that the bot wrote, in its order.
         rows: the store in the end.
+        notes: what a tool with side effects has written, as people allowed.
         excuses: from when to when (Signal's time, ms) a send could lose its answer: the bot was
             killed, or its connection. Only then anything may be sent a second time.
     """
@@ -83,8 +85,9 @@ def audit(
         *_each("never accepted, without a reason", _missing(expected, rows)),
         *_each("accepted and never answered", _unanswered(accepted, rows)),
         *_each("said to be answered, and nobody got the answer", _unheard(accepted, rows, told)),
-        *_each("answered twice", (word for word, times in told.items() if times > 1)),
+        *_each("answered twice", _more_than_once(told.elements())),
         *_each("sent a second time without a reason", _unexcused(repeated, excuses)),
+        *_each("run twice, tools with side effects", _more_than_once(notes)),
         *_each("sent to strangers", _to_strangers(sent)),
         *(f"{n} parts of answers are {name}." for name, n in rows.states.items() if name != "sent"),
     ]
@@ -95,10 +98,15 @@ def audit(
             "lost in a socket by kill -9": sum(one.lost for one in expected),
             "sent": len(sent),
             "sent again after a fault": len(repeated),
+            "notes written as allowed": len(notes),
             **{f"outcome {name}": n for name, n in sorted(_outcomes(accepted, rows).items())},
         },
         faults,
     )
+
+
+def _more_than_once(names: Iterable[str]) -> list[str]:
+    return [name for name, times in Counter(names).items() if times > 1]
 
 
 def _missing(expected: Iterable[Said], rows: Rows) -> list[str]:

@@ -106,6 +106,7 @@ class Stage:
         self.began_ms = time.time() * 1000
         self.store = (here.folder if disk is None else disk.folder) / "store.db"
         self.port = _free_port()
+        self._notes = here.folder / "notes"
         self._here = here
         self._signal = signal
         self._disk = disk
@@ -116,6 +117,10 @@ class Stage:
     def now(self) -> float:
         """Return the seconds since the soak began."""
         return time.monotonic() - self.began
+
+    def notes(self) -> list[str]:
+        """Return what the bot has written as people allowed it to."""
+        return self._notes.read_text().splitlines() if self._notes.exists() else []
 
     @property
     def sent(self) -> Sequence[Sent]:
@@ -273,7 +278,7 @@ class Stage:
             bot.make_room()
 
     def _settings(self) -> Mapping[str, str]:
-        notes = self._here.folder / "notes"
+        server = f"{sys.executable} -m tests.fakes.mcp_notes {self._notes}"
         return environment(
             self._here,
             STORE__PATH=str(self.store),
@@ -285,7 +290,7 @@ class Stage:
             LLM__CONTEXT_TOKENS="4000",
             LLM__VISION="on",
             TOOLS__CALLS_PER_MINUTE_TOTAL="6000",
-            MCP__SERVERS__NOTES__COMMAND=f"{sys.executable} -m tests.fakes.mcp_notes {notes}",
+            MCP__SERVERS__NOTES__COMMAND=server,
             LOG__LEVEL="warning",
         )
 

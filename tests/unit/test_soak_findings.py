@@ -52,6 +52,11 @@ def test_what_is_wrong_with_answers_is_found(sent: list[Sent], rows: Rows, found
     assert found in fault
 
 
+def test_a_side_effect_that_happened_twice_is_found() -> None:
+    (fault,) = audit([ASKED], [ANSWER], WELL, notes=["milk", "milk", "eggs"], excuses=()).faults
+    assert "milk" in fault
+
+
 @pytest.mark.parametrize(("excuses", "faults"), [([(1_500, 2_500)], 0), ([(5_000, 6_000)], 1)])
 def test_a_send_that_is_repeated_needs_a_fault_that_explains_it(
     excuses: list[tuple[float, float]], faults: int
