@@ -24,7 +24,7 @@ from conversation_store.store import ConversationStore
 log = structlog.get_logger()
 
 PING_SECONDS: Final = 3.0
-MODEL_HEALTH_SECONDS: Final = 60.0
+MODEL_HEALTH_SECONDS: Final = 15.0
 """How long what is known about the model's endpoint counts before it is asked again."""
 
 SIZES_SECONDS: Final = 2.0
