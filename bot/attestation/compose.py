@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -69,6 +69,21 @@ def images_of(app_compose: str) -> tuple[str, ...]:
         raise MalformedEvidence("app-compose.json has no Docker Compose file")
     rest = str({key: value for key, value in fields.items() if key != "docker_compose_file"})
     return tuple(_without_variable(image, rest) for image in _compose_images(text))
+
+
+def compose_nodes(text: str, *, at_most: int) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+    """Return all that stands in a Docker Compose file, each with where: keys, "" in a list.
+
+    Raises:
+        MalformedEvidence: it cannot be read, or there is more in it.
+    """
+    try:
+        for number, found in enumerate(_below(_root(text), ())):
+            if number == at_most:
+                raise MalformedEvidence("the Docker Compose file has too much in it")
+            yield found
+    except RecursionError:
+        raise MalformedEvidence("the Docker Compose file is no YAML") from None
 
 
 # compose
@@ -141,14 +156,34 @@ def _without_variable(image: str, rest: str) -> str:
     return variable["default"] if variable and variable["name"] not in rest else image
 
 
-def _compose_images(text: str) -> tuple[str, ...]:
+def _root(text: str) -> yaml.Node | None:
     if len(text) > MAX_COMPOSE_CHARS or _OTHER_LINE_BREAKS.search(text):
         raise MalformedEvidence("the Docker Compose file cannot be read")
     try:
         # libyaml would be faster, but dies of deep nesting; this one raises.
-        root = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
+        root: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
         raise MalformedEvidence("the Docker Compose file is no YAML") from None
+    return root
+
+
+def _below(
+    node: yaml.Node | None, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+    if node is None:
+        return
+    yield path, node
+    if isinstance(node, yaml.SequenceNode):
+        for entry in node.value:
+            yield from _below(entry, (*path, ""))
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _below(key, (*path, ""))
+            yield from _below(value, (*path, str(key.value)))
+
+
+def _compose_images(text: str) -> tuple[str, ...]:
+    root = _mapping(_root(text))
     if any(key not in _COMPOSE_KEYS and not key.startswith("x-") for key in root):
         raise MalformedEvidence("the Docker Compose file brings in more than its services")
     services = _mapping(root.get("services"))
