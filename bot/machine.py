@@ -17,6 +17,8 @@ from bot.errors import BotError
 from bot.finding import Finding, Verdict
 from bot.observability.descriptors import BESIDE_THE_MODEL
 from bot.observability.figures import size
+from bot.observability.health_client import ask
+from bot.observability.http_server import host_and_port
 from bot.readiness import serve_health
 
 LEAST_FREE_BYTES: Final = 512 * 2**20
@@ -147,7 +149,7 @@ def _nearest_folder(path: Path) -> Path:
 
 
 def _is_loopback(listen: str) -> bool:
-    host = listen.rpartition(":")[0].strip("[]")
+    host, _ = host_and_port(listen)
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -156,15 +158,8 @@ def _is_loopback(listen: str) -> bool:
 
 async def _is_the_bot(listen: str) -> bool:
     """Whether what answers there is the health of a bot."""
-    host, _, port = listen.rpartition(":")
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                writer.write(b"GET /healthz HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
-                await reader.readuntil(b"\r\n\r\nok\n")
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return await ask(listen, "/healthz") == b"ok\n"
+    except OSError:  # TimeoutError is one
         return False
-    return True

@@ -10,15 +10,10 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from bot.errors import BotError, SettingsError
+from bot.observability.health_client import ask
 
 ASK_SECONDS: Final = 8.0
 """`/readyz` itself takes up to five seconds where a part does not answer."""
-ANSWER_BYTES: Final = 64 * 1024
-
-LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
-"""Where something listens that listens everywhere."""
-
-_REQUEST: Final = b"GET /readyz HTTP/1.0\r\n\r\n"  # after 1.0's answer the connection is closed
 
 
 class _Part(BaseModel):
@@ -44,11 +39,9 @@ async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
     """
     if not listen:
         raise SettingsError("HEALTH__LISTEN: is empty, so there is nothing to ask")
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
     try:
         async with asyncio.timeout(seconds):
-            answer = await _ask(LOOPBACK.get(host, host), int(port))
+            answer = await ask(listen, "/readyz")
     except TimeoutError:
         raise BotError(f"No answer at HEALTH__LISTEN within {seconds:g} seconds.") from None
     except OSError:
@@ -59,21 +52,7 @@ async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
     return readiness.ok
 
 
-async def _ask(host: str, port: int) -> bytes:
-    """Return the whole answer, or as much of it as an answer may have."""
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(_REQUEST)
-        answer = b""
-        while len(answer) < ANSWER_BYTES and (more := await reader.read(ANSWER_BYTES)):
-            answer += more
-        return answer
-    finally:
-        writer.transport.abort()
-
-
-def _read(answer: bytes) -> _Readiness:
-    _, _, body = answer.partition(b"\r\n\r\n")
+def _read(body: bytes) -> _Readiness:
     try:
         return _Readiness.model_validate_json(body)
     except ValidationError:

@@ -7,6 +7,7 @@ from typing import Final
 from conversation_store.database import Execute
 from conversation_store.errors import StoreFailed
 from conversation_store.models import StoreSizes
+from conversation_store.replacing import LOG, beside
 
 INCREMENTAL: Final = 2
 """What SQLite calls a file that is made smaller step by step."""
@@ -27,7 +28,7 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
         StoreFailed: the disk does not say.
     """
     try:
-        log_bytes = _size(path.with_name(path.name + "-wal"))
+        log_bytes = _size(beside(path, LOG))
         disk = os.statvfs(path.parent)
     except OSError as error:
         raise StoreFailed(f"the disk does not say what is free: {error.strerror}") from error

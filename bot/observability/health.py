@@ -12,7 +12,14 @@ from typing import Final
 
 import structlog
 
-from bot.observability.http_server import Limits, Request, Response, routes, serve
+from bot.observability.http_server import (
+    Limits,
+    Request,
+    Response,
+    host_and_port,
+    routes,
+    serve,
+)
 
 CHECK_SECONDS: Final = 5.0
 
@@ -52,7 +59,7 @@ async def health_server(
     Raises:
         OSError: the address cannot be listened on.
     """
-    host, _, port = listen.rpartition(":")
+    host, port = host_and_port(listen)
 
     async def alive(_: Request) -> Response:
         return Response(200, b"ok\n")
@@ -66,7 +73,7 @@ async def health_server(
     handler = routes(
         {("GET", "/healthz"): alive, ("GET", "/readyz"): ready, ("GET", "/metrics"): exposition}
     )
-    async with serve(handler, host=host.strip("[]"), port=int(port), limits=LIMITS) as bound_port:
+    async with serve(handler, host=host, port=port, limits=LIMITS) as bound_port:
         yield bound_port
 
 

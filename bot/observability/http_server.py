@@ -107,6 +107,12 @@ async def serve(
         raise failure
 
 
+def host_and_port(listen: str) -> tuple[str, int]:
+    """Return what `host:port` says; an IPv6 address is in brackets there."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def routes(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
     """Return a handler that chooses by method and path, and answers 404 or 405 for the rest."""
     paths = {path for _, path in handlers}

@@ -8,9 +8,10 @@ import pytest
 
 from bot.errors import BotError, SettingsError
 from bot.observability.health import Check, Health, health_server
+from bot.observability.health_client import ANSWER_BYTES
 from bot.observability.http_server import Response, routes, serve
 from bot.observability.metrics import exposition
-from bot.ready import ANSWER_BYTES, ready
+from bot.ready import ready
 
 
 async def fine() -> Health:
