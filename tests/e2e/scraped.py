@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.exposition import Exposition
 
-HTTP_SECONDS: Final = 5.0
+HTTP_SECONDS: Final = 6.0
 
 
 def free_port() -> int:
@@ -27,10 +27,13 @@ async def scrape(port: int) -> Exposition:
 
 
 async def readiness(port: int) -> dict[str, tuple[bool, str]]:
-    """Return what `/readyz` says of every part."""
-    _, body = await get(port, "/readyz")
-    checks = json.loads(body)["checks"]
-    return {name: (check["ok"], check["detail"]) for name, check in checks.items()}
+    """Return what `/readyz` says of every part: whether it is well, and in words."""
+    status, body = await get(port, "/readyz")
+    answer = json.loads(body)
+    checks = {name: (check["ok"], check["detail"]) for name, check in answer["checks"].items()}
+    assert answer["ok"] == all(ok for ok, _ in checks.values())
+    assert status == (200 if answer["ok"] else 503)
+    return checks
 
 
 async def get(port: int, path: str) -> tuple[int, bytes]:

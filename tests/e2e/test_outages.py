@@ -5,16 +5,13 @@ in the order of each chat.
 """
 
 import asyncio
-import json
 import signal
-import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    closing,
     contextmanager,
 )
 from itertools import combinations
@@ -25,6 +22,7 @@ from typing import Final
 import pytest
 
 from bot.messaging.events import ChatId, ChatKind
+from tests.e2e import scraped
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.disks import CannotMount, Disk, image_disk, memory_disk
 from tests.e2e.running_bot import World, world
@@ -32,7 +30,6 @@ from tests.e2e.stored import read_store
 from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
 
 READY_SECONDS: Final = 15.0
-HTTP_SECONDS: Final = 6.0
 BEFORE: Final = 20
 ALL_NOTED: Final = b"\nsignal_tee_bot_unsent_messages 0.0\n"
 
@@ -84,7 +81,7 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
         people = Traffic(here.signal, Random(1), lambda: None)
         people.goes_on = False
         here.model.handler = people.model
-        image, folder, port = here.folder / "image", here.folder / "disk", free_port()
+        image, folder, port = here.folder / "image", here.folder / "disk", scraped.free_port()
         settings = bot_settings(here, folder / "store.db", port)
         with mounted(image_disk(folder, image)) as disk:
             async with daemon(settings, folder=here.folder) as bot:
@@ -112,7 +109,7 @@ async def live_through(
     """Have parts fail under traffic and come back, and look at every answer."""
     people = Traffic(here.signal, Random(len(parts)), lambda: None)
     here.model.handler = people.model
-    port = free_port()
+    port = scraped.free_port()
     async with daemon(bot_settings(here, store, port), folder=here.folder) as bot:
         await people.write_everywhere(lambda _: True)
         await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
@@ -215,38 +212,13 @@ async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
     """Wait until `/readyz` finds fault with exactly these parts; return its words by part."""
     async with asyncio.timeout(READY_SECONDS):
         while True:
-            ok, checks = await ask_readiness(port)
-            if {name for name, check in checks.items() if not check["ok"]} == without:
-                assert ok is not bool(without)
-                return {name: check["detail"] for name, check in checks.items()}
-
-
-async def ask_readiness(port: int) -> tuple[bool, dict[str, dict[str, str]]]:
-    """Return whether the answer is 200, and the checks."""
-    ok, body = await get(port, "/readyz")
-    checks: dict[str, dict[str, str]] = json.loads(body)["checks"]
-    return ok, checks
+            checks = await scraped.readiness(port)
+            if {name for name, (ok, _) in checks.items() if not ok} == without:
+                return {name: words for name, (_, words) in checks.items()}
 
 
 async def all_noted(port: int) -> None:
     """Wait until the bot has noted that Signal took all it sent; until then it may be in doubt."""
     async with asyncio.timeout(READY_SECONDS):
-        while ALL_NOTED not in (await get(port, "/metrics"))[1]:
+        while ALL_NOTED not in (await scraped.get(port, "/metrics"))[1]:
             pass
-
-
-async def get(port: int, path: str) -> tuple[bool, bytes]:
-    """Return whether the answer is 200, and its body."""
-    async with asyncio.timeout(HTTP_SECONDS):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n".encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-        await writer.wait_closed()
-    return head.startswith(b"HTTP/1.1 200 "), body
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as found:
-        port: int = found.getsockname()[1]
-    return port

@@ -21,6 +21,7 @@ from bot.messaging.json_rpc import LINE_LIMIT_BYTES
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import world
+from tests.e2e.scraped import free_port, get, readiness
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
 from tests.e2e.traffic import PEOPLE, Traffic, answers
@@ -29,7 +30,6 @@ from tests.fakes.openai_server import chunk, held, script, sse, status, text, to
 QUICK_SECONDS: Final = 0.3
 AT_ONCE_SECONDS: Final = 2.0
 COME_BACK_SECONDS: Final = 5.0
-HTTP_SECONDS: Final = 6.0
 FORCED: Final = -signal.SIGTERM
 
 API_KEY: Final = "sk-not-to-be-seen"
@@ -261,38 +261,38 @@ async def test_version_and_help_import_nothing_heavy(argument: str) -> None:
 
 
 async def test_readiness_follows_the_signal_side_and_metrics_count_turns() -> None:
-    port = _free_port()
+    port = free_port()
     async with world() as here:
         settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
         async with daemon(settings, folder=here.folder) as bot:
             await bot.event("signal.connected")
             await here.signal.say("hello")
             await here.answer()
-            assert await _ready(port) == (200, {"signal": True, "llm": True, "store": True})
+            assert await _well(port) == {"signal": True, "llm": True, "store": True}
 
             await here.signal.go_away()
             await bot.event("signal.reconnecting")
-            assert await _ready(port) == (503, {"signal": False, "llm": True, "store": True})
-            assert (await _get(port, "/healthz"))[0] == 200
+            assert await _well(port) == {"signal": False, "llm": True, "store": True}
+            assert (await get(port, "/healthz"))[0] == 200
 
             await here.signal.come_back()
             async with asyncio.timeout(COME_BACK_SECONDS):
                 await bot.event("signal.connected", times=2)
-            assert (await _ready(port))[0] == 200
-            _, exposition = await _get(port, "/metrics")
+            assert all((await _well(port)).values())
+            _, exposition = await get(port, "/metrics")
     assert b'\nsignal_tee_bot_turns_total{outcome="answered"} 1.0\n' in exposition
 
 
 async def test_a_model_that_is_down_makes_it_unready() -> None:
-    port = _free_port()
+    port = free_port()
     async with world() as here:
         await here.model.stop()
         settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
         async with daemon(settings, folder=here.folder) as bot:
             await bot.event("signal.connected")
-            assert await _ready(port) == (503, {"signal": True, "llm": False, "store": True})
+            assert await _well(port) == {"signal": True, "llm": False, "store": True}
             await here.model.start()
-            assert (await _ready(port))[0] == 200
+            assert all((await _well(port)).values())
 
 
 async def test_a_backup_under_traffic_is_a_store_that_opens() -> None:
@@ -386,25 +386,6 @@ async def test_while_the_model_is_down_commands_are_answered_and_then_everything
     assert len(here.answers()) == 2
 
 
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as found:
-        port: int = found.getsockname()[1]
-    return port
-
-
-async def _ready(port: int) -> tuple[int, dict[str, bool]]:
-    """Return the status of `/readyz` and which checks are fine."""
-    status_code, body = await _get(port, "/readyz")
-    answer = json.loads(body)
-    assert answer["ok"] == (status_code == 200)
-    return status_code, {name: check["ok"] for name, check in answer["checks"].items()}
-
-
-async def _get(port: int, path: str) -> tuple[int, bytes]:
-    async with asyncio.timeout(HTTP_SECONDS):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n".encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-        await writer.wait_closed()
-    return int(head.split(b" ")[1]), body
+async def _well(port: int) -> dict[str, bool]:
+    """Return which parts are well by `/readyz`."""
+    return {name: ok for name, (ok, _) in (await readiness(port)).items()}
