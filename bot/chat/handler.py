@@ -62,6 +62,9 @@ log = structlog.get_logger()
 MAX_ATTEMPTS: Final = 10
 """A turn that was begun so often and never ended is given up: it may be what ends the process."""
 
+FINISH_REASONS: Final = frozenset({"", "content_filter", "length", "stop", "tool_calls"})
+"""What an endpoint may say of why an answer ended, to be logged: it could as well quote it."""
+
 TOOLS_START_SECONDS: Final = 20.0
 """How long a turn waits for tools that are just being started, as MCP servers are."""
 
@@ -392,7 +395,9 @@ class ChatHandler:
         words = (completion.message.content or "").strip()
         if words:
             return words
-        log.info("turn.empty_answer", finish_reason=completion.finish_reason, turn=loop.turn.id)
+        said = completion.finish_reason
+        reason = said if said in FINISH_REASONS else "other"
+        log.info("turn.empty_answer", finish_reason=reason, turn=loop.turn.id)
         again = await self._ask(loop, now, ())
         return (again.message.content or "").strip()
 

@@ -293,7 +293,7 @@ async def _have_the_model_fail(here: World) -> None:
         sse(quoting),
         sse(f"{{broken {WORD}"),
         sse({"choices": [{"delta": {"content": f"{WORD} half"}}]}, done=False, cut=True),
-        text(""),
+        text("", finish_reason=WORD),
     )
     for step in failing:
         here.model.handler = step
