@@ -115,7 +115,9 @@ class DaemonRequests(ABC):
         if self._data_dir is None or not _FILE_ID.fullmatch(file.id):
             return
         try:
-            (self._data_dir / ATTACHMENTS / file.id).unlink(missing_ok=True)
+            _delete(self._data_dir / ATTACHMENTS, file.id)
+        except FileNotFoundError:
+            return
         except OSError as error:
             log.warning("signal.file_not_deleted", error=type(error).__name__)
 
@@ -192,9 +194,20 @@ class DaemonRequests(ABC):
             await self._ask("updateProfile", changes, patiently=True)
 
 
+def _delete(folder: Path, name: str) -> None:
+    """Delete a file in a folder that is signal-cli's, who must not choose another by a link."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def can_discard(data_dir: Path) -> bool:
     """Whether files can be deleted in signal-cli's own folder, by the rights there are now."""
     attachments = data_dir / ATTACHMENTS
+    if attachments.is_symlink():
+        return False
     folder = attachments if os.access(attachments, os.F_OK) else data_dir
     return os.access(folder, os.W_OK | os.X_OK)
 

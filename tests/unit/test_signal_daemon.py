@@ -486,6 +486,18 @@ async def test_a_discarded_file_is_gone_from_the_folder_and_no_other(tmp_path: P
     assert [path.name for path in sorted(folder.iterdir())] == ["folder", "other"]
 
 
+async def test_a_folder_that_signal_cli_put_a_link_in_the_place_of_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "conversations.db").write_bytes(b"?")
+    (tmp_path / "attachments").symlink_to(own)
+    messenger = SignalDaemon("unix:/nowhere", "+4915100000000", data_dir=tmp_path)
+    await messenger.discard_file(IncomingFile("conversations.db", "audio/aac"))
+    assert (own / "conversations.db").exists()
+
+
 async def test_without_signal_cli_s_folder_nothing_is_deleted(tmp_path: Path) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         await side.say(None, files=[SharedFile("text/plain", b"words")])
