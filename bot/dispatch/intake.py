@@ -181,8 +181,9 @@ class Intake:
                 self._discards.files_of(message)
 
     async def _hear_the_time(self, message: IncomingMessage) -> None:
-        told_ms = message.delivered_timestamp or message.server_timestamp or message.timestamp
-        if self._clock.heard(told_ms / 1_000):
+        """Ask Signal's server for the time; whoever writes says anything."""
+        told_ms = message.delivered_timestamp or message.server_timestamp
+        if told_ms is not None and self._clock.heard(told_ms / 1_000):
             await self._store.set_back()
 
     async def _sort(

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import apsw
 
+from bot.demo.signal_frames import data_message, message_frame
+from bot.demo.signal_side import ADA, BOT
 from bot.dispatch.steady_clock import SteadyClock
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import gone, rows_with
@@ -22,7 +24,10 @@ class Wall:
     clock: SteadyClock = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = SteadyClock(wall=lambda: time.time() + self.ahead)
+        self.clock = SteadyClock(wall=self.seconds)
+
+    def seconds(self) -> float:
+        return time.time() + self.ahead
 
 
 async def exchange(here: World, words: str, *, expires_seconds: int = 0) -> None:
@@ -47,6 +52,20 @@ async def test_a_jump_ahead_lets_nothing_disappear_but_what_is_due() -> None:
         assert rows_with(here, "this stays for an hour")
         await exchange(here, "what did I say?")
         assert "this stays" in str(here.model.requests[-1])
+        assert f"{datetime.now(UTC):%Y}" in dates_in(here)
+        assert f"{datetime.now(UTC).year + 10}" not in dates_in(here)
+
+
+async def test_whoever_writes_has_no_say_in_what_time_it_is() -> None:
+    wall = Wall()
+    async with world() as here, running_bot(here.settings(), clock=wall.clock):
+        await exchange(here, "this stays")
+        wall.ahead = YEARS
+        frame = message_frame(BOT, ADA, data_message(BOT, int(wall.seconds() * 1_000), "hello"))
+        for told_by_the_server in ("serverReceivedTimestamp", "serverDeliveredTimestamp"):
+            del frame["envelope"][told_by_the_server]
+        await here.signal.push(frame)
+        await here.answer()
         assert f"{datetime.now(UTC):%Y}" in dates_in(here)
         assert f"{datetime.now(UTC).year + 10}" not in dates_in(here)
 
