@@ -68,6 +68,7 @@ async def run(
     told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
     grace_seconds: float = GRACE_SECONDS,
+    stuck_seconds: float = STUCK_SECONDS,
     trust: Trust = REAL,
     manager: ServiceManager = NOBODY,
     clock: SteadyClock | None = None,
@@ -80,6 +81,8 @@ async def run(
         told_to_reload: has the settings read anew, each time it is set.
         ready: called once the bot takes messages.
         grace_seconds: how long turns and sends in progress may take to finish.
+        stuck_seconds: how long the connection to Signal may stand still until the manager hears no
+            more that the bot is alive.
         trust: whom verifications trust; only tests give another than the real one.
         manager: is told how the bot is.
         clock: what time it is; only tests give another than the machine's.
@@ -94,7 +97,7 @@ async def run(
             background = [
                 tasks.create_task(parts.messenger.run(parts.intake.deliver)),
                 *(tasks.create_task(work()) for work in parts.background),
-                tasks.create_task(manager.watch(partial(_moves, parts))),
+                tasks.create_task(manager.watch(partial(_moves, parts, stuck_seconds))),
                 tasks.create_task(_tell_status(manager, parts)),
             ]
             reloading = tasks.create_task(
@@ -115,9 +118,9 @@ async def run(
     log.info("app.stopped")
 
 
-def _moves(parts: Parts) -> bool:
+def _moves(parts: Parts, stuck_seconds: float) -> bool:
     """Whether the connection to Signal does anything; that the loop runs shows by the asking."""
-    return time.monotonic() - parts.messenger.last_sign < STUCK_SECONDS
+    return time.monotonic() - parts.messenger.last_sign < stuck_seconds
 
 
 async def _tell_status(manager: ServiceManager, parts: Parts) -> None:

@@ -13,6 +13,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.config import Settings, load_settings
 from bot.demo.signal_side import BOT, Sent, SignalSide
 from bot.dispatch.steady_clock import SteadyClock
+from bot.observability.systemd import ServiceManager
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
 
 WAIT_SECONDS: Final = 10.0
@@ -74,8 +75,10 @@ async def running_bot(
     settings: Settings,
     *,
     grace_seconds: float = app.GRACE_SECONDS,
+    stuck_seconds: float = app.STUCK_SECONDS,
     trust: Trust = REAL,
     clock: SteadyClock | None = None,
+    manager: ServiceManager = app.NOBODY,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Run the bot inside the block, then shut it down in order."""
     told_to_stop, ready = asyncio.Event(), asyncio.Event()
@@ -86,8 +89,10 @@ async def running_bot(
                 told_to_stop=told_to_stop,
                 ready=ready.set,
                 grace_seconds=grace_seconds,
+                stuck_seconds=stuck_seconds,
                 trust=trust,
                 clock=clock,
+                manager=manager,
             )
         )
         async with asyncio.timeout(WAIT_SECONDS):

@@ -7,14 +7,21 @@ import pty
 import signal
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
+import structlog
 
+from bot.attestation.trust import REAL
+from bot.config import load_settings
 from bot.demo.signal_side import ADA
+from bot.dispatch.access import AccessRules
 from bot.dispatch.pairing import WELCOME
+from bot.reload import LIVE, Reload
+from bot.wiring import wired
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
@@ -23,6 +30,7 @@ from tests.e2e.test_pairing import approve, code_in
 from tests.e2e.traces import there
 from tests.fakes.dstack_agent import abandoned_socket
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.processes import run_process
 
 END_SECONDS = 15.0
 
@@ -156,6 +164,65 @@ async def test_the_system_prompt_and_the_bound_of_tool_calls_change_between_two_
         assert ("tools" in first, "tools" in second) == (True, False)
 
 
+EVERYTHING = {
+    "LOG__LEVEL": "debug",
+    "ACCESS__POLICY": "allowlist",
+    "ACCESS__ALLOWED": BEN.aci,
+    "ACCESS__ADMINS": ADA.aci,
+    "ACCESS__GROUPS": "always",
+    "ACCESS__MESSAGES_PER_MINUTE": "61",
+    "STORE__RETENTION_DAYS": "62",
+    "TOOLS__MAX_TOOL_CALLS": "3",
+    "TOOLS__TIMEOUT_SECONDS": "4",
+    "TOOLS__CALLS_PER_MINUTE": "65",
+    "TOOLS__CALLS_PER_MINUTE_TOTAL": "660",
+    "LLM__API_KEY": "sk-the-new-one",
+    "BOT__SYSTEM_PROMPT": "You are the second.",
+    "BOT__ACK_REACTION": "🌵",
+    "BOT__READ_RECEIPTS": "false",
+    "BOT__SETTLE_SECONDS": "0.5",
+}
+"""Every setting that can change, and what none of them is before."""
+
+
+@pytest.fixture
+def unconfigured_log() -> Iterator[None]:
+    """Leave the log of this process as it is without a bot."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("unconfigured_log")
+async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert EVERYTHING.keys() == LIVE.keys()
+    async with world() as here:
+        monkeypatch.chdir(here.folder)
+        for name, value in fixed(here, *EVERYTHING).items():
+            monkeypatch.setenv(name, value)
+        settings = load_settings()
+        async with wired(settings, REAL) as bot:
+            parts = bot.adjustable
+            write_settings(here, **EVERYTHING)
+            await Reload(settings, parts)()
+            assert parts.access.rules == AccessRules(
+                policy="allowlist",
+                allowed=frozenset({BEN.aci}),
+                admins=frozenset({ADA.aci}),
+                groups="always",
+                messages_per_minute=61,
+            )
+            assert parts.rooms.admins == parts.notices.admins == {ADA.aci}
+            assert parts.loop_guard.messages_per_minute == 61
+            assert parts.store.retention_days == 62
+            assert parts.chat.max_tool_calls == 3
+            assert parts.executor.timeout_seconds == 4
+            assert (parts.tool_limits.per_person, parts.tool_limits.per_bot) == (65, 660)
+            assert (parts.presence.ack_reaction, parts.presence.read_receipts) == ("🌵", False)
+            assert parts.pieces.settle_seconds == 0.5
+
+
 # What does not ------------------------------------------------------------------------------------
 
 
@@ -216,6 +283,28 @@ async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> 
         assert read_store(here.folder / "store.db").outcomes
 
 
+HANGS_UP_ON_ITSELF = """
+import os, signal, sys
+
+class WhileItIsLoaded:
+    def find_spec(self, name, *_):
+        if name == "structlog":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGHUP)
+
+sys.meta_path.insert(0, WhileItIsLoaded())
+from bot.cli import main
+sys.exit(main(["run"]))
+"""
+
+
+async def test_a_hangup_while_the_program_is_loaded_does_no_harm(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", HANGS_UP_ON_ITSELF)
+    _, errors, code = await run_process(*command, folder=tmp_path)
+    assert code == 2
+    assert "SIGNAL__PHONE_NUMBER" in errors
+
+
 # Terminals ----------------------------------------------------------------------------------------
 
 
@@ -223,7 +312,7 @@ async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> 
     "command",
     [
         pytest.param('exec "$0" -m bot run', id="who is told by the kernel"),
-        pytest.param('"$0" -m bot run; true', id="whom nobody tells, as below make"),
+        pytest.param('trap : HUP; "$0" -m bot run; true', id="whom nobody tells, as below make"),
     ],
 )
 async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(command: str) -> None:
