@@ -31,6 +31,12 @@ BEFORE_UPGRADE_KEPT_HOURS: Final = 24
 RESTORED: Final = "restored"
 """How a message ended that waited when a copy was made which is the store now."""
 
+_ACTS: Final = (
+    "SELECT 1 FROM sqlite_schema"
+    " WHERE type IN ('trigger', 'view') OR sql LIKE 'create virtual%' LIMIT 1"
+)
+"""Finds what does more than to hold rows. A trigger could keep what people delete."""
+
 MEGABYTE: Final = 1_000_000
 
 
@@ -204,7 +210,7 @@ def _fold_log(execute: Execute) -> None:
 def _require_sound(execute: Execute) -> None:
     refuse_newer(execute)
     tables = {name for (name,) in execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if version_of(execute) == EMPTY or "inbox" not in tables:
+    if version_of(execute) == EMPTY or "inbox" not in tables or list(execute(_ACTS)):
         raise StoreUnreadable("the file is no store of this program")
     execute("PRAGMA cache_size = -65536")
     if list(execute("PRAGMA integrity_check(1)")) != [("ok",)]:

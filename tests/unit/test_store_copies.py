@@ -104,6 +104,30 @@ async def test_a_store_goes_back_to_a_copy_and_what_was_there_is_kept_beside_it(
     assert [mode(one) for one in (path, copy, restored.aside)] == [0o600] * 3
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TRIGGER kept AFTER DELETE ON inbox BEGIN UPDATE facts SET value = old.body; END",
+        "CREATE VIEW facts_too AS SELECT * FROM facts",
+        "CREATE VIRTUAL TABLE words USING fts5(body)",
+    ],
+    ids=["a trigger", "a view", "a virtual table"],
+)
+async def test_a_copy_that_somebody_taught_to_do_things_is_not_restored(
+    tmp_path: Path, made: str
+) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "kept"))
+        backup(path, None, copy)
+    with closing(apsw.Connection(str(copy))) as database:
+        database.execute(made)
+    with pytest.raises(StoreUnreadable, match="the file is no store of this program"):
+        restore(path, None, copy)
+    async with store_at(tmp_path) as store:
+        assert await questions(store) == ["kept"]
+
+
 async def test_a_copy_is_restored_where_there_is_no_store(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
