@@ -109,6 +109,7 @@ class AttestedModel:
         self._retry_after = 0.0
         self._rounds_for_strangers = 0
         MODEL_PROOF_REQUIRED.set(policy == "require")
+        MODEL_VERIFIED_UNTIL.set(0)
 
     @property
     def verdict(self) -> ModelVerdict:
