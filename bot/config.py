@@ -442,10 +442,11 @@ def _validated(kind: type[Settings], values: Mapping[str, object]) -> Settings:
         raise SettingsError(*(_explain(problem) for problem in error.errors())) from None
     except UnparsableSettings as error:
         raise SettingsError(f"a setting is not understood: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f".env or a secret file cannot be read as text: {type(error).__name__}"
-        ) from None
+    except OSError as error:
+        where = error.filename or ".env or a secret file"
+        raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(".env or a secret file is no text") from None
     _require_tls_for_proof(settings)
     _refuse_unproven_listening(settings)
     return settings
@@ -495,10 +496,18 @@ def _meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def _secret_folders() -> Iterator[Path]:
+    """Return the folders of secrets that are there.
+
+    Raises:
+        OSError: the bot's own cannot be read; its secrets would count as unset.
+    """
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
-    for folder in (Path(credentials) if credentials else None, CONTAINER_SECRETS):
-        if folder is not None and folder.is_dir():
-            yield folder
+    if credentials and Path(credentials).is_dir():
+        next(Path(credentials).iterdir(), None)
+        yield Path(credentials)
+    # That of a server may be somebody else's.
+    if CONTAINER_SECRETS.is_dir() and os.access(CONTAINER_SECRETS, os.R_OK | os.X_OK):
+        yield CONTAINER_SECRETS
 
 
 def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:

@@ -61,7 +61,8 @@ def disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("disk", Verdict.WARNING, words)
     else:
         yield Finding("disk", Verdict.OK, words)
-    copies = sorted(set(path.parent.glob(f"{path.name}.*")) - {Path(f"{path}.lock")})
+    beside = path.parent.glob(f"{path.name}.*") if stat.S_ISDIR(_mode(path.parent)) else ()
+    copies = sorted(set(beside) - {Path(f"{path}.lock")})
     if copies:
         words = (
             f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
@@ -81,7 +82,8 @@ async def health_address(settings: Settings) -> Finding:
             words = f"HEALTH__LISTEN is free: {listen}."
     except BotError as error:
         if not await _is_the_bot(listen):
-            return Finding("health", Verdict.FAILED, f"{error}. Another program has it?")
+            words = f"{error}. Give another one, or end the program that has it."
+            return Finding("health", Verdict.FAILED, words)
         words = f"Answered by the running bot at {listen}."
     if _is_loopback(listen):
         return Finding("health", Verdict.OK, words)
@@ -130,22 +132,26 @@ def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Find
 def _with_companions(store: Path) -> list[Path]:
     """The files of a store that are there."""
     names = (store, Path(f"{store}-wal"), Path(f"{store}-shm"))
-    return [file for file in names if file.is_file()]
+    return [file for file in names if stat.S_ISREG(_mode(file))]
 
 
 def _is_open_to_all(file: Path) -> bool:
     """Whether others may read it; a folder on the way that they may not enter keeps them out."""
-    try:
-        read = file.stat().st_mode & stat.S_IROTH
-        ways = [parent.stat().st_mode & stat.S_IXOTH for parent in file.absolute().parents]
-    except OSError:
-        return False
-    return bool(read) and all(ways)
+    ways = (_mode(parent) & stat.S_IXOTH for parent in file.absolute().parents)
+    return bool(_mode(file) & stat.S_IROTH) and all(ways)
 
 
 def _nearest_folder(path: Path) -> Path:
     """The folder of the store, or where it will be made."""
-    return next(parent for parent in path.absolute().parents if parent.is_dir())
+    return next(parent for parent in path.absolute().parents if stat.S_ISDIR(_mode(parent)))
+
+
+def _mode(path: Path) -> int:
+    """What stands there, and who may do what with it; 0 where nobody says."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
 
 
 def _is_loopback(listen: str) -> bool:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -36,6 +36,12 @@ QUICK: Final = {
 }
 
 
+LIKE_ANYBODY: Final = (
+    ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+)
+"""Takes from root what lets it read whatever it wants."""
+
+
 def without_tools(here: World, **sections: Mapping[str, object]) -> Settings:
     """Return settings of a bot that is looked at quickly."""
     return here.settings(tools={"enabled": False}, **sections)
@@ -51,10 +57,11 @@ def run_check(
     environment: Mapping[str, str],
     stdout: int = subprocess.PIPE,
     before: str = "true",
+    through: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end, behind another command of the shell."""
+    """Run it to its end, behind another command of the shell and through another program."""
     clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
-    words = [sys.executable, "-m", "bot", "check", *arguments]
+    words = [*through, sys.executable, "-m", "bot", "check", *arguments]
     return subprocess.run(
         ["/bin/sh", "-c", f'{before} && exec "$0" "$@"', *words],
         cwd=folder,
@@ -120,6 +127,39 @@ def file_rights_of(folder: Path, secrets: Path) -> dict[str, str]:
         "--json", folder=folder, environment={**QUICK, "CREDENTIALS_DIRECTORY": str(secrets)}
     )
     return finding_of(done, "file rights")
+
+
+@pytest.mark.parametrize("name", [".env", "credentials", "credentials/STORE__KEY"])
+def test_settings_that_cannot_be_read_are_named_and_never_count_as_unset(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / ".env").write_text("LLM__MODEL=sesame\n")
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "credentials" / "STORE__KEY").write_text("sesame\n")
+    (tmp_path / name).chmod(0)
+    environment = {**QUICK, "CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
+    done = run_check(folder=tmp_path, environment=environment, through=LIKE_ANYBODY)
+    (tmp_path / name).chmod(0o700)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{name}: cannot be read: Permission denied\n")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_store_in_a_folder_that_is_closed_is_a_finding_and_the_others_follow(
+    tmp_path: Path,
+) -> None:
+    closed = tmp_path / "closed"
+    (closed / "store").mkdir(parents=True)
+    closed.chmod(0)
+    environment = {**QUICK, "STORE__PATH": str(closed / "store" / "conversations.db")}
+    done = run_check("--json", folder=tmp_path, environment=environment, through=LIKE_ANYBODY)
+    closed.chmod(0o700)
+    found = {one["part"]: one for one in json.loads(done.stdout)["findings"]}
+    assert (done.returncode, done.stderr) == (1, "")
+    assert found["store"]["verdict"] == "failed"
+    assert "Permission denied" in found["store"]["words"]
+    assert {"disk", "health", "descriptors"} <= found.keys()
 
 
 async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
