@@ -222,9 +222,12 @@ class LlmClient:
         failures = 0
         while True:
             try:
-                async with self._place():
+                await self._wait_for_place()
+                try:
                     give_up_at = min(give_up_at, time.monotonic() + self._retry.bound_seconds)
                     return await self._attempt(messages, tools)
+                finally:
+                    self._slots.release()
             except _TryAgain as again:
                 failures += 1
                 left = give_up_at - time.monotonic()
@@ -236,15 +239,13 @@ class LlmClient:
             log.warning("llm.retry", attempt=failures, delay_seconds=round(pause, 3), error=error)
             await asyncio.sleep(pause)
 
-    @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        """Wait for one of the places at the endpoint, and hold it."""
+    async def _wait_for_place(self) -> None:
+        """Take one of the places at the endpoint; counted is only who has to wait for it."""
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
         with LLM_WAITING.track_inprogress():
             await self._slots.acquire()
-        try:
-            yield
-        finally:
-            self._slots.release()
 
     async def _attempt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
         """Ask as streamed as the endpoint allows, and remember what it allows."""
