@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from bot.attestation.trust import REAL
 from bot.config import load_settings
@@ -21,7 +22,7 @@ from bot.demo.signal_side import ADA
 from bot.dispatch.access import AccessRules
 from bot.dispatch.pairing import WELCOME
 from bot.reload import LIVE, Reload
-from bot.wiring import wired
+from bot.wiring import Adjustable, wired
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
@@ -185,6 +186,20 @@ EVERYTHING = {
 """Every setting that can change, and what none of them is before."""
 
 
+@asynccontextmanager
+async def wired_bot(
+    here: World, monkeypatch: pytest.MonkeyPatch, **settings: str
+) -> AsyncIterator[tuple[Reload, Adjustable]]:
+    """Wire a bot in this process whose `.env` says these settings, without running it."""
+    monkeypatch.chdir(here.folder)
+    for name, value in fixed(here, *EVERYTHING).items():
+        monkeypatch.setenv(name, value)
+    write_settings(here, **settings)
+    loaded = load_settings()
+    async with wired(loaded, REAL) as bot:
+        yield Reload(loaded, bot.adjustable), bot.adjustable
+
+
 @pytest.fixture
 def unconfigured_log() -> Iterator[None]:
     """Leave the log of this process as it is without a bot."""
@@ -198,14 +213,9 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
 ) -> None:
     assert EVERYTHING.keys() == LIVE.keys()
     async with world() as here:
-        monkeypatch.chdir(here.folder)
-        for name, value in fixed(here, *EVERYTHING).items():
-            monkeypatch.setenv(name, value)
-        settings = load_settings()
-        async with wired(settings, REAL) as bot:
-            parts = bot.adjustable
+        async with wired_bot(here, monkeypatch) as (reload_now, parts):
             write_settings(here, **EVERYTHING)
-            await Reload(settings, parts)()
+            await reload_now()
             assert parts.access.rules == AccessRules(
                 policy="allowlist",
                 allowed=frozenset({BEN.aci}),
@@ -251,6 +261,21 @@ async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> No
             await here.signal.say("hello?")
             await here.answer()
         assert here.model.requests[-1]["model"] == "fake"
+
+
+@pytest.mark.parametrize(("before", "after"), [("0", "5"), ("5", "0")])
+async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
+    before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as here:
+        settings = wired_bot(here, monkeypatch, TOOLS__MAX_TOOL_CALLS=before)
+        async with settings as (reload_now, parts):
+            write_settings(here, TOOLS__MAX_TOOL_CALLS=after)
+            with capture_logs() as logged:
+                await reload_now()
+            assert parts.chat.max_tool_calls == int(before)
+            assert logged[-1]["event"] == "settings.need_restart"
+            assert logged[-1]["setting"] == "TOOLS__MAX_TOOL_CALLS"
 
 
 async def test_where_proofs_are_made_they_go_on_saying_what_is_true() -> None:
@@ -308,16 +333,24 @@ async def test_a_hangup_while_the_program_is_loaded_does_no_harm(tmp_path: Path)
 # Terminals ----------------------------------------------------------------------------------------
 
 
+DIRECTLY = 'exec "$0" -m bot run'
+BELOW_MAKE = 'trap : HUP; "$0" -m bot run; true'
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "is_told_alone"),
     [
-        pytest.param('exec "$0" -m bot run', id="who is told by the kernel"),
-        pytest.param('trap : HUP; "$0" -m bot run; true', id="whom nobody tells, as below make"),
+        pytest.param(DIRECTLY, False, id="who is told by the kernel"),
+        pytest.param(BELOW_MAKE, False, id="whom nobody tells, as below make"),
+        pytest.param(DIRECTLY, True, id="who is told while the terminal is there"),
     ],
 )
-async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(command: str) -> None:
+async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(
+    command: str, is_told_alone: bool
+) -> None:
     async with world(text("hello")) as here:
-        terminal, bots_end = pty.openpty()
+        ours, bots_end = pty.openpty()
+        terminal = os.fdopen(ours, "rb", buffering=0)
         leader = await asyncio.create_subprocess_exec(
             "sh", "-c", command, sys.executable,
             stdin=bots_end, stdout=bots_end, stderr=asyncio.subprocess.PIPE,
@@ -330,7 +363,10 @@ async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(comman
         try:
             await here.signal.say("hello?")
             assert (await here.answer()).text == "hello"
-            os.close(terminal)
+            if is_told_alone:
+                leader.send_signal(signal.SIGHUP)
+            else:
+                terminal.close()
             assert leader.stderr is not None
             async with asyncio.timeout(END_SECONDS):
                 log = await leader.stderr.read()  # until whoever writes to it is gone
@@ -339,3 +375,4 @@ async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(comman
             with suppress(ProcessLookupError):
                 os.killpg(leader.pid, signal.SIGKILL)
             await leader.wait()
+            terminal.close()
