@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -58,7 +59,7 @@ class SteadyClock:
         self,
         *,
         wall: Callable[[], float] = time.time,
-        elapsed: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME),
     ) -> None:
         self._wall = wall
         self._elapsed = elapsed
@@ -86,12 +87,12 @@ class SteadyClock:
         wall, elapsed = self._wall(), self._elapsed()
         ahead = wall - (self._zero + elapsed)
         if abs(ahead) <= TOLERANCE_SECONDS:
-            self._follow(wall)
+            self._follow(wall, elapsed)
         elif self._doubt is None or abs(ahead - self._doubt.seconds) > TOLERANCE_SECONDS:
             log.warning("clock.jumped", seconds=round(ahead))
             self._doubt = _Doubt(ahead, elapsed)
         elif not self._doubt.settled and elapsed - self._doubt.since >= DOUBT_SECONDS:
-            self._believe_the_later(wall, self._doubt)
+            self._believe_the_later(wall, elapsed, self._doubt)
         return self._zero + elapsed
 
     def now_ms(self) -> int:
@@ -120,7 +121,7 @@ class SteadyClock:
             return False
         wall = self._wall()
         if abs(wall - told) <= TOLERANCE_SECONDS:
-            self._follow(wall)
+            self._follow(wall, self._elapsed())
             return wall < before
         # Where both others say that it is later, it is.
         known = max(before, sorted((before, told, wall))[1])
@@ -129,14 +130,14 @@ class SteadyClock:
         self._doubt.settled = abs(known - told) < abs(wall - told)
         return False
 
-    def _follow(self, wall: float) -> None:
-        self._zero = wall - self._elapsed()
+    def _follow(self, wall: float, elapsed: float) -> None:
+        self._zero = wall - elapsed
         if self._doubt is not None:
             log.info("clock.trusted_again", seconds=round(self._doubt.seconds))
             self._doubt = None
 
-    def _believe_the_later(self, wall: float, doubt: _Doubt) -> None:
+    def _believe_the_later(self, wall: float, elapsed: float, doubt: _Doubt) -> None:
         if doubt.seconds > 0:
-            self._follow(wall)
+            self._follow(wall, elapsed)
         else:
             doubt.settled = True
