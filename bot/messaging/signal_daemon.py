@@ -276,21 +276,24 @@ class SignalDaemon(DaemonRequests):
     # The connection
 
     async def _stay_connected(self) -> None:
-        failures = 0
+        failures, said = 0, ""
         while True:
             try:
                 async with self._connect() as connection:
                     await self._set_up()
-                    failures = 0
+                    failures, said = 0, ""
                     await self._watch(connection)
                 SIGNAL_RECONNECTS.inc()
             except SignalError as error:
                 kind = type(error.__cause__ or error).__name__
-                log.warning("signal.failed", error=type(error).__name__, kind=kind)
+                say = log.debug if kind == said else log.warning  # it may last for days
+                say("signal.failed", error=type(error).__name__, kind=kind)
+                said = kind
             self._last_sign = time.monotonic()
             failures += 1
             delay = self._bounds.backoff.seconds(failures)
-            log.info("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
+            say = log.info if failures == 1 else log.debug
+            say("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
             await asyncio.sleep(delay)
 
     @asynccontextmanager

@@ -233,20 +233,24 @@ class SignalRest(RestRequests):
     # The connection
 
     async def _stay_connected(self) -> None:
-        failures = 0
+        failures, said = 0, ""
         loop = asyncio.get_running_loop()
         while self._receiving:
             began = loop.time()
             try:
                 await self._connect_and_read()
             except SignalError as error:
-                log.warning("signal.failed", error=type(error).__name__, reason=str(error))
+                reason = str(error)
+                say = log.debug if reason == said else log.warning  # it may last for days
+                say("signal.failed", error=type(error).__name__, reason=reason)
+                said = reason
             if loop.time() - began > self._bounds.backoff.longest_seconds:
-                failures = 0
+                failures, said = 0, ""
             self._last_sign = time.monotonic()
             failures += 1
             delay = self._bounds.backoff.seconds(failures)
-            log.info("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
+            say = log.info if failures == 1 else log.debug
+            say("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
             await asyncio.sleep(delay)
 
     async def _connect_and_read(self) -> None:

@@ -68,7 +68,7 @@ async def test_a_conversation_needs_no_further_descriptor_and_neither_does_the_s
 async def test_without_descriptors_it_waits_without_being_busy_and_then_goes_on_by_itself() -> None:
     port = free_port()
     async with world(text("here I am")) as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}", LOG__LEVEL="debug")
         async with daemon(settings, folder=here.folder) as bot:
             await bot.event("signal.connected")
             with at_most(bot, used(bot)):

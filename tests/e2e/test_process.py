@@ -111,6 +111,22 @@ async def test_started_before_signal_it_connects_when_signal_appears() -> None:
             assert (await here.answer()).text.endswith("hello")
 
 
+async def test_an_outage_of_signal_is_said_once_however_often_it_tries_again() -> None:
+    async with world() as here:
+        await here.signal.go_away()
+        async with daemon(environment(here, LOG__LEVEL="debug"), folder=here.folder) as bot:
+            await bot.event("signal.failed", times=3)
+            await here.signal.come_back()
+            await bot.event("signal.connected")
+            tried = len(bot.events("signal.failed"))
+            await here.signal.go_away()
+            await bot.event("signal.failed", times=tried + 1)
+            levels = [event["level"] for event in bot.events("signal.failed")][: tried + 1]
+            assert levels == ["warning", *["debug"] * (tried - 1), "warning"]
+            again = [event["level"] for event in bot.events("signal.reconnecting")]
+            assert again[:3] == ["info", "debug", "debug"]
+
+
 async def test_without_a_signal_side_it_can_be_stopped() -> None:
     async with world() as here:
         await here.signal.go_away()
