@@ -179,7 +179,8 @@ def _below(
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield from _below(key, (*path, ""))
-            yield from _below(value, (*path, str(key.value)))
+            name = key.value if isinstance(key, yaml.ScalarNode) else ""
+            yield from _below(value, (*path, name))
 
 
 def _compose_images(text: str) -> tuple[str, ...]:
