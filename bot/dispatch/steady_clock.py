@@ -31,6 +31,9 @@ DOUBT_SECONDS: Final = 86_400.0
 """Where nobody has written for so long that could tell, the later of two times counts: what people
 were promised to be gone has to go."""
 
+SINCE_BOOT: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Seconds since the kernel's start, sleep included."""
+
 
 @dataclass(slots=True)
 class _Doubt:
@@ -59,7 +62,7 @@ class SteadyClock:
         self,
         *,
         wall: Callable[[], float] = time.time,
-        elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME),
+        elapsed: Callable[[], float] = SINCE_BOOT,
     ) -> None:
         self._wall = wall
         self._elapsed = elapsed
