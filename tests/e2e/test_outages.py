@@ -100,6 +100,21 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
                 assert await readiness(port, without=set())
 
 
+async def test_what_is_written_while_the_disk_is_full_outlives_a_kill() -> None:
+    async with world() as here:
+        async with daemon(environment(here), folder=here.folder) as bot:
+            await here.signal.say("one")
+            await here.answer()
+            bot.leave_no_room()
+            await here.signal.say("two")
+            await bot.event("store.refuses")
+            await here.signal.until(lambda: not here.signal.subscribed)
+            await here.signal.say("three")
+            await bot.killed()
+        async with daemon(environment(here), folder=here.folder):
+            await here.signal.wait_for(lambda sent: sent.text.endswith("three"))
+
+
 # The story ----------------------------------------------------------------------------------------
 
 

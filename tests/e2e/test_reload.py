@@ -10,7 +10,6 @@ import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 import structlog
@@ -31,7 +30,6 @@ from tests.e2e.test_pairing import approve, code_in
 from tests.e2e.traces import there
 from tests.fakes.dstack_agent import abandoned_socket
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
-from tests.processes import run_process
 
 END_SECONDS = 15.0
 
@@ -308,26 +306,13 @@ async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> 
         assert read_store(here.folder / "store.db").outcomes
 
 
-HANGS_UP_ON_ITSELF = """
-import os, signal, sys
-
-class WhileItIsLoaded:
-    def find_spec(self, name, *_):
-        if name == "structlog":
-            sys.meta_path.remove(self)
-            os.kill(os.getpid(), signal.SIGHUP)
-
-sys.meta_path.insert(0, WhileItIsLoaded())
-from bot.cli import main
-sys.exit(main(["run"]))
-"""
-
-
-async def test_a_hangup_while_the_program_is_loaded_does_no_harm(tmp_path: Path) -> None:
-    command = (sys.executable, "-c", HANGS_UP_ON_ITSELF)
-    _, errors, code = await run_process(*command, folder=tmp_path)
-    assert code == 2
-    assert "SIGNAL__PHONE_NUMBER" in errors
+async def test_a_hangup_while_the_program_is_loaded_or_when_all_has_ended_does_no_harm() -> None:
+    async with world() as here:
+        settings = environment(here)
+        async with daemon(settings, folder=here.folder, module="tests.e2e.hung_up_bot") as bot:
+            await bot.event("app.started")
+            bot.send_signal(signal.SIGTERM)
+            assert await bot.exit_code() == 0
 
 
 # Terminals ----------------------------------------------------------------------------------------
