@@ -38,6 +38,9 @@ _VARIABLE: Final = re.compile(r"\$(?:\$|\{?([A-Za-z_]\w*))")
 """What Docker Compose fills in; `$$` is a dollar sign."""
 _SECRET: Final = re.compile(r"\w+(KEY|PASSWORD|SECRET|TOKEN)")
 _KMS_ID: Final = re.compile("([0-9a-f]{2}){1,1024}")
+_AGENT: Final = "/var/run/dstack.sock"
+_A_PLACE: Final = re.compile("[/.~]")
+"""How the source of a volume begins that is no volume's name."""
 _SOME_NUMBER: Final = {"SIGNAL__PHONE_NUMBER": "+15550100000"}
 """The one required setting, whose value comes from outside."""
 
@@ -109,8 +112,13 @@ class _Service(BaseModel, extra="allow"):
     ports: object = None
 
 
+class _Volume(BaseModel):
+    driver_opts: object = None
+
+
 class _Compose(BaseModel):
     services: dict[str, _Service]
+    volumes: dict[str, _Volume | None] = {}
 
 
 def make_release(order: Order) -> str:
@@ -297,20 +305,39 @@ def _app_problems(compose: str, app_compose: str) -> Iterator[str]:
 
 def _compose_problems(compose: str) -> Iterator[str]:
     try:
-        services = _Compose.model_validate(_parsed(compose)).services
+        file = _Compose.model_validate(_parsed(compose))
     except ValidationError as error:
         for detail in error.errors():
             yield f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
         return
-    for name, service in services.items():
-        if service.ports or service.network_mode:
-            yield f"{name}: nothing may be reached from outside, so no ports and no network_mode"
-        if service.env_file:
-            yield f"{name}: nothing measures an env_file; write the settings into environment"
-        for variable in sorted(_variables(service.model_extra)):
-            yield f"{name}: ${{{variable}}} may stand in environment and command alone"
-        for problem in _setting_problems(service.environment):
+    for name, volume in file.volumes.items():
+        if volume and volume.driver_opts:
+            yield f"volumes: {name}: has driver_opts, by which it may be any place of the machine"
+    for name, service in file.services.items():
+        for problem in _service_problems(service):
             yield f"{name}: {problem}"
+
+
+def _service_problems(service: _Service) -> Iterator[str]:
+    if service.ports or service.network_mode:
+        yield "nothing may be reached from outside, so no ports and no network_mode"
+    if service.env_file:
+        yield "nothing measures an env_file; write the settings into environment"
+    more = service.model_extra or {}
+    for place in _places(more.get("volumes")):
+        yield f"nothing measures {place}; of the machine only dstack's socket may be in"
+    for variable in sorted(_variables(more)):
+        yield f"${{{variable}}} may stand in environment and command alone"
+    yield from _setting_problems(service.environment)
+
+
+def _places(volumes: object) -> Iterator[str]:
+    """Return what volumes take from the machine's own disk, the guest agent's socket aside."""
+    for volume in volumes if isinstance(volumes, list) else ():
+        named = volume.get("source") if isinstance(volume, dict) else volume
+        source = str(named).partition(":")[0]
+        if _A_PLACE.match(source) and source != _AGENT:
+            yield source
 
 
 def _setting_problems(environment: Mapping[str, str]) -> Iterator[str]:

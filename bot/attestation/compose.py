@@ -75,7 +75,7 @@ def compose_nodes(text: str, *, at_most: int) -> Iterator[tuple[tuple[str, ...],
     """Return all that stands in a Docker Compose file, each with where: keys, "" in a list.
 
     Raises:
-        MalformedEvidence: it cannot be read, or there is more in it.
+        MalformedEvidence: it cannot be read, there is more in it, or a key stands twice.
     """
     try:
         for number, found in enumerate(_below(_root(text), ())):
@@ -177,6 +177,8 @@ def _below(
         for entry in node.value:
             yield from _below(entry, (*path, ""))
     elif isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        _unique([(name, None) for name in names])
         for key, value in node.value:
             yield from _below(key, (*path, ""))
             name = key.value if isinstance(key, yaml.ScalarNode) else ""

@@ -258,6 +258,13 @@ def test_what_another_tool_made_otherwise_is_refused(
             "nothing measures an env_file",
         ),
         ("account:/var", "${PLACE}:/var", "${PLACE} may stand in environment and command alone"),
+        ("account:/var", "/dstack/user_config:/var", "nothing measures /dstack/user_config"),
+        (
+            "        source: /var/run/dstack.sock",
+            "        source: /dstack",
+            "bot: nothing measures /dstack; of the machine only dstack's socket may be in",
+        ),
+        ("\n  account:\n", "\n  account: {driver_opts: {device: /dstack}}\n", "has driver_opts"),
         ("signal-cli@sha256:unreleased", "signal-cli:latest", "signal-cli:latest: is not pinned"),
         ("signal-cli@sha256:unreleased", "${IMAGE}", "${IMAGE}: is not pinned"),
         ("ATTESTATION__E2EE:", "ATTESTATON__E2EE:", "did you mean ATTESTATION__E2EE?"),

@@ -162,8 +162,9 @@ def test_a_secret_under_another_name_stays_a_secret() -> None:
         "a: &a [*a]",
         "\n".join(["a0: &a0 []", *(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]" for n in range(1, 9))]),
         "#" * 200_000,
+        "services: {bot: {environment: {STORE__PATH: a, STORE__PATH: b}}}",
     ],
-    ids=["no YAML", "deep", "in itself", "a bomb", "long"],
+    ids=["no YAML", "deep", "in itself", "a bomb", "long", "two values"],
 )
 def test_a_compose_file_that_cannot_be_read_leaves_anything_to_its_operator(compose: str) -> None:
     assert checked(docker_compose_file=compose).verdict is Verdict.FAILED
