@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -162,6 +163,9 @@ async def test_a_bot_that_hangs_is_ended_by_the_watchdog_says_where_and_answers_
         assert await service.stop() == "success"
         assert here.answers() == ["Here I am."]
         assert "Fatal Python error: Aborted" in service.stderr
+        statuses = [(said.pid, line) for said in service.notify.said for line in said.lines]
+        statuses = [(pid, line) for pid, line in statuses if line.startswith("STATUS=")]
+        assert all(before != after for before, after in pairwise(statuses))
 
 
 async def test_secrets_reach_the_bot_and_no_child_of_it() -> None:

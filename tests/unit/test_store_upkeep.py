@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from bot.dispatch import upkeep
 from conversation_store.models import ReceivedMessage
 from conversation_store.store import DAY_MS
 from tests.unit.stores import (
@@ -85,3 +86,17 @@ async def test_a_file_that_will_be_filled_again_soon_keeps_its_size(tmp_path: Pa
         await store.clear(ADA)
         assert (await store.sizes()).free_bytes > 1_000_000
         assert await store.give_back() == 0
+
+
+async def test_what_is_done_every_hour_makes_what_is_old_go_and_the_file_small(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "x" * 20_000_000))
+        async with asyncio.TaskGroup() as tasks:
+            later = now_ms() / 1_000 + 100 * 86_400
+            tending = tasks.create_task(upkeep.tend(store, lambda: later))
+            while (await store.sizes()).file_bytes > 5_000_000:
+                await store.ping()
+            tending.cancel()
+        assert await questions(store) == []
