@@ -1,5 +1,7 @@
 """What time it is when the machine's clock jumps."""
 
+from structlog.testing import capture_logs
+
 from bot.dispatch.steady_clock import DOUBT_SECONDS, LONGEST_PAUSE_SECONDS, SteadyClock
 
 TODAY = 1_795_000_000.0
@@ -37,11 +39,16 @@ def test_a_small_step_is_followed_at_once() -> None:
 def test_a_jump_ahead_counts_once_signal_says_the_same() -> None:
     machine = Machine()
     machine.wall += YEAR
-    assert machine.clock.time() == machine.clock.past() == TODAY
-    machine.pass_by(60.0)
-    assert machine.clock.time() == TODAY + 60
-    assert not machine.clock.heard(machine.wall - 2)
-    assert machine.clock.time() == machine.clock.past() == machine.wall
+    with capture_logs() as logged:
+        assert machine.clock.time() == machine.clock.past() == TODAY
+        machine.pass_by(60.0)
+        assert machine.clock.time() == TODAY + 60
+        assert not machine.clock.heard(machine.wall - 2)
+        assert machine.clock.time() == machine.clock.past() == machine.wall
+    assert [(one["event"], one["seconds"]) for one in logged] == [
+        ("clock.jumped", YEAR),
+        ("clock.trusted_again", YEAR),
+    ]
 
 
 def test_a_jump_ahead_that_signal_contradicts_never_counts() -> None:

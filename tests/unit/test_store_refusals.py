@@ -81,7 +81,11 @@ async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
         assert await database.scrub()
 
 
-async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(tmp_path: Path) -> None:
+async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody waits for the next attempt.
+    monkeypatch.setattr("conversation_store.database.FIRST_RETRY_SECONDS", 3_600.0)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await database.write(lambda execute: put(execute, 0))
         with refusing_disk():
