@@ -69,7 +69,7 @@ def expressions() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Exposition:
+def said() -> Exposition:
     """What a bot says that had a conversation with a tool."""
 
     async def talk() -> Exposition:
