@@ -120,19 +120,18 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
         StoreUnreadable: the key does not fit, the copy is damaged, none of ours, or too new.
         StoreFailed: there is no copy, or the disk does not let it.
     """
-    with locked(path), _told("the copy cannot be restored"):
-        path = path.resolve()  # a link stays one
-        finish(path)
-        _require_copy(source, path)
-        with draft(path) as new:
-            _require_room(path, sum(part.stat().st_size for part in _parts(source)))
+    with locked(path) as real, _told("the copy cannot be restored"):  # a link stays one
+        finish(real)
+        _require_copy(source, real)
+        with draft(real) as new:
+            _require_room(real, sum(part.stat().st_size for part in _parts(source)))
             _read_copy(source, new)
             with open_shared(new, key, check=_require_sound) as store:
                 messages, sends = store.transact(_close_debts)
                 store.run(_fold_log)
-            name = _free_name(path)
-            aside = beside(path, f".{name}") if path.exists() else None
-            replace(path, new, aside=name)
+            name = _free_name(real)
+            aside = beside(real, f".{name}") if real.exists() else None
+            replace(real, new, aside=name)
     return Restored(messages, sends, aside)
 
 

@@ -317,13 +317,16 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[Path]:
     """Hold the file that says: this store has its writer. A missing folder is made, for the owner.
+
+    It is beside the store itself, whose path without links is yielded; there SQLite's log is, too.
 
     Raises:
         StoreLocked: another process has the store open for writing.
         StoreFailed: the disk does not let it.
     """
+    path = Path(os.path.realpath(path))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
@@ -331,7 +334,7 @@ def locked(path: Path) -> Iterator[None]:
         raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield path
     except BlockingIOError as error:
         raise StoreLocked("another process uses this store") from error
     finally:

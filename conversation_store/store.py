@@ -105,10 +105,10 @@ async def open_store(
     Raises:
         StoreError: see `conversation_store.errors`.
     """
-    with locked(path):
-        copies.upgrade(path, key)  # blocks: nothing is to happen before it has ended
-        async with open_database(path, key, prepare=migrate, committed=committed) as database:
-            yield ConversationStore(database, path, retention_days=retention_days, clock=clock)
+    with locked(path) as real:
+        copies.upgrade(real, key)  # blocks: nothing is to happen before it has ended
+        async with open_database(real, key, prepare=migrate, committed=committed) as database:
+            yield ConversationStore(database, real, retention_days=retention_days, clock=clock)
 
 
 class ConversationStore:

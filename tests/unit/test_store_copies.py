@@ -350,6 +350,22 @@ async def test_an_upgrade_is_as_private_and_as_encrypted_as_the_store(tmp_path: 
             pass
 
 
+async def test_a_store_has_one_writer_by_whatever_name_it_goes(tmp_path: Path) -> None:
+    real, link = tmp_path / "disk" / "store.db", tmp_path / "store.db"
+    link.symlink_to(real)
+    async with open_store(real) as store:
+        await answer(store, received(1, "kept"))
+        backup(link, None, tmp_path / "copy.db")
+        with pytest.raises(StoreLocked):
+            restore(link, None, tmp_path / "copy.db")
+        with pytest.raises(StoreLocked):
+            async with open_store(link):
+                pass
+    async with open_store(link) as store:
+        assert await questions(store) == ["kept"]
+        assert (await store.sizes()).log_bytes > 0
+
+
 async def test_a_store_behind_a_link_stays_where_it_is(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
