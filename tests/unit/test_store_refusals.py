@@ -3,10 +3,11 @@
 import asyncio
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+import apsw
 import pytest
 
 from conversation_store.database import Execute, open_database
@@ -51,6 +52,39 @@ async def test_what_the_disk_refuses_is_written_in_its_order_once_it_takes_it(
                 assert await database.read(numbers) == [0]
             assert await database.refusal_other_than(database.refusal) is None
         assert await database.read(numbers) == list(range(40))
+
+
+async def test_another_program_that_holds_the_file_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversation_store.database.BUSY_TIMEOUT_MS", 10)
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        with closing(apsw.Connection(str(tmp_path / "store.db"))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            write = asyncio.ensure_future(database.write(partial(put, number=1)))
+            assert await database.refusal_other_than(None) == "another program holds the file"
+            other.execute("ROLLBACK")
+        await write
+        assert database.refusal is None
+
+
+async def test_a_disk_that_is_read_only_is_waited_for(tmp_path: Path) -> None:
+    attempts = 0
+
+    def put_at_the_second_attempt(execute: Execute) -> None:
+        nonlocal attempts
+        attempts += 1
+        list(execute(f"PRAGMA query_only = {attempts == 1}"))
+        try:
+            put(execute, 1)
+        finally:
+            list(execute("PRAGMA query_only = OFF"))
+
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        write = asyncio.ensure_future(database.write(put_at_the_second_attempt))
+        assert await database.refusal_other_than(None) == "the disk is read-only"
+        await write
+        assert await database.read(numbers) == [1]
 
 
 async def test_a_bug_among_what_was_refused_takes_no_neighbour_along(tmp_path: Path) -> None:
