@@ -28,6 +28,7 @@ from tests.e2e.disks import CannotMount, Disk, image_disk, memory_disk
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
+from tests.fakes.notify_socket import notify_socket
 
 READY_SECONDS: Final = 15.0
 BEFORE: Final = 20
@@ -101,14 +102,16 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
 
 
 async def test_what_is_written_while_the_disk_is_full_outlives_a_kill() -> None:
-    async with world() as here:
-        async with daemon(environment(here), folder=here.folder) as bot:
+    async with world() as here, notify_socket(here.folder / "notify") as systemd:
+        settings = environment(here, NOTIFY_SOCKET=systemd.address)
+        async with daemon(settings, folder=here.folder) as bot:
             await here.signal.say("one")
             await here.answer()
             bot.leave_no_room()
             await here.signal.say("two")
             await bot.event("store.refuses")
             await here.signal.until(lambda: not here.signal.subscribed)
+            await systemd.until(lambda: systemd.statuses[-1].startswith("Takes no messages: the "))
             await here.signal.say("three")
             await bot.killed()
         async with daemon(environment(here), folder=here.folder):

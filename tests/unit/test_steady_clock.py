@@ -71,6 +71,19 @@ def test_a_jump_ahead_that_nobody_contradicts_counts_after_a_day() -> None:
     assert machine.clock.past() == TODAY + YEAR + DAY
 
 
+def test_another_jump_is_in_doubt_for_a_day_of_its_own() -> None:
+    machine = Machine()
+    machine.wall += YEAR
+    assert machine.clock.time() == TODAY
+    machine.pass_by(0.9 * DOUBT_SECONDS)
+    machine.wall += YEAR
+    assert machine.clock.time() == TODAY + 0.9 * DOUBT_SECONDS
+    machine.pass_by(0.9 * DOUBT_SECONDS)
+    assert machine.clock.time() == TODAY + 1.8 * DOUBT_SECONDS
+    machine.pass_by(0.2 * DOUBT_SECONDS)
+    assert machine.clock.time() == machine.wall
+
+
 def test_a_jump_back_is_not_followed_and_nothing_is_certain_until_signal_says_the_time() -> None:
     machine = Machine()
     machine.wall -= YEAR

@@ -68,21 +68,31 @@ async def test_another_program_that_holds_the_file_is_waited_for(
         assert database.refusal is None
 
 
-async def test_a_disk_that_is_read_only_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hindrance", "words"),
+    [
+        ("PRAGMA query_only = ON", "the disk is read-only"),
+        ("ATTACH '/nowhere/store.db' AS elsewhere", "the files cannot be opened"),
+    ],
+)
+async def test_what_hinders_one_attempt_is_named_and_waited_for(
+    hindrance: str, words: str, tmp_path: Path
+) -> None:
     attempts = 0
 
     def put_at_the_second_attempt(execute: Execute) -> None:
         nonlocal attempts
         attempts += 1
-        list(execute(f"PRAGMA query_only = {attempts == 1}"))
         try:
+            if attempts == 1:
+                list(execute(hindrance))
             put(execute, 1)
         finally:
             list(execute("PRAGMA query_only = OFF"))
 
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         write = asyncio.ensure_future(database.write(put_at_the_second_attempt))
-        assert await database.refusal_other_than(None) == "the disk is read-only"
+        assert await database.refusal_other_than(None) == words
         await write
         assert await database.read(numbers) == [1]
 
