@@ -103,7 +103,7 @@ class Reload:
                 log.error("settings.refused", setting=setting, reason=reason)
             return
         differing = _differing(self._running, wanted)
-        changed = [name for name in differing if _is_live(name, self._running, wanted)]
+        changed = [name for name in differing if self._is_live(name, wanted)]
         self._running = _with(self._running, wanted, changed)
         # One step of the event loop: no message meets half of it.
         for apply in dict.fromkeys(LIVE[name] for name in changed):
@@ -113,15 +113,14 @@ class Reload:
             if name not in changed:
                 log.warning("settings.need_restart", setting=name)
 
-
-def _is_live(name: str, running: Settings, wanted: Settings) -> bool:
-    if name == "STORE__RETENTION_DAYS":
-        # Where the bot makes proofs, they say what it was started with.
-        return not running.attestation.has_agent
-    if name == "TOOLS__MAX_TOOL_CALLS":
-        # A bot that was started without any call has opened no tools.
-        return bool(running.tools.max_tool_calls) and bool(wanted.tools.max_tool_calls)
-    return name in LIVE
+    def _is_live(self, name: str, wanted: Settings) -> bool:
+        if name == "STORE__RETENTION_DAYS":
+            # Where the bot makes proofs, they say what it was started with.
+            return not self._parts.makes_proofs
+        if name == "TOOLS__MAX_TOOL_CALLS":
+            # A bot that was started without any call has opened no tools.
+            return bool(self._running.tools.max_tool_calls) and bool(wanted.tools.max_tool_calls)
+        return name in LIVE
 
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:

@@ -77,8 +77,12 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Adjustable:
-    """The parts that take other settings while they run, as `bot.reload` says them."""
+    """The parts that take other settings while they run, as `bot.reload` says them.
 
+    Where the bot `makes_proofs`, what these say may not change.
+    """
+
+    makes_proofs: bool
     access: Access
     rooms: GroupRooms
     notices: Notices
@@ -228,6 +232,7 @@ class _Wiring:
 
     def _adjustable(self) -> Adjustable:
         return Adjustable(
+            makes_proofs=self._ground.prover is not None,
             access=self.access,
             rooms=self.rooms,
             notices=self.notices,

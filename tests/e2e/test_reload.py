@@ -278,12 +278,14 @@ async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
 
 async def test_where_proofs_are_made_they_go_on_saying_what_is_true() -> None:
     async with world(text("hello")) as here:
-        with abandoned_socket(here.folder / "no-dstack.sock"):
+        with abandoned_socket(here.folder / "no-dstack.sock") as agent:
             async with configured_bot(here, STORE__RETENTION_DAYS="30") as bot:
                 write_settings(here, STORE__RETENTION_DAYS="0")
+                agent.rename(here.folder / "gone for a moment")
                 assert await reload(bot) == []
                 need = await bot.event("settings.need_restart")
                 assert need["setting"] == "STORE__RETENTION_DAYS"
+                (here.folder / "gone for a moment").rename(agent)
 
 
 async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> None:
