@@ -20,7 +20,7 @@ from bot.messaging.events import Person
 from bot.messaging.json_rpc import LINE_LIMIT_BYTES
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
-from tests.e2e.running_bot import world
+from tests.e2e.running_bot import World, world
 from tests.e2e.scraped import free_port, get, readiness
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
@@ -284,6 +284,7 @@ async def test_readiness_follows_the_signal_side_and_metrics_count_turns() -> No
             await bot.event("signal.connected")
             await here.signal.say("hello")
             await here.answer()
+            asked = _listings(here)
             assert await _well(port) == {"signal": True, "llm": True, "store": True}
 
             await here.signal.go_away()
@@ -295,6 +296,7 @@ async def test_readiness_follows_the_signal_side_and_metrics_count_turns() -> No
             async with asyncio.timeout(COME_BACK_SECONDS):
                 await bot.event("signal.connected", times=2)
             assert all((await _well(port)).values())
+            assert _listings(here) == asked + 1  # however often somebody wants to know
             _, exposition = await get(port, "/metrics")
     assert b'\nsignal_tee_bot_turns_total{outcome="answered"} 1.0\n' in exposition
 
@@ -405,3 +407,8 @@ async def test_while_the_model_is_down_commands_are_answered_and_then_everything
 async def _well(port: int) -> dict[str, bool]:
     """Return which parts are well by `/readyz`."""
     return {name: ok for name, (ok, _) in (await readiness(port)).items()}
+
+
+def _listings(here: World) -> int:
+    """Return how often the model's endpoint was asked what it has."""
+    return sum(request.path == "/v1/models" for request in here.model.received)
