@@ -30,7 +30,7 @@ from bot.messaging.messenger import Messenger
 from bot.observability import logs
 from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
 from conversation_store.copies import upgrade_is_due
-from conversation_store.errors import StoreError, StoreLocked
+from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
 from tools.catalog import open_tools
 from tools.probing import probe
@@ -151,7 +151,10 @@ async def _store(settings: Settings) -> Finding:
     except StoreLocked:
         return Finding("store", Verdict.OK, "In use by the running bot.")
     except StoreError as error:
-        return Finding("store", Verdict.FAILED, f"{error}. See STORE__PATH and STORE__KEY.")
+        see = "STORE__PATH"
+        if isinstance(error, StoreUnreadable):
+            see += " and STORE__KEY"
+        return Finding("store", Verdict.FAILED, f"{error}. See {see}.")
     if key is None:
         words = "Works, but is not encrypted: set STORE__KEY before the first conversation."
         return Finding("store", Verdict.WARNING, words)

@@ -357,11 +357,14 @@ def _restore(arguments: argparse.Namespace) -> int:
     from bot.config import load_settings
     from bot.parts import store_key
     from conversation_store.copies import restore
-    from conversation_store.errors import StoreError
+    from conversation_store.errors import StoreError, StoreLocked
 
     settings = load_settings()
     try:
         restored = restore(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
+    except StoreLocked as error:
+        print(f"restore: {error}: stop the bot first", file=sys.stderr)
+        return FAILED
     except StoreError as error:
         print(f"restore: {error}", file=sys.stderr)
         return FAILED

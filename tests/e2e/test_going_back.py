@@ -70,7 +70,7 @@ async def test_after_going_back_nobody_is_answered_twice() -> None:
             await here.signal.say("a short question")
             assert (await here.answer()).text == "second"
     assert copied == (0, "Copied to copy.db\n", "")
-    assert refused == (1, "", "restore: another process uses this store\n")
+    assert refused == (1, "", "restore: another process uses this store: stop the bot first\n")
     assert (code, err) == (0, "")
     assert "Restored from copy.db\nThe store before is now " in out
     assert " 1 messages that waited, 0 on their way." in out

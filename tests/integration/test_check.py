@@ -158,7 +158,7 @@ def test_a_store_in_a_folder_that_is_closed_is_a_finding_and_the_others_follow(
     found = {one["part"]: one for one in json.loads(done.stdout)["findings"]}
     assert (done.returncode, done.stderr) == (1, "")
     assert found["store"]["verdict"] == "failed"
-    assert "Permission denied" in found["store"]["words"]
+    assert found["store"]["words"].endswith("Permission denied. See STORE__PATH.")
     assert {"disk", "health", "descriptors"} <= found.keys()
 
 
