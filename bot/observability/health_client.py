@@ -7,22 +7,20 @@ from bot.observability.http_server import host_and_port
 
 ANSWER_BYTES: Final = 64 * 1024
 
-LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
-"""Where something listens that listens everywhere."""
-
 
 async def ask(listen: str, path: str) -> bytes:
     """Return the body of an answer, or as much of it as an answer may have.
 
     Args:
-        listen: where the server listens, as `HEALTH__LISTEN` says it.
+        listen: where the server listens, as `HEALTH__LISTEN` says it; on Linux, whoever listens
+            everywhere (`0.0.0.0`, `::`) can be reached by that address from the same machine.
         path: what to ask for.
 
     Raises:
         OSError: nobody answers there.
     """
     host, port = host_and_port(listen)
-    reader, writer = await asyncio.open_connection(LOOPBACK.get(host, host), port)
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         # After an answer to HTTP/1.0 the connection is closed.
         writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())

@@ -36,6 +36,15 @@ async def until(port: int, name: str, value: float, **labels: str) -> Exposition
             await asyncio.sleep(POLL_SECONDS)
 
 
+async def counted(port: int, name: str) -> None:
+    """Scrape until a series has counted something."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            if (await scrape(port)).value(name):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+
 async def test_a_conversation_is_measured_from_its_message_to_its_last_send() -> None:
     port = free_port()
     steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
@@ -50,6 +59,7 @@ async def test_a_conversation_is_measured_from_its_message_to_its_last_send() ->
             await here.answer()
             await until(port, "answer_seconds_count", 1, kind="command")
             seen = await until(port, "unsent_messages", 0)
+            await counted(port, "event_loop_lag_seconds_count")
     assert seen.value("build_info", version=__version__, commit="unknown") == 1
     assert seen.value("signal_connected") == seen.value("store_writable") == 1
     for name, labels, times in (
@@ -145,6 +155,19 @@ async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> Non
             await here.answer()
             seen = await until(port, "store_writable", 1)
             assert seen.value("store_commit_duration_seconds_count") > commits
+
+
+async def test_where_the_store_does_not_say_its_size_everything_else_is_told() -> None:
+    port = free_port()
+    async with world() as here:
+        folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
+        settings = here.settings(
+            store={"path": folder / "store.db"}, health={"listen": f"127.0.0.1:{port}"}
+        )
+        async with running_bot(settings):
+            folder.rename(elsewhere)
+            assert (await scrape(port)).value("tasks") > 0
+            elsewhere.rename(folder)
 
 
 async def test_tools_that_the_model_invents_are_counted_as_one() -> None:

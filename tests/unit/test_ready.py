@@ -35,7 +35,7 @@ async def bot(*, host: str = "127.0.0.1", signal: Check = fine) -> AsyncIterator
 
 
 @asynccontextmanager
-async def stranger(body: bytes) -> AsyncIterator[str]:
+async def stranger(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[str]:
     """Serve something else than a bot."""
 
     async def answer(_: object) -> Response:
@@ -43,6 +43,11 @@ async def stranger(body: bytes) -> AsyncIterator[str]:
 
     async with serve(routes({("GET", "/readyz"): answer}), host="127.0.0.1", port=0) as port:
         yield f"127.0.0.1:{port}"
+
+
+async def without_end() -> AsyncIterator[bytes]:
+    while True:
+        yield b"x" * ANSWER_BYTES
 
 
 async def test_a_bot_that_is_well_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,8 +67,9 @@ async def test_a_bot_with_a_part_that_is_down_is_not_ready_and_says_which(
     assert "failed   signal           No connection." in capsys.readouterr().out
 
 
-async def test_a_bot_that_listens_everywhere_is_asked_on_this_machine() -> None:
-    async with bot(host="0.0.0.0") as listen:
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+async def test_a_bot_that_listens_everywhere_is_asked_on_this_machine(host: str) -> None:
+    async with bot(host=host) as listen:
         assert await ready(listen)
 
 
@@ -92,6 +98,12 @@ async def test_a_bot_that_hangs_is_not_waited_for_without_end() -> None:
 @pytest.mark.parametrize("body", [b"ok\n", b'{"ok": true}', b"[]", b"x" * 10 * ANSWER_BYTES])
 async def test_something_else_that_answers_there_is_not_taken_for_the_bot(body: bytes) -> None:
     async with stranger(body) as listen:
+        with pytest.raises(BotError, match="not this bot"):
+            await ready(listen)
+
+
+async def test_an_answer_without_an_end_is_not_read_to_its_end() -> None:
+    async with stranger(without_end()) as listen:
         with pytest.raises(BotError, match="not this bot"):
             await ready(listen)
 

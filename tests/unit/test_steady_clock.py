@@ -118,6 +118,14 @@ def test_an_old_message_moves_no_clock() -> None:
     assert machine.clock.time() == TODAY
 
 
+def test_an_old_message_moves_no_clock_that_is_in_doubt_either() -> None:
+    machine = Machine()
+    machine.wall -= YEAR
+    assert machine.clock.time() == TODAY
+    assert not machine.clock.heard(TODAY - 100 * DAY)
+    assert machine.clock.time() == TODAY
+
+
 def test_a_start_is_not_before_the_newest_message() -> None:
     machine = Machine(TODAY - YEAR)
     machine.clock.start_from(TODAY)

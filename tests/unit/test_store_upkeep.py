@@ -3,7 +3,10 @@
 import asyncio
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from bot.dispatch import upkeep
+from conversation_store.copies import BEFORE_UPGRADE
 from conversation_store.models import ReceivedMessage
 from conversation_store.store import DAY_MS
 from tests.unit.stores import (
@@ -100,3 +103,19 @@ async def test_what_is_done_every_hour_makes_what_is_old_go_and_the_file_small(
                 await store.ping()
             tending.cancel()
         assert await questions(store) == []
+
+
+async def test_what_cannot_be_deleted_stays_for_another_hour_and_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / f"store.db.{BEFORE_UPGRADE}1").mkdir()
+    async with store_at(tmp_path) as store:
+        with capture_logs() as logged:
+            async with asyncio.TaskGroup() as tasks:
+                later = now_ms() / 1_000 + 2 * 86_400
+                tending = tasks.create_task(upkeep.tend(store, lambda: later))
+                while not logged:
+                    await store.ping()
+                assert not tending.done()
+                tending.cancel()
+    assert [one["event"] for one in logged] == ["store.copy_stays"]
