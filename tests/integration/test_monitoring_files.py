@@ -301,10 +301,22 @@ def test_prometheus_accepts_the_files(promtool: str) -> None:
 
 
 def test_alerts_fire_when_they_should_and_only_then(promtool: str, tmp_path: Path) -> None:
-    tests = [_unit(case, fires=fires) for case in CASES for fires in (True, False)]
-    file = tmp_path / "tests.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": tests}))
-    run(promtool, "test", "rules", str(file))
+    run(promtool, "test", "rules", *(_tests_of(alert, tmp_path) for alert in alerts()))
+
+
+def _tests_of(alert: dict[str, Any], folder: Path) -> str:
+    """Write the cases of an alert, and a rule file with it alone, which takes a tenth of the time.
+
+    Returns:
+        the name of the cases' file.
+    """
+    name = alert["alert"]
+    rules, tests = folder / f"{name}.yaml", folder / f"{name}.tests.yaml"
+    rules.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": [alert]}]}))
+    cases = [case for case in CASES if name == f"SignalTeeBot{case.alert}"]
+    units = [_unit(case, fires=fires) for case in cases for fires in (True, False)]
+    tests.write_text(yaml.safe_dump({"rule_files": [str(rules)], "tests": units}))
+    return str(tests)
 
 
 def _unit(case: Case, *, fires: bool) -> dict[str, Any]:
