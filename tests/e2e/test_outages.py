@@ -50,7 +50,12 @@ CHATS: Final = (
     *(ChatId(ChatKind.DIRECT, person.aci) for person in PEOPLE),
     ChatId(ChatKind.GROUP, GROUP),
 )
-OUTAGES: Final = [parts for count in (1, 2, 3) for parts in combinations(PARTS, count)]
+OUTAGES: Final = [
+    *((part,) for part in PARTS),
+    *(pytest.param(parts, marks=pytest.mark.full) for parts in combinations(PARTS, 2)),
+    PARTS,
+]
+"""Two at once show little that one and three do not."""
 
 Fill = Callable[[Daemon], None]
 
