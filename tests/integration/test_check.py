@@ -16,9 +16,9 @@ from typing import Final
 
 import pytest
 
-from bot import __version__
+from bot import __version__, machine
 from bot.check import findings
-from bot.config import Settings, setting_names
+from bot.config import Settings, load_settings, setting_names
 from bot.finding import Finding, Verdict
 from bot.machine import LEAST_FREE_BYTES
 from tests.e2e.proving_world import proving_world
@@ -85,10 +85,13 @@ async def test_check_says_what_runs_how_much_room_there_is_and_how_many_files_ma
     assert found["descriptors"].verdict is Verdict.OK
 
 
-def test_check_warns_where_other_users_may_read_secrets() -> None:
+def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(prefix="stb-") as name:
         folder, secrets = Path(name), Path(name) / "credentials"
         secrets.mkdir()
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(secrets))
+        settings = load_settings({"signal": {"phone_number": ACCOUNT["SIGNAL__PHONE_NUMBER"]}})
         files = [folder / ".env", secrets / "llm__api_key", secrets / "notes"]
         for file in files:
             file.write_text("")
@@ -99,11 +102,11 @@ def test_check_warns_where_other_users_may_read_secrets() -> None:
                 file.chmod(mode)
             folder.chmod(outer)
             secrets.chmod(inner)
-            said.append(file_rights_of(folder, secrets))
+            said.append(machine.file_rights(settings))
     readable, closed, out_of_reach = said
     words = f"Every user of this machine may read .env, {secrets / 'llm__api_key'}: chmod o-r."
-    assert readable == {"part": "file rights", "verdict": "warning", "words": words}
-    assert closed["verdict"] == out_of_reach["verdict"] == "ok"
+    assert readable == Finding("file rights", Verdict.WARNING, words)
+    assert closed.verdict is out_of_reach.verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(256, "warning"), (288, "ok")])
@@ -120,13 +123,6 @@ def finding_of(done: subprocess.CompletedProcess[str], part: str) -> dict[str, s
     findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
     [found] = [finding for finding in findings if finding["part"] == part]
     return found
-
-
-def file_rights_of(folder: Path, secrets: Path) -> dict[str, str]:
-    done = run_check(
-        "--json", folder=folder, environment={**QUICK, "CREDENTIALS_DIRECTORY": str(secrets)}
-    )
-    return finding_of(done, "file rights")
 
 
 @pytest.mark.parametrize("name", [".env", "credentials", "credentials/STORE__KEY"])
