@@ -461,4 +461,7 @@ def _translated() -> Iterator[None]:
     except tuple(_REFUSALS) as error:
         raise StoreRefused(_REFUSALS[type(error)]) from error
     except apsw.CorruptError as error:
-        raise StoreFailed("the database is damaged: restore a backup") from error
+        # SQLite says the same of a sector that cannot be read, which may be so for a moment only.
+        raise StoreFailed(
+            "the database is damaged, or the disk cannot read it: if it stays so, restore a backup"
+        ) from error

@@ -742,12 +742,13 @@ class ConversationStore:
 
         A store that was made by a version before this one keeps its size, and uses it again.
         """
-        before = await self.sizes()
-        while await self._database.write(upkeep.give_back):
-            pass
-        if before.log_bytes > LOG_LIMIT_BYTES:
+        log_bytes = (await self.sizes()).log_bytes
+        given_back = 0
+        while step := await self._database.write(upkeep.give_back):
+            given_back += step
+        if log_bytes > LOG_LIMIT_BYTES:
             await self._database.scrub()
-        return before.file_bytes - (await self.sizes()).file_bytes
+        return given_back
 
     async def forget_before_upgrade(self, now_ms: int) -> int:
         """Delete the store as it was before an upgrade, once that is long ago; return how many.

@@ -52,8 +52,8 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
     )
 
 
-def give_back(execute: Execute) -> bool:
-    """Give the file system back some of what a file holds no more; whether there may be more.
+def give_back(execute: Execute) -> int:
+    """Give the file system back some of what a file holds no more; return how many bytes.
 
     Pages from the end of the file move to where nothing is, so it is worth it for a large share.
     """
@@ -61,9 +61,11 @@ def give_back(execute: Execute) -> bool:
     ((pages,),) = execute("PRAGMA page_count")
     ((free_pages,),) = execute("PRAGMA freelist_count")
     if automatic != INCREMENTAL or free_pages <= max(LEAST_FREE_PAGES, pages // FREE_SHARE):
-        return False
+        return 0
     list(execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})"))
-    return True
+    ((page_bytes,),) = execute("PRAGMA page_size")
+    ((left,),) = execute("PRAGMA page_count")
+    return int((pages - left) * page_bytes)
 
 
 def _size(path: Path) -> int:

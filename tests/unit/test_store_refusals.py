@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from conversation_store.database import Execute, open_database
-from conversation_store.errors import StoreRefused
+from conversation_store.errors import StoreFailed, StoreRefused
 
 LIMIT_BYTES = 4096
 
@@ -162,3 +162,15 @@ async def test_commits_tell_how_many_writes_they_took_and_what_was_refused_tells
     assert sum(writes for writes, _ in commits) == 6
     assert len(commits) < 6
     assert all(writes > 0 and seconds > 0 for writes, seconds in commits)
+
+
+async def test_what_cannot_be_read_is_no_reason_to_restore_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with open_database(path, None, prepare=prepare) as database:
+        await database.write(lambda execute: put(execute, 1))
+    with path.open("r+b") as file:
+        file.seek(LIMIT_BYTES)  # behind the page that says what there is
+        file.write(b"\xff" * (path.stat().st_size - LIMIT_BYTES))
+    async with open_database(path, None, prepare=lambda _: None) as database:
+        with pytest.raises(StoreFailed, match="if it stays so, restore a backup"):
+            await database.read(numbers)

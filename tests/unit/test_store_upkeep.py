@@ -91,6 +91,14 @@ async def test_a_file_that_will_be_filled_again_soon_keeps_its_size(tmp_path: Pa
         assert await store.give_back() == 0
 
 
+async def test_what_grows_meanwhile_is_no_part_of_what_was_given_back(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        given_back, _ = await asyncio.gather(
+            store.give_back(), answer(store, received(1, "x" * 1_000_000))
+        )
+    assert given_back == 0
+
+
 async def test_what_is_done_every_hour_makes_what_is_old_go_and_the_file_small(
     tmp_path: Path,
 ) -> None:
