@@ -28,7 +28,8 @@ def hangups(*, terminal_gone: Callable[[], None], reload: Callable[[], None]) ->
         watch = None
     else:
         loop.add_signal_handler(signal.SIGHUP, terminal_gone)
-        watch = _watch(terminal, terminal_gone)
+        # Elsewhere (macOS, for development) SIGHUP has to do.
+        watch = _watch(terminal, terminal_gone) if sys.platform == "linux" else None
     try:
         yield
     finally:
@@ -39,7 +40,7 @@ def hangups(*, terminal_gone: Callable[[], None], reload: Callable[[], None]) ->
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _watch(terminal: int, gone: Callable[[], None]) -> select.epoll:
+def _watch(terminal: int, gone: Callable[[], None]) -> "select.epoll":
     """Call `gone` when a terminal is, also where nobody tells us.
 
     The kernel signals the leader of the session alone; a shell passes that on, make does not.

@@ -31,8 +31,10 @@ DOUBT_SECONDS: Final = 86_400.0
 """Where nobody has written for so long that could tell, the later of two times counts: what people
 were promised to be gone has to go."""
 
-SINCE_BOOT: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-"""Seconds since the kernel's start, sleep included."""
+SINCE_BOOT: Final = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
+"""Seconds since the kernel's start, sleep included; only Linux has such a clock."""
 
 
 @dataclass(slots=True)
