@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from bot.config import Settings
 from bot.dispatch.profile import wanted_profile
@@ -94,7 +95,7 @@ def attachments(settings: Settings) -> Iterator[Finding]:
             "What people send stays in signal-cli's folder: the bot does not know where that is."
             " Set SIGNAL__DATA_DIR."
         )
-    elif can_discard(folder) or (spawned is not None and not folder.exists()):
+    elif can_discard(folder) or (spawned is not None and _is_yet_to_be_made(folder)):
         verdict, words = Verdict.OK, "Deleted from signal-cli's folder after use."
     else:
         words = (
@@ -102,6 +103,13 @@ def attachments(settings: Settings) -> Iterator[Finding]:
             " bot may delete."
         )
     yield Finding("attachments", verdict, words)
+
+
+def _is_yet_to_be_made(folder: Path) -> bool:
+    try:
+        return not folder.exists()
+    except OSError:  # it lies in one that the bot may not enter
+        return False
 
 
 def profile(settings: Settings) -> Iterator[Finding]:

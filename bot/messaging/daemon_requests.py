@@ -206,10 +206,8 @@ def _delete(folder: Path, name: str) -> None:
 def can_discard(data_dir: Path) -> bool:
     """Whether files can be deleted in signal-cli's own folder, by the rights there are now."""
     attachments = data_dir / ATTACHMENTS
-    if attachments.is_symlink():
-        return False
     folder = attachments if os.access(attachments, os.F_OK) else data_dir
-    return os.access(folder, os.W_OK | os.X_OK)
+    return os.access(folder, os.W_OK | os.X_OK) and not attachments.is_symlink()
 
 
 def message_params(

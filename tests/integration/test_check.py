@@ -23,6 +23,7 @@ from bot.finding import Finding, Verdict
 from bot.machine import LEAST_FREE_BYTES
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import World, running_bot, world
+from tests.fakes import signal_cli_program
 from tests.fakes.open_meteo import open_meteo, reply
 from tests.fakes.openai_server import status
 from tests.fakes.web_server import answer, web_server
@@ -142,20 +143,29 @@ def test_settings_that_cannot_be_read_are_named_and_never_count_as_unset(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_store_in_a_folder_that_is_closed_is_a_finding_and_the_others_follow(
-    tmp_path: Path,
+@pytest.mark.parametrize("url", ["unix:/nowhere", "spawn:"])
+def test_folders_that_are_closed_are_findings_and_the_others_follow(
+    tmp_path: Path, url: str
 ) -> None:
+    programs = signal_cli_program.install(tmp_path / "programs")
     closed = tmp_path / "closed"
     (closed / "store").mkdir(parents=True)
     closed.chmod(0)
-    environment = {**QUICK, "STORE__PATH": str(closed / "store" / "conversations.db")}
+    environment = {
+        **QUICK,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "SIGNAL__URL": url,
+        "SIGNAL__DATA_DIR": str(closed / "signal-cli"),
+        "STORE__PATH": str(closed / "store" / "conversations.db"),
+    }
     done = run_check("--json", folder=tmp_path, environment=environment, through=LIKE_ANYBODY)
     closed.chmod(0o700)
-    found = {one["part"]: one for one in json.loads(done.stdout)["findings"]}
     assert (done.returncode, done.stderr) == (1, "")
+    found = {one["part"]: one for one in json.loads(done.stdout)["findings"]}
     assert found["store"]["verdict"] == "failed"
     assert found["store"]["words"].endswith("Permission denied. See STORE__PATH.")
-    assert {"disk", "health", "descriptors"} <= found.keys()
+    assert found["attachments"]["verdict"] == "warning"
+    assert {"signal", "disk", "health", "descriptors"} <= found.keys()
 
 
 async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
