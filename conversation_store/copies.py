@@ -73,7 +73,6 @@ def upgrade(path: Path, key: str | None) -> None:
         StoreUnreadable: the key does not fit, or the file was made by a newer version.
         StoreFailed: the disk does not let it, or has no room.
     """
-    path = path.resolve()  # a link stays one
     with _told("the store cannot be opened"):
         finish(path)
         if not upgrade_is_due(path, key):
@@ -141,7 +140,6 @@ def forget_before_upgrade(path: Path, now_ms: int) -> int:
     Raises:
         StoreFailed: the disk does not let it.
     """
-    path = path.resolve()
     now, kept_seconds = now_ms / 1_000, BEFORE_UPGRADE_KEPT_HOURS * 3_600
     prefix = f"{path.name}.{BEFORE_UPGRADE}"
     with _told("the copy from before the upgrade cannot be deleted"):

@@ -70,6 +70,7 @@ def test_of_an_exception_in_a_group_its_kind_and_its_places_are_logged_and_not_i
         NUMBER,
         f"direct:{ACI}",
         ACI.upper(),
+        "0d1e2f30-0a0b-4c0d-8e0f-00a1b2c3d4e5",
         "c2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2U=",
         "12345 6789012 345",
         "long " * 100,

@@ -23,6 +23,8 @@ from tests.unit.stores import (
     accept,
     answer,
     deletion_of,
+    finish,
+    mark,
     now_ms,
     questions,
     received,
@@ -184,6 +186,10 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
         assert question is not None
         await store.mark_asked(question.id, 77, now_ms() + 1_000_000)
         await accept(store, received(3, "waits", GROUP))
+        answered = store.begin_turn([await accept(store, received(4, "done"))], "done")
+        await store.record_calls(answered.id, StoredMessage("assistant", None, (CALL,)), exchanged)
+        await mark(store, await finish(store, answered, ("a",)), 9_000)
+        assert len(await store.unchecked_exchanges(10)) == 1
         request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)
         await store.pairings.ask(request, chat="direct:ben", text="t", at_most=9, now_ms=now_ms())
         await store.pairings.approve("CODE", now_ms())
@@ -311,6 +317,14 @@ async def test_an_upgrade_leaves_the_store_as_it_was_beside_it_for_a_day(tmp_pat
         assert (tmp_path / BEFORE).exists()
         assert await store.forget_before_upgrade(now_ms() + KEPT_MS) == 1
         assert not (tmp_path / BEFORE).exists()
+
+
+async def test_an_upgrade_that_was_taken_back_is_made_again(tmp_path: Path) -> None:
+    make_old(tmp_path)
+    for _ in range(2):
+        async with store_at(tmp_path) as store:
+            assert await waiting(store) == [1]
+        shutil.copy(tmp_path / BEFORE, tmp_path / "store.db")
 
 
 async def test_what_an_upgrade_has_left_goes_also_when_the_clock_was_ahead_then(
