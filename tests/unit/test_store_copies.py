@@ -305,6 +305,16 @@ async def test_going_back_is_not_finished_over_another_store(tmp_path: Path) -> 
     assert (tmp_path / "store.db.aside").read_text() == "precious"
 
 
+async def test_what_was_decided_for_another_store_of_the_folder_is_left_to_that_one(
+    tmp_path: Path,
+) -> None:
+    of_another = tmp_path / "another.db.next-replaced"
+    of_another.write_bytes(b"another store")
+    async with store_at(tmp_path) as store:
+        assert await waiting(store) == []
+    assert of_another.read_bytes() == b"another store"
+
+
 async def test_an_upgrade_leaves_the_store_as_it_was_beside_it_for_a_day(tmp_path: Path) -> None:
     make_old(tmp_path)
     was = (tmp_path / "store.db").read_bytes()
