@@ -107,7 +107,7 @@ def _decided(path: tuple[str, ...], text: str) -> Iterator[str]:
         case ("services", _, "environment", name):
             pass
         case ("services", _, "command", ""):
-            return  # an argument stays one, whatever it is
+            return  # that depends on the program: the variable is named for people to read
         case _:
             name = ".".join(path)
     # The bot's settings have no case.
