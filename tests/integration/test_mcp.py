@@ -425,6 +425,18 @@ async def test_a_server_that_cannot_work_is_told_of(server: McpServer, reason: s
     assert [entry["event"] for entry in logs] == ["mcp.lost", "tool.unavailable", "mcp.retrying"]
 
 
+async def test_an_outage_of_a_server_is_said_once_however_often_it_is_tried() -> None:
+    def levels(event: str) -> list[str]:
+        return [entry["log_level"] for entry in logs if entry["event"] == event]
+
+    with capture_logs() as logs:
+        async with offered(McpServer("rude", url="http://127.0.0.1:9/mcp")) as registry:
+            await registry.until(lambda: len(levels("mcp.lost")) == 3)
+    assert levels("mcp.lost") == ["warning", "debug", "debug"]
+    assert levels("mcp.retrying")[:2] == ["info", "debug"]
+    assert levels("tool.unavailable") == ["warning"]
+
+
 async def test_a_server_that_knows_only_the_protocol_of_2026_is_reached() -> None:
     async with offered(rude("modern_only")) as registry:
         await registry.until(lambda: registry.has("rude_act"))

@@ -195,15 +195,18 @@ class McpConnection:
         self._wake.set()
 
     def _lost(self, error: BaseException) -> None:
-        name = self._server.name
-        _log.warning("mcp.lost", tool=name, reason=type(error).__name__)
-        self._registry.withdraw(name, reason(error, timeout_seconds=self._server.timeout_seconds))
+        name, words = self._server.name, reason(error, timeout_seconds=self._server.timeout_seconds)
+        # It may last for days.
+        say = _log.debug if self._registry.absent.get(name) == words else _log.warning
+        say("mcp.lost", tool=name, reason=type(error).__name__)
+        self._registry.withdraw(name, words)
 
     async def _pause(self, failures: int) -> None:
         """Wait before an attempt; chance keeps many clients from coming back together."""
         longest = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16))
         delay = random.uniform(longest / 2, longest)  # noqa: S311  # a wait is no secret
-        _log.info("mcp.retrying", tool=self._server.name, delay_seconds=round(delay, 1))
+        say = _log.info if failures == 1 else _log.debug
+        say("mcp.retrying", tool=self._server.name, delay_seconds=round(delay, 1))
         await asyncio.sleep(delay)
 
 
