@@ -43,8 +43,9 @@ BUSY_TIMEOUT_MS: Final = 5_000
 """How long a connection waits for another process, such as a backup."""
 
 FIRST_RETRY_SECONDS: Final = 0.25
-LONGEST_RETRY_SECONDS: Final = 10.0
-"""Between two attempts to write what the disk refused."""
+LONGEST_RETRY_SECONDS: Final = 2.0
+"""Between two attempts to write what the disk refused. Shorter than a stop waits for what was read
+to be stored: once there is room nothing of that is lost."""
 
 SCRUB_WAIT_MS: Final = 200
 """How long emptying the log waits for whoever reads it; every write waits meanwhile."""

@@ -10,7 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from conversation_store.database import Execute, open_database
+from bot.messaging.signal_daemon import Bounds
+from conversation_store.database import LONGEST_RETRY_SECONDS, Execute, open_database
 from conversation_store.errors import StoreFailed, StoreRefused
 
 LIMIT_BYTES = 4096
@@ -52,6 +53,10 @@ async def test_what_the_disk_refuses_is_written_in_its_order_once_it_takes_it(
                 assert await database.read(numbers) == [0]
             assert await database.refusal_other_than(database.refusal) is None
         assert await database.read(numbers) == list(range(40))
+
+
+def test_a_stop_waits_for_longer_than_the_store_does_before_it_tries_again() -> None:
+    assert Bounds().stop > 2 * LONGEST_RETRY_SECONDS
 
 
 async def test_another_program_that_holds_the_file_is_waited_for(
