@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from bot.dispatch import upkeep
 from conversation_store.copies import BEFORE_UPGRADE
 from conversation_store.models import ReceivedMessage
-from conversation_store.store import DAY_MS
+from conversation_store.store import DAY_MS, DUPLICATES_KNOWN_DAYS
 from tests.unit.stores import (
     ADA,
     GROUP,
@@ -22,7 +22,7 @@ from tests.unit.stores import (
 )
 
 PAGE_BYTES = 4096
-OLD = 2_000
+OLD = 1_000
 
 
 def old(number: int) -> ReceivedMessage:
@@ -62,10 +62,22 @@ async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -
             await store.mark_sent(part, 1)
         purge = asyncio.create_task(store.purge(now_ms() + 100 * DAY_MS))
         await accept(store, received(OLD + 1))
-        assert not purge.done()
+        assert rows(tmp_path, "SELECT count(*) FROM turns") != [(0,)]
         assert await purge == OLD
     assert rows(tmp_path, "SELECT count(*) FROM outbox") == [(0,)]
     assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD + 1,)]
+
+
+async def test_a_message_is_known_for_as_long_as_signal_may_deliver_it_again(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        for number in (1, 2):
+            await answer(store, received(number, received_at=now_ms()))
+        await store.purge(now_ms() + (DUPLICATES_KNOWN_DAYS - 1) * DAY_MS)
+        assert await store.accept([received(1)]) == (None,)
+        await store.purge(now_ms() + (DUPLICATES_KNOWN_DAYS + 1) * DAY_MS)
+        assert await store.accept([received(1)]) != (None,)
 
 
 async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_path: Path) -> None:
