@@ -7,8 +7,8 @@ what it answers. A chat does one thing after the other, each when the one before
 import asyncio
 import io
 import time
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
@@ -194,6 +194,9 @@ class Crowd:
         self.may_write = asyncio.Event()
         self.may_write.set()
         self._over = asyncio.Event()
+        self._voices = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._signal = signal
         self._random = random
         private = [Chat(ChatId(ChatKind.DIRECT, one.aci), (one,)) for one in PEOPLE]
@@ -233,6 +236,21 @@ class Crowd:
     def waiting(self) -> int:
         """In how many chats somebody waits for the bot."""
         return sum(chat.busy for chat in self.chats.values())
+
+    async def have_spoken(self) -> None:
+        """Wait until nobody is speaking: Signal has heard everything that was begun."""
+        await self._quiet.wait()
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        self._voices += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._voices -= 1
+            if not self._voices:
+                self._quiet.set()
 
     def lose(self, timestamps: Collection[int]) -> None:
         """Give up the messages that no store has; nobody waits for them any more."""
@@ -293,14 +311,15 @@ class Crowd:
         said = Said(f"{initial}{len(self.said):05}", kind, chat.id, time.monotonic())
         self.said.append(said)
         addressed = chat.group is not None and kind is not Kind.OVERHEARD
-        said.timestamp = await self._signal.say(
-            words if kind is Kind.COMMAND else f"{said.word()} {words}",
-            author=self._random.choice(chat.people),
-            group=chat.group,
-            mention=addressed,
-            files=self._files(said),
-            expires_seconds=EXPIRES_SECONDS if kind is Kind.DISAPPEARING else 0,
-        )
+        with self._speaking():
+            said.timestamp = await self._signal.say(
+                words if kind is Kind.COMMAND else f"{said.word()} {words}",
+                author=self._random.choice(chat.people),
+                group=chat.group,
+                mention=addressed,
+                files=self._files(said),
+                expires_seconds=EXPIRES_SECONDS if kind is Kind.DISAPPEARING else 0,
+            )
         return said
 
     async def _write_once(self, chat: Chat, kind: Kind) -> None:

@@ -196,6 +196,8 @@ class Stage:
         with self._marked(End.KILLED):
             await bot.killed()
             await self._signal.wait_until_alone(seconds=GONE_SECONDS)
+            async with asyncio.timeout(GONE_SECONDS):
+                await self.crowd.have_spoken()
         self.ends[End.KILLED] += 1
 
     async def _stop(self, bot: Daemon) -> None:

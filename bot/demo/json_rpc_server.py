@@ -62,7 +62,8 @@ class Client:
             return
 
     def abort(self) -> None:
-        """Break the connection now."""
+        """Break the connection now; whatever comes from now on is for the next one."""
+        self.subscriptions.clear()
         self._writer.transport.abort()
 
 
