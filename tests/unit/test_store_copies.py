@@ -329,6 +329,15 @@ async def test_an_upgrade_leaves_the_store_as_it_was_beside_it_for_a_day(tmp_pat
         assert not (tmp_path / BEFORE).exists()
 
 
+async def test_the_day_of_what_an_upgrade_has_left_begins_with_the_upgrade(tmp_path: Path) -> None:
+    make_old(tmp_path)
+    os.utime(tmp_path / "store.db", (1_000_000_000, 1_000_000_000))
+    (tmp_path / "store.db").chmod(0o644)
+    async with store_at(tmp_path) as store:
+        assert await store.forget_before_upgrade(now_ms()) == 0
+        assert mode(tmp_path / BEFORE) == 0o600
+
+
 async def test_an_upgrade_that_was_taken_back_is_made_again(tmp_path: Path) -> None:
     make_old(tmp_path)
     for _ in range(2):

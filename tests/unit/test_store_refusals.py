@@ -13,6 +13,7 @@ import pytest
 from bot.messaging.signal_daemon import Bounds
 from conversation_store.database import LONGEST_RETRY_SECONDS, Execute, open_database
 from conversation_store.errors import StoreFailed, StoreRefused
+from conversation_store.store import open_store
 
 LIMIT_BYTES = 4096
 
@@ -128,6 +129,15 @@ async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
         with refusing_disk():
             assert not await database.scrub()
         assert await database.scrub()
+
+
+async def test_whoever_only_asks_finds_out_that_the_disk_takes_nothing(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "store.db") as store:
+        with refusing_disk():
+            asking = asyncio.ensure_future(store.ping())
+            assert await store.refusal_other_than(None) == store.refusal is not None
+        await asking
+        assert store.refusal is None
 
 
 async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(

@@ -7,13 +7,17 @@ from structlog.testing import capture_logs
 
 from bot.dispatch import upkeep
 from conversation_store.copies import BEFORE_UPGRADE
-from conversation_store.models import ReceivedMessage
+from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
 from conversation_store.store import DAY_MS, DUPLICATES_KNOWN_DAYS
+from conversation_store.upkeep import LEAST_FREE_PAGES
 from tests.unit.stores import (
     ADA,
     GROUP,
     accept,
     answer,
+    call,
+    finish,
+    mark,
     now_ms,
     questions,
     received,
@@ -68,6 +72,21 @@ async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -
     assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD + 1,)]
 
 
+async def test_with_what_is_old_goes_everything_that_came_of_it(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.begin_turn([accepted], "question")
+        await call(store, turn, "5461")
+        exchanged = [NewExchange("c", "00", "00")]
+        await mark(store, await finish(store, turn, ["a"], exchanged=exchanged), 9_000)
+        for exchange in await store.unchecked_exchanges(10):
+            await store.settle_exchange(exchange, ExchangeState.PROVEN, kind="", words="Fine.")
+        await store.overhear([received(2, "said to others", GROUP)])
+        await store.purge(now_ms() + 100 * DAY_MS)
+    for table in ("turns", "messages", "exchanges", "outbox", "overheard", "audit"):
+        assert rows(tmp_path, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
 async def test_a_message_is_known_for_as_long_as_signal_may_deliver_it_again(
     tmp_path: Path,
 ) -> None:
@@ -95,11 +114,11 @@ async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_pa
 
 async def test_a_file_that_will_be_filled_again_soon_keeps_its_size(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await answer(store, received(1, "x" * 20_000_000, GROUP))
+        await answer(store, received(1, "x" * 30_000_000, GROUP))
         await store.give_back()
-        await answer(store, received(2, "x" * 1_000_000))
+        await answer(store, received(2, "x" * 5_000_000))
         await store.clear(ADA)
-        assert (await store.sizes()).free_bytes > 1_000_000
+        assert (await store.sizes()).free_bytes > LEAST_FREE_PAGES * PAGE_BYTES
         assert await store.give_back() == 0
 
 
