@@ -72,8 +72,8 @@ MINUTES ?= 30
 soak: $(VENV)/.installed-soak
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
-# What is locked, looked up among known vulnerabilities; its licences; and a list of all of it, made
-# from an environment that has nothing else (CycloneDX, dist/sbom.json).
+# Licences of what is locked; a list of all of it, made from an environment that has nothing else
+# (CycloneDX, dist/sbom.json); and each looked up among known vulnerabilities.
 AUDIT := .venv-audit
 VULNERABILITIES := --vulnerability-service pypi
 $(AUDIT)/.installed: requirements-audit.lock requirements.lock | $(BIN)/python
@@ -85,10 +85,10 @@ $(AUDIT)/.installed: requirements-audit.lock requirements.lock | $(BIN)/python
 	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet uninstall --yes setuptools pip
 	@touch $@
 audit: $(AUDIT)/.installed $(VENV)/.installed-dev
-	$(AUDIT)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(VULNERABILITIES)
 	$(BIN)/python -m pytest --quiet tests/integration/test_licences.py
 	@mkdir -p dist
 	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(AUDIT)/locked/bin/python
+	$(AUDIT)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(VULNERABILITIES)
 
 # The two images of what is committed, and from the same commit the same ones: deploy/CHECKLIST.md.
 # Another program than Docker's: make image BUILDER="podman build"
