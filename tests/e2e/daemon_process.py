@@ -18,7 +18,7 @@ EVENT_SECONDS: Final = 15.0
 EXIT_SECONDS: Final = 25.0
 """Longer than the daemon's own bounds for its shutdown together."""
 
-COMMAND_SECONDS: Final = 10.0
+COMMAND_SECONDS: Final = 15.0
 AFTER_KILL_SECONDS: Final = 5.0
 LINE_LIMIT_BYTES: Final = 1024 * 1024
 

@@ -79,7 +79,7 @@ async def test_a_conversation_is_measured_from_its_message_to_its_last_send() ->
     assert seen.value("llm_tokens_total", kind="prompt") > 0
     assert seen.value("signal_sends_total", outcome="sent") >= 3
     assert seen.value("signal_send_duration_seconds_count") >= 3
-    assert seen.value("store_commit_writes_sum") >= seen.value("store_commit_writes_count")
+    assert seen.value("store_commit_writes_sum") >= seen.value("store_commit_writes_count") > 0
     assert seen.value("store_commit_duration_seconds_count") > first.value(
         "store_commit_duration_seconds_count"
     )
