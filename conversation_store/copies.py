@@ -207,7 +207,7 @@ def _fold_log(execute: Execute) -> None:
 def _require_sound(execute: Execute) -> None:
     refuse_newer(execute)
     tables = {name for (name,) in execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if version_of(execute) == EMPTY or "inbox" not in tables or list(execute(_ACTS)):
+    if "inbox" not in tables or list(execute(_ACTS)):
         raise StoreUnreadable("the file is no store of this program")
     execute("PRAGMA cache_size = -65536")
     if list(execute("PRAGMA integrity_check(1)")) != [("ok",)]:
