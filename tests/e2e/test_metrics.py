@@ -111,6 +111,10 @@ async def test_what_waits_is_seen_while_it_waits() -> None:
             seen = await until(port, "unanswered_messages", 0)
             assert seen.value("waiting_jobs", lane="ordinary") == 0
             assert seen.value("llm_requests_waiting") == 0
+            before = seen.value("received_messages_total", fate="urgent")
+            await here.signal.say("!stop")
+            await here.answer()
+            await until(port, "received_messages_total", before + 1, fate="urgent")
 
 
 async def test_failures_are_counted_as_what_they_are() -> None:

@@ -10,6 +10,8 @@ import pytest
 from bot.attestation.near_ai.verdict import ModelState
 from bot.dispatch.first_signs import MAX_CHATS, MAX_IN_CHAT, FirstSigns
 from bot.dispatch.presence import Presence
+from bot.llm.counting import counted
+from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
 from bot.messaging.events import ChatId, ChatKind, FrameKind
 from bot.observability.event_loop import measure_lag
 from bot.observability.metrics import BoundedNames
@@ -48,6 +50,25 @@ def test_everything_of_the_bot_has_its_prefix_and_nothing_says_when_it_was_made(
         name for name in names if name.startswith(PREFIX)
     }
     assert not [name for name in names if name.endswith("_created")]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (LlmContextTooLong(400, "too long"), "context_too_long"),
+        (LlmRejected(400, "no"), "rejected"),
+        (LlmTimeout("late"), "timeout"),
+        (LlmUnavailable("down"), "unavailable"),
+    ],
+)
+def test_a_request_is_counted_as_the_most_special_of_what_went_wrong(
+    error: LlmError, outcome: str
+) -> None:
+    series = {"asked_for": "answer", "outcome": outcome}
+    before = exposition.now().value("llm_requests_total", **series)
+    with suppress(LlmError), counted("answer"):
+        raise error
+    assert exposition.now().value("llm_requests_total", **series) == before + 1
 
 
 def test_names_from_outside_are_counted_up_to_a_bound() -> None:
