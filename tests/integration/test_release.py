@@ -99,6 +99,14 @@ def test_what_is_deployed_holds_the_compose_file_with_its_images_and_what_comes_
     }
 
 
+def test_a_dollar_sign_that_stands_for_itself_asks_for_nothing_from_outside(folder: Path) -> None:
+    greeting = "      BOT__SYSTEM_PROMPT: Ask $$ADA for her $${PURSE}.\n      LOG__FORMAT: json\n"
+    compose = COMPOSE.replace("      LOG__FORMAT: json\n", greeting)
+    assert compose != COMPOSE
+    (folder / "compose.yaml").write_text(compose)
+    assert json.loads(released(folder)["app-compose.json"])["allowed_envs"] == OUTSIDE
+
+
 def test_what_is_published_names_the_hash_of_exactly_those_bytes_and_everything_below(
     folder: Path,
 ) -> None:
