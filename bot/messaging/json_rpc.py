@@ -9,8 +9,9 @@ buffer, so that what is not yet processed waits on Signal's server and not in th
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from bot.errors import SignalTimeout, SignalUnavailable
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
+READ_BYTES: Final = 256 * 1024
 CONNECT_SECONDS: Final = 10.0
 
 Address = str | tuple[str, int]
@@ -176,6 +178,8 @@ class JsonRpcConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # asyncio's name
         """Fail the requests in flight: perhaps done, perhaps not."""
+        if exc is not None and self._transport is not None:
+            self._read_what_is_left(self._transport.get_extra_info("socket").fileno())
         self._lost.set()
         self._writable.set()
         for answered in self._waiting.values():
@@ -183,6 +187,15 @@ class JsonRpcConnection(asyncio.Protocol):
                 answered.set_exception(
                     SignalTimeout("The connection to signal-cli was lost before the answer.")
                 )
+
+    def _read_what_is_left(self, descriptor: int) -> None:
+        """Take what came before the other side ended: asyncio drops it when a write fails.
+
+        Nobody but this process has those messages any more.
+        """
+        with suppress(OSError):
+            while data := os.read(descriptor, READ_BYTES):
+                self.data_received(data)
 
     def _take(self, line: bytes | None) -> None:
         value = _decode(line) if line is not None else None

@@ -1,0 +1,34 @@
+"""A connection to signal-cli at its end."""
+
+import json
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bot.errors import SignalTimeout
+from bot.messaging.json_rpc import JsonRpcConnection
+
+MESSAGES = 100
+
+
+async def test_what_came_before_the_other_side_ended_is_read_also_by_who_writes_first(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "signal.sock")
+    heard: list[object] = []
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(path)
+        server.listen()
+        async with JsonRpcConnection.connect(
+            path, lambda _, params: heard.append(params), lambda: None
+        ) as connection:
+            peer, _ = server.accept()
+            frames = ({"method": "receive", "params": number} for number in range(MESSAGES))
+            peer.sendall(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
+            peer.close()
+            with pytest.raises(SignalTimeout):
+                await connection.call("send", {}, seconds=1.0)
+            await connection.lost()
+    assert heard == list(range(MESSAGES))
