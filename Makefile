@@ -67,7 +67,7 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
-# Half an hour of mixed traffic and faults; `make soak MINUTES=5` for less. Results are in soak/.
+# Half an hour of mixed traffic and faults; `make soak MINUTES=10` for less. Results are in soak/.
 MINUTES ?= 30
 soak: $(VENV)/.installed-soak
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)

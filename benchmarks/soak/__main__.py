@@ -23,7 +23,7 @@ from benchmarks.soak.samples import Sample, sample
 from benchmarks.soak.stage import SoakFailed, Stage, stage
 
 MINUTES: Final = 30.0
-LEAST_MINUTES: Final = 5.0
+LEAST_MINUTES: Final = 10.0
 SAMPLE_SECONDS: Final = 2.0
 REST_SECONDS: Final = (12.0, 30.0)
 """Between two rests: in a short soak, and in a long one."""
