@@ -136,6 +136,12 @@ def join(execute: Execute, inbox_id: int, turn_id: int) -> None:
     execute("UPDATE inbox SET turn_id = ? WHERE id = ?", (turn_id, inbox_id))
 
 
+def turn_of(execute: Execute, inbox_id: int) -> int:
+    """Return the turn that answers a message, or would: its own, or the one that it joined."""
+    rows = list(execute("SELECT turn_id FROM inbox WHERE id = ?", (inbox_id,)))
+    return next((turn_id for (turn_id,) in rows if turn_id is not None), inbox_id)
+
+
 def part(execute: Execute, turn_id: int) -> None:
     """Let what waits stand for itself again."""
     execute("UPDATE inbox SET turn_id = NULL WHERE turn_id = ? AND state = 'waiting'", (turn_id,))

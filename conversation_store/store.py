@@ -742,7 +742,7 @@ class ConversationStore:
 
         A store that was made by a version before this one keeps its size, and uses it again.
         """
-        log_bytes = (await self.sizes()).log_bytes
+        log_bytes = await self._database.read(lambda _: upkeep.log_bytes(self._path))
         given_back = 0
         while step := await self._database.write(upkeep.give_back):
             given_back += step

@@ -28,7 +28,7 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
         StoreFailed: the disk does not say.
     """
     try:
-        log_bytes = _size(beside(path, LOG))
+        in_log = log_bytes(path)
         disk = os.statvfs(path.parent)
     except OSError as error:
         raise StoreFailed(f"the disk does not say what is free: {error.strerror}") from error
@@ -42,7 +42,7 @@ def sizes(execute: Execute, path: Path) -> StoreSizes:
     ((signatures,),) = execute("SELECT count(*) FROM exchanges WHERE state = 'waiting'")
     return StoreSizes(
         file_bytes=pages * page_bytes,
-        log_bytes=log_bytes,
+        log_bytes=in_log,
         free_bytes=free_pages * page_bytes,
         disk_free_bytes=disk.f_bavail * disk.f_frsize,
         waiting_messages=messages,
@@ -68,8 +68,9 @@ def give_back(execute: Execute) -> int:
     return int((pages - left) * page_bytes)
 
 
-def _size(path: Path) -> int:
+def log_bytes(path: Path) -> int:
+    """Return how large a store's write-ahead log is."""
     try:
-        return path.stat().st_size
+        return beside(path, LOG).stat().st_size
     except FileNotFoundError:
         return 0

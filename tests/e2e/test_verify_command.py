@@ -331,7 +331,7 @@ async def test_a_recorded_quote_is_genuine_and_says_that_it_was_made_for_somethi
     }
 
 
-async def test_a_machine_of_others_fails_by_nothing_but_what_ties_it_to_this_bot(
+async def test_a_machine_of_others_fails_by_nothing_but_what_makes_it_this_bot(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, evidence = next(recorded_tds(CLOUD))
@@ -346,6 +346,7 @@ async def test_a_machine_of_others_fails_by_nothing_but_what_ties_it_to_this_bot
     assert not await verified(asked, trust=REAL)
     found = verdicts(capsys.readouterr().out)
     assert {label for label, verdict in found.items() if verdict == "failed"} == {
+        "nothing left to its operator",  # others' settings are none of the bot's
         "the bot's statement is sealed in",
         "made for your challenge",
     }

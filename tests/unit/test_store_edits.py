@@ -80,6 +80,23 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
         assert final.message.text == "then"
 
 
+async def test_what_was_begun_about_the_old_words_of_a_piece_is_not_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        first = await accept(store, received(1, "one"))
+        second = await accept(store, received(2, "tow"))
+        store.begin_turn([first, second], "one\n\ntow")
+        edit = await accept(store, edit_of(2, 3, "two"))
+        await store.merge_edit(edit, second)
+    async with store_at(tmp_path) as store:
+        waiting = (await store.unfinished()).accepted
+        assert [(one.message.text, one.begun, one.joined) for one in waiting] == [
+            ("one", False, ()),
+            ("two", False, ()),
+        ]
+
+
 async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         assert await settle(store, 1, 2, "hello") == (EditOutcome.UNKNOWN, None)
