@@ -167,6 +167,7 @@ def test_the_demo_sends_what_every_say_says(tmp_path: Path) -> None:
     assert [total for total in ("= 2", "= 4", "= 6") if total not in done.stdout] == []
 
 
+@pytest.mark.full
 def test_the_demo_needs_no_proof_and_no_enclave_whatever_an_operator_has_set(
     tmp_path: Path,
 ) -> None:
@@ -182,6 +183,7 @@ def test_the_demo_needs_no_proof_and_no_enclave_whatever_an_operator_has_set(
     assert "so there is" in done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "operators",
     [
@@ -200,6 +202,7 @@ def test_the_demo_answers_whatever_an_operator_has_set_about_guests(
     assert "= 2" in done.stdout
 
 
+@pytest.mark.full
 def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     said = ["My name is Ada", "What is my name?", "!tools"]
     done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__MESSAGES_PER_MINUTE="1")

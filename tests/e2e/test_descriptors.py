@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import world
 from tests.e2e.scraped import free_port
@@ -50,6 +52,7 @@ async def health(port: int) -> bytes:
         writer.close()
 
 
+@pytest.mark.full
 async def test_a_conversation_needs_no_further_descriptor_and_neither_does_the_store() -> None:
     async with world() as here, daemon(environment(here), folder=here.folder) as bot:
         await here.signal.say("hello")

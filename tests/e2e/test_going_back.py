@@ -84,6 +84,7 @@ async def test_going_back_to_what_is_no_copy_is_said_in_one_line() -> None:
     assert (code, out, err) == (1, "", "restore: there is no such copy\n")
 
 
+@pytest.mark.full
 async def test_killed_at_any_moment_of_going_back_there_is_a_store_and_nothing_is_lost() -> None:
     dice = Random(6)
     async with world() as here:

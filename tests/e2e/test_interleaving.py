@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ class Scene:
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(acts=ACTS, seed=st.integers(0, 2**16), settle=st.sampled_from((0.0, 0.02)))
+@pytest.mark.full
 def test_nothing_leaks_from_one_conversation_to_another(
     acts: list[Act], seed: int, settle: float
 ) -> None:

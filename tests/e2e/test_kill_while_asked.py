@@ -21,7 +21,7 @@ from tests.e2e.test_approvals import notes
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import Request, text, tool_calls
 
-ORDINARY_KILLS: Final = 3
+ORDINARY_KILLS: Final = 2
 FULL_KILLS: Final = 40
 
 LIFE_SECONDS: Final = 30.0

@@ -51,8 +51,11 @@ CHATS: Final = (
     ChatId(ChatKind.GROUP, GROUP),
 )
 OUTAGES: Final = [
-    *((part,) for part in PARTS),
-    *(pytest.param(parts, marks=pytest.mark.full) for parts in combinations(PARTS, 2)),
+    *(
+        pytest.param(parts, marks=pytest.mark.full)
+        for count in (1, 2)
+        for parts in combinations(PARTS, count)
+    ),
     PARTS,
 ]
 """Two at once show little that one and three do not."""

@@ -145,18 +145,35 @@ async def test_without_a_signal_side_it_can_be_stopped() -> None:
         ("SIGNAL__PHONE_NUMBER", "", "SIGNAL__PHONE_NUMBER: is required"),
         ("SIGNAL__URL", "unix:relative/socket", "SIGNAL__URL: must be spawn:, unix:/path"),
         ("SIGNAL__URL", "tcp://signal:99999", "SIGNAL__URL: "),
-        ("LLM__API_KEY", "schlüssel", "LLM__API_KEY: must be"),
-        ("LLM__API_KEY", "two\nlines", "LLM__API_KEY: must be"),
-        ("LLM__BASE_URL", "http://model.example:99999/v1", "LLM__BASE_URL: "),
-        ("LLM__BASE_URL", "http://two words/v1", "LLM__BASE_URL: must be an http:// or"),
-        ("LLM__BASE_URL", "http://1.2.3.444/v1", "LLM__BASE_URL: must name a host"),
-        ("LLM__TIMEOUT_SECOND", "5", "LLM__TIMEOUT_SECOND: no such setting; did you mean"),
-        ("ATTESTATION__MODEL_POLICY", "sometimes", "ATTESTATION__MODEL_POLICY: must be 'off',"),
-        ("ATTESTATION__KEY_ORIGIN", "mine", "ATTESTATION__KEY_ORIGIN: must be 'generated-in-"),
-        ("ATTESTATION__PCCS_URL", "ftp://intel", "ATTESTATION__PCCS_URL: must be an http:// or"),
-        ("ATTESTATION__NRAS_URL", "http://me", "ATTESTATION__NRAS_URL: no such setting"),
-        ("ATTESTATION__E2EE", "perhaps", "ATTESTATION__E2EE: must be"),
-        ("STORE__KEY_SOURCE", "cloud", "STORE__KEY_SOURCE: must be 'setting' or 'dstack'"),
+        *(
+            pytest.param(*row, marks=pytest.mark.full)
+            for row in (
+                ("LLM__API_KEY", "schlüssel", "LLM__API_KEY: must be"),
+                ("LLM__API_KEY", "two\nlines", "LLM__API_KEY: must be"),
+                ("LLM__BASE_URL", "http://model.example:99999/v1", "LLM__BASE_URL: "),
+                ("LLM__BASE_URL", "http://two words/v1", "LLM__BASE_URL: must be an http:// or"),
+                ("LLM__BASE_URL", "http://1.2.3.444/v1", "LLM__BASE_URL: must name a host"),
+                ("LLM__TIMEOUT_SECOND", "5", "LLM__TIMEOUT_SECOND: no such setting; did you mean"),
+                (
+                    "ATTESTATION__MODEL_POLICY",
+                    "sometimes",
+                    "ATTESTATION__MODEL_POLICY: must be 'off',",
+                ),
+                (
+                    "ATTESTATION__KEY_ORIGIN",
+                    "mine",
+                    "ATTESTATION__KEY_ORIGIN: must be 'generated-in-",
+                ),
+                (
+                    "ATTESTATION__PCCS_URL",
+                    "ftp://intel",
+                    "ATTESTATION__PCCS_URL: must be an http:// or",
+                ),
+                ("ATTESTATION__NRAS_URL", "http://me", "ATTESTATION__NRAS_URL: no such setting"),
+                ("ATTESTATION__E2EE", "perhaps", "ATTESTATION__E2EE: must be"),
+                ("STORE__KEY_SOURCE", "cloud", "STORE__KEY_SOURCE: must be 'setting' or 'dstack'"),
+            )
+        ),
     ],
 )
 async def test_a_wrong_setting_is_named_in_one_line(
@@ -314,6 +331,7 @@ async def test_a_model_that_is_down_makes_it_unready() -> None:
             assert all((await _well(port)).values())
 
 
+@pytest.mark.full
 async def test_a_backup_under_traffic_is_a_store_that_opens() -> None:
     async with world() as here:
         traffic = Traffic(here.signal, Random(4), lambda: None)

@@ -97,6 +97,7 @@ async def test_a_new_admin_is_one_at_once() -> None:
             assert (await here.answer()).text != before
 
 
+@pytest.mark.full
 async def test_another_policy_counts_at_once_and_whoever_was_let_in_by_a_code_stays() -> None:
     async with world(echo) as here:
         async with configured_bot(here, ACCESS__POLICY="allowlist") as bot:
@@ -146,6 +147,7 @@ async def test_the_level_of_the_log_changes_while_it_runs() -> None:
             assert not bot.events("app.started")
 
 
+@pytest.mark.full
 async def test_the_system_prompt_and_the_bound_of_tool_calls_change_between_two_turns() -> None:
     async with world(script(*(tool_calls(CALCULATE), text("done")) * 2)) as here:
         before = {"BOT__SYSTEM_PROMPT": "You are the first.", "TOOLS__MAX_TOOL_CALLS": "5"}

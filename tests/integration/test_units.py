@@ -97,6 +97,7 @@ async def test_once_it_is_ready_the_bot_answers_and_its_status_says_that_it_is_c
         assert all(json.loads(line)["event"] for line in service.stderr)
 
 
+@pytest.mark.full
 async def test_a_bot_that_cannot_have_its_store_is_never_ready_and_tries_again() -> None:
     async with world() as here:
         lay_out(here)
@@ -106,6 +107,7 @@ async def test_a_bot_that_cannot_have_its_store_is_never_ready_and_tries_again()
             assert service.notify.lines == []
 
 
+@pytest.mark.full
 async def test_told_to_stop_it_says_so_ends_well_and_is_not_started_again() -> None:
     async with bot_service() as (_, service):
         await service.ready()
@@ -130,6 +132,7 @@ async def test_told_to_reload_it_reads_its_settings_anew_and_is_ready_again() ->
         assert len(service.pids) == 1
 
 
+@pytest.mark.full
 async def test_wrong_settings_are_said_and_do_not_have_it_started_again() -> None:
     async with bot_service(ACCESS__POLICY="everybody") as (_, service):
         assert await service.ended() == "exit-code"
@@ -138,6 +141,7 @@ async def test_wrong_settings_are_said_and_do_not_have_it_started_again() -> Non
         assert len(service.pids) == 1
 
 
+@pytest.mark.full
 async def test_killed_it_is_started_again_and_answers_what_it_was_at() -> None:
     async with bot_service(script(text("Here I am."))) as (here, service):
         await service.ready()

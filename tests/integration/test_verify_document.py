@@ -166,6 +166,7 @@ async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_a
     assert verdicts.keys() <= rows().keys()
 
 
+@pytest.mark.full
 async def test_the_commands_run_as_they_stand_also_where_nothing_can_be_fetched(
     laptop: Laptop,
 ) -> None:

@@ -11,6 +11,7 @@ from benchmarks.platform import BenchmarkFailed, running_bot, sides
 from benchmarks.report import Figure
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MEASURES)
 async def test_every_measure_brings_its_figures(name: str) -> None:
     figures = await MEASURES[name](quick=True)
