@@ -29,7 +29,7 @@ from tests.fakes.soft_tdx import SoftTdx
 RUNTIME_EVENT: Final = 0x08000001
 REPORT_DATA_SIZE: Final = 64
 KMS_ROOT: Final = b"\x07" * 32
-PINNED_IMAGE: Final = "docker.io/library/bot@sha256:" + "ab" * 32
+PINNED_IMAGE: Final = "registry.example/library/bot@sha256:" + "ab" * 32
 COMPOSE: Final = json.dumps(
     {
         "manifest_version": 2,

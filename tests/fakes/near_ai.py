@@ -356,7 +356,7 @@ def _question(request: Request) -> Mapping[str, str]:
 
 
 def _compose(name: str) -> str:
-    image = f"docker.io/nearai/{name}@sha256:{os.urandom(32).hex()}"
+    image = f"registry.example/nearai/{name}@sha256:{os.urandom(32).hex()}"
     services = f"services:\n  {name}:\n    image: {image}\n"
     return json.dumps(
         {

@@ -23,7 +23,7 @@ from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import recorded_tds
 
 PIN: Final = "@sha256:" + "ab" * 32
-SERVICES: Final = f"services:\n  bot:\n    image: ghcr.io/someone/bot:1.2{PIN}\n"
+SERVICES: Final = f"services:\n  bot:\n    image: registry.example/someone/bot:1.2{PIN}\n"
 QUOTE: Final = parse_quote(SoftTdx().quote(bytes(64), bytes(48), [bytes(48)] * 4))
 
 

@@ -149,7 +149,7 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
     ),
     "unknown release": (lambda: releasing(compose_hashes=["ab" * 32]), "release"),
     "release with other images": (
-        lambda: releasing(images=["docker.io/library/bot@sha256:" + "cd" * 32]),
+        lambda: releasing(images=["registry.example/library/bot@sha256:" + "cd" * 32]),
         "release",
     ),
     "release with one image more": (
@@ -304,7 +304,7 @@ def test_keys_without_a_key_service_are_a_warning_where_no_release_wants_one(pro
         {"compose_hashes": []},
         {"compose_hashes": ["AB" * 32]},
         {"compose_hashes": "ab" * 32},
-        {"images": ["docker.io/library/bot:latest"]},
+        {"images": ["registry.example/library/bot:latest"]},
         {"images": []},
         {"os": [{}]},
         {"os": []},
