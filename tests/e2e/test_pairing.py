@@ -159,6 +159,7 @@ async def test_an_admin_lets_somebody_in_from_the_chat_and_nobody_else_can() -> 
             assert "no such code" in await sent_to(here, BEN, 2)
 
 
+@pytest.mark.full
 async def test_an_unknown_code_is_said_in_words_and_by_the_exit_code() -> None:
     async with world() as here:
         settings = environment(here, ACCESS__POLICY="pairing")
@@ -181,6 +182,7 @@ async def test_strangers_in_a_group_hear_nothing(policy: str) -> None:
         assert len(here.signal.sent) == 1
 
 
+@pytest.mark.full
 async def test_people_are_let_in_beside_a_bot_whose_store_has_a_key() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=PAIRING, store={"key": "k"})):

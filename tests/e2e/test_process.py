@@ -350,6 +350,7 @@ async def test_a_backup_under_traffic_is_a_store_that_opens() -> None:
         assert any(histories)
 
 
+@pytest.mark.full
 async def test_the_log_tells_nothing_about_people_at_any_level() -> None:
     person = Person(aci=BEN.aci, number="+4915200000002", name="Adelheid")
     steps = script(

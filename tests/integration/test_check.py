@@ -364,6 +364,7 @@ def read_until_closed(read: Callable[[], bytes]) -> list[bytes]:
     return pieces
 
 
+@pytest.mark.full
 def test_on_a_terminal_verdicts_have_colours_and_words_stay_in_their_column(
     tmp_path: Path,
 ) -> None:

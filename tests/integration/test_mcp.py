@@ -355,6 +355,7 @@ async def test_an_answer_that_comes_too_late_is_ignored() -> None:
         assert await call(registry, "rude_act") == "in time"
 
 
+@pytest.mark.full
 async def test_a_server_that_stops_reading_holds_nobody_up_and_is_replaced(
     tmp_path: Path,
 ) -> None:
@@ -614,6 +615,7 @@ async def test_a_list_that_changes_is_followed_over_http() -> None:
             await registry.until(lambda: registry.has("odd_grown"))
 
 
+@pytest.mark.full
 async def test_a_lost_session_is_replaced() -> None:
     with ExitStack() as stack:
         server, url = stack.enter_context(listening())

@@ -182,6 +182,7 @@ async def test_the_commands_run_as_they_stand_also_where_nothing_can_be_fetched(
         assert "Do not rely on this bot" in printed
 
 
+@pytest.mark.full
 async def test_what_is_no_proof_and_what_is_not_there_have_their_exit_codes(
     laptop: Laptop,
 ) -> None:
