@@ -44,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _outcome(arguments: Sequence[str] | None) -> int:
     chosen = _parser().parse_args(arguments)
+    from bot.hardening import harden
+
     try:
+        harden()
         result: int = chosen.run(chosen)
     except SettingsError as error:
         print("\n".join(error.problems), file=sys.stderr)

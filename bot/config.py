@@ -35,6 +35,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError as UnparsableSettings
 
 from bot.errors import SettingsError
+from bot.hardening import moved_variables
 from tools.catalog import CATALOG
 from tools.settings import FORECAST_URL, GEOCODING_URL
 
@@ -376,6 +377,9 @@ class Settings(BaseSettings):
             secrets_dir=list(_secret_folders()),
             secrets_nested_delimiter=DELIMITER,
         )
+        if isinstance(env_settings, EnvSettingsSource):
+            moved = {name.lower(): value for name, value in moved_variables().items()}
+            env_settings.env_vars = {**env_settings.env_vars, **moved}
         for source in (env_settings, dotenv_settings, secrets):
             if isinstance(source, EnvSettingsSource):
                 source.env_vars = _meant_for_us(source.env_vars)

@@ -1,7 +1,6 @@
 """What the bot takes of the machine, every few seconds, and now and then at rest."""
 
 import asyncio
-import os
 import re
 import time
 from collections import defaultdict
@@ -13,9 +12,10 @@ from typing import Final
 
 MB: Final = 1e6
 HTTP_SECONDS: Final = 2.0
-LINE: Final = re.compile(r"^signal_tee_bot_(\w+)(?:{[^}]*})? ([0-9.e+-]+)$", re.MULTILINE)
+LINE: Final = re.compile(r"^(?:signal_tee_bot_)?(\w+)(?:{[^}]*})? ([0-9.e+-]+)$", re.MULTILINE)
 
 TASKS: Final = "tasks"
+DESCRIPTORS: Final = "process_open_fds"
 QUEUES: Final = (
     "running_turns",
     "waiting_jobs",
@@ -36,19 +36,17 @@ class Sample:
         life: number of the process.
         rest: nobody waits for anything, and nothing is wrong.
         resident_mb: memory of the process.
-        descriptors: that it has open.
         threads: of it.
         children: processes that it has started.
         store_mb: the database file.
         log_mb: its write-ahead log.
-        gauges: of `/metrics`: tasks and queues; empty when it did not answer.
+        gauges: of `/metrics`: tasks, descriptors and queues; empty when it did not answer.
     """
 
     at: float
     life: int
     rest: bool
     resident_mb: float
-    descriptors: int
     threads: int
     children: int
     store_mb: float
@@ -59,6 +57,11 @@ class Sample:
     def tasks(self) -> float | None:
         """Tasks of the event loop; None when the bot did not say."""
         return self.gauges.get(TASKS)
+
+    @property
+    def descriptors(self) -> float | None:
+        """Files and connections that it has open; None when the bot did not say."""
+        return self.gauges.get(DESCRIPTORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,6 @@ async def sample(
             life=process.life,
             rest=rest,
             resident_mb=int(status["VmRSS"].split()[0]) * 1024 / MB,
-            descriptors=len(os.listdir(proc / "fd")),  # noqa: PTH208 - names are enough
             threads=int(status["Threads"]),
             children=sum(
                 len((task / "children").read_text().split()) for task in (proc / "task").iterdir()
@@ -122,5 +124,5 @@ async def _gauges(port: int) -> dict[str, float]:
         found: defaultdict[str, float] = defaultdict(float)
         for name, value in LINE.findall(page):  # a queue may have several lanes
             found[name] += float(value)
-        return {name: found[name] for name in (TASKS, *QUEUES) if name in found}
+        return {name: found[name] for name in (TASKS, DESCRIPTORS, *QUEUES) if name in found}
     return {}

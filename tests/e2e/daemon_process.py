@@ -101,7 +101,7 @@ class Daemon:
 
 @asynccontextmanager
 async def daemon(
-    settings: Mapping[str, str], *, folder: Path, module: str = "bot"
+    settings: Mapping[str, str], *, folder: Path, module: str = "bot", through: Sequence[str] = ()
 ) -> AsyncIterator[Daemon]:
     """Run the daemon inside the block; whatever is left of it at the end is killed.
 
@@ -109,9 +109,10 @@ async def daemon(
         settings: the environment, and nothing else but PATH.
         folder: its working directory.
         module: what is run.
+        through: a command that becomes the one that follows it.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, "run",
+        *through, sys.executable, "-m", module, "run",
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -25,7 +25,10 @@ BOUND = 160
 
 
 def used(bot: Daemon) -> int:
-    return len(list(Path(f"/proc/{bot._process.pid}/fd").iterdir()))
+    try:
+        return len(list(Path(f"/proc/{bot._process.pid}/fd").iterdir()))
+    except PermissionError:
+        pytest.skip("only root may look into the bot")
 
 
 def cpu_seconds(bot: Daemon) -> float:

@@ -9,7 +9,7 @@ from benchmarks.soak.audit import Rows, audit
 from benchmarks.soak.faults import End, lives
 from benchmarks.soak.growth import growth
 from benchmarks.soak.people import STRANGERS, Kind, Said
-from benchmarks.soak.samples import Sample
+from benchmarks.soak.samples import DESCRIPTORS, TASKS, Sample
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import ChatId, ChatKind
 
@@ -78,12 +78,14 @@ def test_what_grows_steadily_is_found_in_spite_of_noise(
             life=1,
             rest=True,
             resident_mb=100.0 + noise.uniform(-1, 1),
-            descriptors=round(50 + descriptors_a_minute * minute + noise.choice((0, 0, 1, 9))),
             threads=5,
             children=2,
             store_mb=minute,
             log_mb=1.0,
-            gauges={"tasks": 16.0},
+            gauges={
+                TASKS: 16.0,
+                DESCRIPTORS: 50 + descriptors_a_minute * minute + noise.choice((0, 0, 1, 9)),
+            },
         )
         for minute in range(16)
     ]

@@ -1,0 +1,77 @@
+"""What keeps other processes of the bot's own user out of its memory and its secrets.
+
+A process may read another one of the same user: its memory, its descriptors, and the environment
+that it was started with. The bot's children (MCP servers, signal-cli) have the same user unless
+they run as services of their own, and whatever gets hold of one of them must not get the bot's
+keys with it.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from bot.errors import BotError
+
+PR_SET_DUMPABLE: Final = 4
+OURS: Final = "__"
+"""Every setting has it in its name, and hardly any other variable does."""
+
+_ENVIRONMENT_FIELDS: Final = slice(47, 49)
+"""`env_start` and `env_end` in /proc/PID/stat (proc(5)), counted from behind the process's name."""
+
+_moved: dict[str, str] = {}
+
+
+def harden() -> None:
+    """Close this process to others of its user, and move its settings out of the environment.
+
+    To be called before any secret is read, and before there is a second thread.
+
+    Raises:
+        BotError: the kernel refuses.
+    """
+    _forbid_inspection()
+    _move_variables()
+
+
+def moved_variables() -> Mapping[str, str]:
+    """Return the variables that `harden` took out of the environment."""
+    return MappingProxyType(_moved)
+
+
+def _forbid_inspection() -> None:
+    """Refuse ptrace(2), process_vm_readv(2), pidfd_getfd(2), most of /proc/PID, and core dumps.
+
+    Lasts until this process becomes another program; its children start without it.
+    """
+    if sys.platform != "linux":
+        return
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise BotError(f"Other programs of this user could read the bot's memory: {reason}.")
+
+
+def _move_variables() -> None:
+    for name in [name for name in os.environ if OURS in name]:
+        _moved[name] = os.environ.pop(name)
+    with suppress(FileNotFoundError):  # without /proc nobody is shown the environment
+        _erase_initial_variables()
+
+
+def _erase_initial_variables() -> None:
+    """Overwrite our variables where the kernel put them and /proc/PID/environ shows them.
+
+    unsetenv(3) only forgets where they are.
+    """
+    stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+    start, end = (int(field) for field in stat.rpartition(")")[2].split()[_ENVIRONMENT_FIELDS])
+    address = start
+    for variable in ctypes.string_at(start, end - start).split(b"\0"):
+        if OURS.encode() in variable.partition(b"=")[0]:
+            ctypes.memset(address, 0, len(variable))
+        address += len(variable) + 1
