@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
@@ -21,7 +20,7 @@ from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import look_up
-from bot.attestation.near_ai.evidence import NrasAnswer
+from bot.attestation.near_ai.evidence import NrasWord
 from bot.attestation.near_ai.verification import CollateralFor
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
 from bot.attestation.release import MAX_RELEASE_BYTES, Release
@@ -30,10 +29,8 @@ from bot.attestation.safety_number import is_safety_number
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.strict_json import decode
 from bot.attestation.trust import REAL, Trust
-from bot.attestation.verification import NRAS_NOT_ASKED, BundleReport, verify_bundle
+from bot.attestation.verification import BundleReport, verify_bundle
 from bot.errors import SettingsError
-
-OFFLINE: Final = "nothing is fetched when collateral files are given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class _Outside:
     """What others say about the machines in a bundle."""
 
     collateral: CollateralFor
-    nras: NrasAnswer | str
+    nras: Sequence[NrasWord] = ()
 
 
 async def verify(
@@ -148,7 +145,7 @@ def _from_files(files: Iterable[Path]) -> _Outside:
         why = f"no collateral file is about this platform (FMSPC {quote.fmspc.hex().upper()})"
         return by_platform.get(quote.fmspc, why)
 
-    return _Outside(find, OFFLINE)
+    return _Outside(find)
 
 
 def _collateral(file: Path) -> Collateral:
@@ -167,11 +164,11 @@ async def _from_services(
         source = CollateralSource(http, pccs_url.rstrip("/"), cache=_cache(), clock=clock)
         own = await _own_collateral(source, bundle.quote)
         if bundle.model is None:
-            return _Outside(lambda _: own, NRAS_NOT_ASKED)
+            return _Outside(lambda _: own)
         try:
             model = await look_up(bundle.model, http, source, nras_url=trust.nras_url)
         except EvidenceUnavailable:
-            return _Outside(lambda _: own, NRAS_NOT_ASKED)  # no report, so nothing to ask about
+            return _Outside(lambda _: own)  # no report, so nothing to ask about
 
     def find(quote: TdQuote) -> Collateral | str:
         return own if quote.raw == bundle.quote else model.collateral_for(quote)

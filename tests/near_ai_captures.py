@@ -16,15 +16,24 @@ from typing import Any, Final
 
 import pytest
 
-from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
-from bot.attestation.near_ai.verification import ModelFindings, verify_model
+from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer, NrasWord
+from bot.attestation.near_ai.verification import (
+    NOT_REQUIRED,
+    FirmwareRule,
+    ModelFindings,
+    verify_model,
+)
 from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.trust import Trust
 
 CLOUD: Final = "cloud-2026-06-29"
 DIRECT: Final = "direct-2026-06-29"
 OUT_OF_DATE: Final = "cloud-2026-04-24"
 RECORDED_AT: Final = {CLOUD: 1782698817, DIRECT: 1782698817, OUT_OF_DATE: 1776996374}
 FOLDER: Final = Path(__file__).parents[2] / "shared/fixtures/attestation/nearai"
+
+OF_THEIR_TIME: Final = Trust(min_tcb_evaluation=17)
+"""The real trust, but for the TCB evaluations of when the older of them were recorded."""
 
 Json = dict[str, Any]
 
@@ -56,8 +65,9 @@ class Capture:
         self,
         *,
         edited: Callable[[Json], object] = unchanged,
-        nras: NrasAnswer | str | None = None,
+        nras: NrasWord | None = None,
         now: int | None = None,
+        firmware: FirmwareRule = NOT_REQUIRED,
         **evidence: Any,
     ) -> ModelFindings:
         """Verify it, with something in it replaced."""
@@ -66,8 +76,10 @@ class Capture:
         return verify_model(
             replace(self.evidence, **{"report": json.dumps(report).encode(), **evidence}),
             collateral=self.collateral_for,
-            nras=self.nras if nras is None else nras,
+            nras=[self.nras if nras is None else nras],
             now=self.now if now is None else now,
+            firmware=firmware,
+            trust=OF_THEIR_TIME,
         )
 
 

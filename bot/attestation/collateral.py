@@ -24,6 +24,7 @@ import structlog
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import Answer, HttpService
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote
+from bot.attestation.trust import MIN_TCB_EVALUATION
 
 FETCH_SECONDS: Final = 20.0
 """For all four documents together."""
@@ -32,6 +33,8 @@ REFRESH_SECONDS: Final = 24 * 3600.0
 BACK_OFF_SECONDS: Final = 30.0
 MAX_PLATFORMS: Final = 64
 
+NEWEST: Final = "update=early"
+"""Asks for Intel's newest TCB evaluation; `standard` is the newest but a year old."""
 INTEL_PCS_HOST: Final = "api.trustedservices.intel.com"
 INTEL_ROOT_CRL_URL: Final = "https://certificates.trustedservices.intel.com/IntelSGXRootCA.der"
 
@@ -143,8 +146,8 @@ class CollateralSource:
         return (
             await self._ask(f"{sgx}/pckcrl?ca={quote.ca}&encoding=der"),
             await self._ask(self._root_crl_url(sgx)),
-            await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}"),
-            await self._ask(f"{tdx}/qe/identity"),
+            await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}&{NEWEST}"),
+            await self._ask(f"{tdx}/qe/identity?{NEWEST}"),
         )
 
     def _root_crl_url(self, sgx: str) -> str:
@@ -244,5 +247,7 @@ class _Disk:
             _log.warning("collateral.not_kept", error=type(error).__name__)
 
     def _path(self, quote: TdQuote) -> Path:
-        name = hashlib.sha256(f"{quote.fmspc.hex()} {quote.ca}".encode()).hexdigest()
+        # What an earlier version kept may be of an evaluation that counts no more.
+        about = f"{quote.fmspc.hex()} {quote.ca} {MIN_TCB_EVALUATION}"
+        name = hashlib.sha256(about.encode()).hexdigest()
         return self._directory / f"{name}.json"

@@ -3,7 +3,8 @@
 AttestationError
 ├── AgentError             the dstack guest agent is not there, silent, or answers nonsense
 ├── EvidenceUnavailable    a service (PCCS, NRAS, the model's endpoint) gave no usable answer
-│   └── AttestationNotOffered  because it knows nothing of attestation
+│   ├── AttestationNotOffered  because it knows nothing of attestation
+│   └── AnswerTooLong          because it sends more than this program reads
 ├── MalformedEvidence      what should be a quote, a log, a report or a bundle is none
 └── ModelNotVerified       nothing may be sent to the model now; carries the sentence that says why
 
@@ -36,6 +37,10 @@ class EvidenceUnavailable(AttestationError):
 
 class AttestationNotOffered(EvidenceUnavailable):
     """The model's endpoint knows nothing of attestation."""
+
+
+class AnswerTooLong(EvidenceUnavailable):
+    """A service answered with more bytes than this program reads."""
 
 
 class MalformedEvidence(AttestationError):

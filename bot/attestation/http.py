@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from yarl import URL
 
-from bot.attestation.errors import EvidenceUnavailable
+from bot.attestation.errors import AnswerTooLong, EvidenceUnavailable
 
 MAX_CONNECTIONS: Final = 16
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
@@ -192,7 +192,7 @@ async def _bounded(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > max_bytes:
-            raise EvidenceUnavailable("the answer is longer than this program reads")
+            raise AnswerTooLong("the answer is longer than this program reads")
     return bytes(body)
 
 

@@ -123,11 +123,15 @@ class Collateral:
     Attributes:
         text: JSON with the fields of `dcap_qvl.QuoteCollateralV3`.
         fmspc: the kind of platform that it is about.
+        evaluations: Intel's TCB evaluation data numbers, of the TCB info and of the QE identity.
+        issued_at: Unix seconds at which Intel signed the TCB info.
         expires_at: unix seconds; the earliest next update of its four documents.
     """
 
     text: str
     fmspc: bytes
+    evaluations: tuple[int, int]
+    issued_at: int
     expires_at: int
 
     @classmethod
@@ -151,7 +155,13 @@ class Collateral:
             )
         except (ValueError, RecursionError):
             raise MalformedEvidence("this is no collateral of a TDX platform") from None
-        return cls(text, bytes.fromhex(tcb_info.fmspc), min(next_updates))
+        return cls(
+            text,
+            fmspc=bytes.fromhex(tcb_info.fmspc),
+            evaluations=(tcb_info.evaluation, qe_identity.evaluation),
+            issued_at=int(tcb_info.issue_date.timestamp()),
+            expires_at=min(next_updates),
+        )
 
 
 def quote_checks(
@@ -206,13 +216,19 @@ def _dcap_checks(
         return _refused(str(error))
     quote_check = proven("quote", "Intel's signatures vouch for this quote and all it measures")
     listed = f" ({', '.join(advisories)})" if advisories else ""
-    tcb = proven_if(
-        status in ACCEPTED_TCB,
-        "tcb",
-        f"firmware and processor are as Intel wants them: {status}{listed}",
-        f"Intel calls the state of this platform {status}{listed}",
-    )
-    return quote_check, tcb
+    number, of_enclave = collateral.evaluations
+    evaluation = f"TCB evaluation {number} of {_date(collateral.issued_at)}"
+    if status not in ACCEPTED_TCB:
+        words = f"Intel calls the state of this platform {status}{listed}, {evaluation}"
+        return quote_check, failed("tcb", words)
+    if number != of_enclave:
+        words = f"the collateral mixes two of Intel's TCB evaluations, {number} and {of_enclave}"
+        return quote_check, failed("tcb", words)
+    if number < trust.min_tcb_evaluation:
+        words = f"the collateral is of {evaluation}, but {trust.min_tcb_evaluation} or later counts"
+        return quote_check, failed("tcb", words)
+    words = f"firmware and processor are as Intel wants them: {status}{listed}, {evaluation}"
+    return quote_check, proven("tcb", words)
 
 
 def _dcap_verdict(
@@ -371,10 +387,15 @@ class _Fields(BaseModel):
     qe_identity_signature: str
 
 
+_Evaluation = Annotated[int, Field(alias="tcbEvaluationDataNumber", ge=0, lt=2**31)]
+
+
 class _TcbInfo(BaseModel):
     model_config = ConfigDict(strict=True)
 
     id: Literal["TDX"]
+    evaluation: _Evaluation
+    issue_date: Annotated[AwareDatetime, Field(alias="issueDate")]
     fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
     next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
 
@@ -383,6 +404,7 @@ class _QeIdentity(BaseModel):
     model_config = ConfigDict(strict=True)
 
     id: Literal["TD_QE"]
+    evaluation: _Evaluation
     next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
 
 

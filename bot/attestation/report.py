@@ -46,6 +46,7 @@ MODEL_LABELS: Final = {
     "gpu_binding": "GPUs belong to the machine",
     "weights": "the model's weights",
     "machine": "on the model's machine",
+    "listed": "further machines",
     "actions": "log of actions is complete",
     "started": "what it started",
 }

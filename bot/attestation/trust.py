@@ -19,6 +19,14 @@ NVIDIA_DEVICE_IDENTITY_CA_SHA256: Final = bytes.fromhex(
 """SHA-256 of the DER certificate of NVIDIA's Device Identity CA, the root of every GPU's chain."""
 
 
+MIN_TCB_EVALUATION: Final = 19
+"""The oldest of Intel's TCB evaluations that counts: what Intel served in June 2026.
+
+Intel keeps several valid at once, and an older one may call a platform up to date that a newer
+one does not. Raise it with a release once Intel's standard one is newer.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
     """Roots, and the one service whose word counts.
@@ -30,12 +38,14 @@ class Trust:
         nras_url: NVIDIA's remote attestation service; also the issuer that its tokens name.
         tls: whose certificates are believed where a service is asked; None is the usual
             certificate authorities.
+        min_tcb_evaluation: the oldest TCB evaluation data number of Intel's that counts.
     """
 
     intel_root: bytes | None = None
     nvidia_root_sha256: bytes = NVIDIA_DEVICE_IDENTITY_CA_SHA256
     nras_url: str = "https://nras.attestation.nvidia.com"
     tls: ssl.SSLContext | None = None
+    min_tcb_evaluation: int = MIN_TCB_EVALUATION
 
 
 REAL: Final = Trust()

@@ -8,7 +8,7 @@ All but the model's rest on the quote. Where its signatures are not verified, no
 as proven or claimed, however well the pieces fit: anybody can make pieces that fit.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,8 +17,8 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
 from bot.attestation.environment import environment_check
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.evidence import NrasAnswer
-from bot.attestation.near_ai.verification import CollateralFor, verify_model
+from bot.attestation.near_ai.evidence import NrasWord
+from bot.attestation.near_ai.verification import CollateralFor, FirmwareRule, verify_model
 from bot.attestation.quote import Collateral, parse_quote
 from bot.attestation.release import Release, release_checks
 from bot.attestation.safety_number import half
@@ -26,8 +26,6 @@ from bot.attestation.statement import Statement
 from bot.attestation.strict_json import decode
 from bot.attestation.td import TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
-
-NRAS_NOT_ASKED: Final = "NVIDIA was not asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def verify_bundle(
     now: int,
     safety_number: str | None = None,
     release: Release | None = None,
-    nras: NrasAnswer | str = NRAS_NOT_ASKED,
+    nras: Sequence[NrasWord] = (),
     trust: Trust = REAL,
 ) -> BundleReport:
     """Check everything in a bundle. Bad evidence is never an error: it becomes a failed check.
@@ -91,7 +89,7 @@ def verify_bundle(
         now: Unix seconds at which everything must be valid.
         safety_number: sixty digits, as Signal shows them in the chat with the bot.
         release: what was published.
-        nras: NVIDIA's word on the model's GPUs, or the sentence that says why there is none.
+        nras: NVIDIA's word on the GPUs of each of the model's machines; empty: it was not asked.
         trust: whose roots.
     """
     findings = _verify_enclave(bundle, collateral, now=now, trust=trust)
@@ -144,7 +142,7 @@ def _model_checks(
     bundle: Bundle,
     policy: Check,
     collateral: CollateralFor,
-    nras: NrasAnswer | str,
+    nras: Sequence[NrasWord],
     *,
     now: int,
     trust: Trust,
@@ -155,7 +153,14 @@ def _model_checks(
         yield not_checked("model", "the bot showed no evidence of a model")
         return
     yield _which_model_check(model.model, bundle.policy, policy)
-    findings = verify_model(model, collateral=collateral, nras=nras, now=now, trust=trust)
+    findings = verify_model(
+        model,
+        collateral=collateral,
+        nras=nras,
+        now=now,
+        firmware=FirmwareRule(required=bool(nras), vouched_until={}),
+        trust=trust,
+    )
     for check in findings.report:
         named = replace(check, name=_in_the_models_part(check.name))
         yield _said_by_the_bot(named) if check.name == "tls_key" else named

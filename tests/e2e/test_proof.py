@@ -54,7 +54,6 @@ def verified(
         safety_number=safety_number,
         collateral=lambda _: collateral,
         now=int(time.time()),
-        nras="not asked",
         trust=proving.trust,
     )
 

@@ -49,7 +49,12 @@ class SoftGpus:
     """
 
     def __init__(
-        self, count: int = 2, *, now: int | None = None, issued_by_ca: bool = True
+        self,
+        count: int = 2,
+        *,
+        now: int | None = None,
+        issued_by_ca: bool = True,
+        like: "SoftGpus | None" = None,
     ) -> None:
         """Make them.
 
@@ -57,13 +62,15 @@ class SoftGpus:
             count: how many.
             now: Unix seconds from which on, less a year, their certificates are valid for ten.
             issued_by_ca: whether the certificate above a GPU's own may issue any.
+            like: GPUs of another machine, whose authorities certify these as well.
         """
         moment = datetime.fromtimestamp(time.time() if now is None else now, UTC)
-        root = _issue("Soft Device Identity CA", moment)
-        family = _issue("Soft GPU Identity", moment, issuer=root)
-        batch = _issue("Soft Provisioner ICA", moment, issuer=family)
+        self._authorities: tuple[_Certified, _Certified, _Certified] = (
+            like._authorities if like else _authorities(moment)
+        )
+        batch, family, root = self._authorities
         self._chains: Final = [
-            _chain(moment, root, family, batch, issued_by_ca) for _ in range(count)
+            (*_own(moment, batch, issued_by_ca), batch, family, root) for _ in range(count)
         ]
         der = root.certificate.public_bytes(Encoding.DER)
         self.root_sha256: Final = hashlib.sha256(der).digest()
@@ -73,17 +80,16 @@ class SoftGpus:
         """Return what one GPU signs with."""
         return self._chains[number][0].key
 
+    def started_again(self, number: int, nonce: bytes) -> dict[str, str]:
+        """Return what one GPU shows after a start with a firmware that has another key."""
+        _, *above = self._chains[number]
+        moment = above[0].certificate.not_valid_before_utc + timedelta(days=365)
+        firmware = _issue("Soft GPU FMC", moment, issuer=above[0], is_ca=False)
+        return _evidence((firmware, *above), nonce)
+
     def payload(self, nonce: bytes) -> str:
         """Return what a report carries as `nvidia_payload`."""
-        evidence = [
-            {
-                "arch": "HOPPER",
-                "certificate": base64.b64encode(_pem(chain)).decode(),
-                "evidence": base64.b64encode(signed_measurements(chain[0].key, nonce)).decode(),
-                "nonce": nonce.hex(),
-            }
-            for chain in self._chains
-        ]
+        evidence = [_evidence(chain, nonce) for chain in self._chains]
         return json.dumps({"arch": "HOPPER", "evidence_list": evidence, "nonce": nonce.hex()})
 
 
@@ -165,6 +171,15 @@ def signed_measurements(
     return message + r.to_bytes(48) + s.to_bytes(48)
 
 
+def _evidence(chain: tuple[_Certified, ...], nonce: bytes) -> dict[str, str]:
+    return {
+        "arch": "HOPPER",
+        "certificate": base64.b64encode(_pem(chain)).decode(),
+        "evidence": base64.b64encode(signed_measurements(chain[0].key, nonce)).decode(),
+        "nonce": nonce.hex(),
+    }
+
+
 def _good_gpu(evidence: Mapping[str, str]) -> dict[str, Any]:
     leaf = x509.load_pem_x509_certificate(base64.b64decode(evidence["certificate"]))
     return {
@@ -180,12 +195,15 @@ def _digest(token: str) -> list[object]:
     return ["DIGEST", ["SHA-256", hashlib.sha256(token.encode()).hexdigest()]]
 
 
-def _chain(
-    moment: datetime, root: _Certified, family: _Certified, batch: _Certified, issued_by_ca: bool
-) -> tuple[_Certified, ...]:
+def _authorities(moment: datetime) -> tuple[_Certified, _Certified, _Certified]:
+    root = _issue("Soft Device Identity CA", moment)
+    family = _issue("Soft GPU Identity", moment, issuer=root)
+    return _issue("Soft Provisioner ICA", moment, issuer=family), family, root
+
+
+def _own(moment: datetime, batch: _Certified, issued_by_ca: bool) -> tuple[_Certified, _Certified]:
     rom = _issue("Soft GPU BROM", moment, issuer=batch, is_ca=issued_by_ca)
-    firmware = _issue("Soft GPU FMC", moment, issuer=rom, is_ca=False)
-    return firmware, rom, batch, family, root
+    return _issue("Soft GPU FMC", moment, issuer=rom, is_ca=False), rom
 
 
 def _issue(

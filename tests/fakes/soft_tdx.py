@@ -41,7 +41,7 @@ _QE_ISV_SVN: Final = 4
 _TEE_TCB_SVN: Final = bytes([5, 1, 2]) + bytes(13)  # byte 1 selects the TDX module identity TDX_01
 _TDX_COMPONENT_SVNS: Final = bytes([5, 0, 2]) + bytes(13)
 _XFAM: Final = bytes.fromhex("e702060000000000")
-_TCB_EVALUATION_NUMBER: Final = 99
+_TCB_EVALUATION: Final = 99
 
 _HEADER_SIZE: Final = 48
 _TD_REPORT_SIZE: Final = 584
@@ -76,6 +76,7 @@ class SoftTdx:
         pcesvn: int = 11,
         now: int | None = None,
         revoked: bool = False,
+        evaluations: tuple[int, int] = (_TCB_EVALUATION, _TCB_EVALUATION),
     ) -> None:
         """Set up one machine whose only TCB level has a status.
 
@@ -86,6 +87,7 @@ class SoftTdx:
             pcesvn: 0 to 65535.
             now: unix seconds around which everything is valid; None: the clock.
             revoked: whether the CRL names the machine's own certificate.
+            evaluations: TCB evaluation data numbers of the TCB info and of the QE identity.
         """
         _require_size("fmspc", fmspc, 6)
         _require_size("cpusvn", cpusvn, 16)
@@ -100,8 +102,13 @@ class SoftTdx:
         self._pck = _issue("Soft PCK Certificate", moment, issuer=pck_ca, sgx_extension=extension)
         tcb_signer = _issue("Soft SGX TCB Signing", moment, issuer=root)
 
-        tcb_info = _compact_json(_tcb_info(tcb_status, fmspc, cpusvn, pcesvn, moment))
-        qe_identity = _compact_json(_qe_identity(moment))
+        tcb_info = _compact_json(
+            _tcb_info(tcb_status, fmspc, cpusvn, pcesvn, moment)
+            | {"tcbEvaluationDataNumber": evaluations[0]}
+        )
+        qe_identity = _compact_json(
+            _qe_identity(moment) | {"tcbEvaluationDataNumber": evaluations[1]}
+        )
         signer_chain = _pem(tcb_signer, root)
         fields = {
             "pck_crl_issuer_chain": _pem(pck_ca, root),
@@ -241,7 +248,6 @@ def _tcb_info(
         "fmspc": fmspc.hex().upper(),
         "pceId": "0000",
         "tcbType": 0,
-        "tcbEvaluationDataNumber": _TCB_EVALUATION_NUMBER,
         "tdxModule": module,
         "tdxModuleIdentities": [
             {"id": "TDX_01", **module, "tcbLevels": [_up_to_date_level(isv_svn=4, date=issued)]}
@@ -257,7 +263,6 @@ def _qe_identity(now: datetime) -> dict[str, Any]:
         "version": 2,
         "issueDate": issued,
         "nextUpdate": next_update,
-        "tcbEvaluationDataNumber": _TCB_EVALUATION_NUMBER,
         "miscselect": "00000000",
         "miscselectMask": "FFFFFFFF",
         "attributes": _QE_ATTRIBUTES.hex(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -15,7 +16,13 @@ from bot.attestation.errors import ModelNotVerified
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import NearAiClient
 from bot.attestation.near_ai.encryption import EndToEndEncryption
-from bot.attestation.near_ai.service import MAX_EVIDENCE_SECONDS, AttestedModel, ModelPolicy, Pace
+from bot.attestation.near_ai.service import (
+    FIRMWARE_GRACE_SECONDS,
+    MAX_EVIDENCE_SECONDS,
+    AttestedModel,
+    ModelPolicy,
+    Pace,
+)
 from bot.attestation.near_ai.signatures import AnswerSignatures, SignatureState
 from bot.attestation.near_ai.verdict import ModelState
 from bot.attestation.pinning import KeyNotAttested, pin
@@ -29,6 +36,7 @@ from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
 from tests.fakes.pccs import TCB, pccs
+from tests.fakes.soft_gpu import SoftGpus
 from tests.fakes.web_server import WebServer, answer
 
 WAIT_SECONDS = 10.0
@@ -341,14 +349,102 @@ async def test_without_evidence_every_message_is_kept_back_with_the_reason(name:
         assert here.model.evidence() is None
 
 
-async def test_a_model_without_nvidias_word_is_verified_by_its_gpus_own_signatures() -> None:
-    async with world() as here:
+async def test_under_warn_a_model_without_nvidias_word_is_verified_by_its_gpus_signatures() -> None:
+    async with world("warn") as here:
         here.cloud.nras.tokens_handler = status(503)
         verdict = await here.model.verify()
         assert verdict.state is ModelState.VERIFIED
         assert "own signatures only" in here.model.summary()
-        here.clock.ahead = 3600
-        assert "expired" in await here.refusal()
+
+
+JSON_TYPE = "application/json"
+REFUSALS: dict[str, Spoil] = {
+    **{
+        f"HTTP {code}": lambda here, code=code: setattr(  # type: ignore[misc]
+            here.cloud.nras, "tokens_handler", status(code)
+        )
+        for code in (204, 302, 400, 401, 403, 404, 408, 413, 422, 429)
+    },
+    "a page": lambda here: setattr(
+        here.cloud.nras, "tokens_handler", raw_body(b"<html>", content_type="text/html")
+    ),
+    "a list of nothing": lambda here: setattr(
+        here.cloud.nras, "tokens_handler", raw_body(b"[]", content_type=JSON_TYPE)
+    ),
+    "too much": lambda here: setattr(
+        here.cloud.nras, "tokens_handler", raw_body(b" " * 2_000_000, content_type=JSON_TYPE)
+    ),
+    "no key set": lambda here: setattr(here.cloud.nras, "keys_handler", status(404)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_under_require_nvidias_refusal_keeps_every_message_back(name: str) -> None:
+    async with world() as here:
+        await here.model.verify()
+        REFUSALS[name](here)
+        verdict = await here.model.verify()
+        assert verdict.state is ModelState.FAILED, verdict
+        assert "does not hold" in await here.refusal()
+        # What was refused once does not count again because the service is down later.
+        here.cloud.nras.tokens_handler = status(503)
+        assert (await here.model.verify()).state is ModelState.FAILED
+
+
+@pytest.mark.parametrize(
+    "arch", ["hopper", "AMPERE", "HOPPER\u200b", "", None, ["HOPPER"], 1, {"HOPPER": 1}], ids=repr
+)
+async def test_gpus_of_an_odd_architecture_fail(arch: object) -> None:
+    def edit(report: Body) -> None:
+        model = report["model_attestations"][0]
+        payload = json.loads(model["nvidia_payload"])
+        payload["arch"] = arch
+        model["nvidia_payload"] = json.dumps(payload)
+
+    async with world() as here:
+        here.cloud.edit = edit
+        assert (await here.model.verify()).state is ModelState.FAILED
+        assert "does not hold" in await here.refusal()
+        assert here.cloud.nras.received == []  # nothing of it reaches NVIDIA
+
+
+@pytest.mark.parametrize("step", [status(500), status(503), cut], ids=["500", "503", "cut"])
+async def test_under_require_nvidias_silence_lets_nothing_through_without_an_earlier_word(
+    step: Step,
+) -> None:
+    async with world() as here:
+        here.cloud.nras.tokens_handler = step
+        assert (await here.model.verify()).state is ModelState.UNAVAILABLE
+        assert "not all of its proof could be checked" in await here.refusal()
+        here.cloud.nras.tokens_handler = None
+        assert (await here.model.verify()).state is ModelState.VERIFIED
+
+
+async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_silence() -> None:
+    async with world() as here:
+        await here.model.verify()
+        here.cloud.nras.tokens_handler = status(503)
+        for ahead in (1800, 3500, FIRMWARE_GRACE_SECONDS - 60):
+            here.clock.ahead = ahead
+            verdict = await here.model.verify()
+            assert verdict.state is ModelState.VERIFIED
+            assert verdict.expires_at is not None
+            assert verdict.expires_at <= here.model.verdict.since - ahead + FIRMWARE_GRACE_SECONDS
+            await here.model.admit()
+        here.clock.ahead = FIRMWARE_GRACE_SECONDS + 1
+        assert (await here.model.verify()).state is ModelState.UNAVAILABLE
+        assert here.model.encryption_key() is None
+        await here.refusal()
+
+
+async def test_nvidias_last_word_on_other_gpus_counts_for_nothing() -> None:
+    async with world() as here:
+        await here.model.verify()
+        here.cloud.nras.tokens_handler = status(503)
+        here.cloud.gpus = SoftGpus(like=here.cloud.gpus)
+        here.clock.ahead = MAX_EVIDENCE_SECONDS
+        assert (await here.model.verify()).state is ModelState.UNAVAILABLE
+        await here.refusal()
 
 
 @pytest.mark.parametrize("name", [*WRONG, *TROUBLE])

@@ -87,8 +87,8 @@ async def test_four_documents_make_a_collateral_that_verifies_the_quote(der: boo
     assert running.asked == [
         f"{PCK_CRL}?ca=platform&encoding=der",
         ROOT_CRL,
-        f"{TCB}?fmspc=F00000000001",
-        IDENTITY,
+        f"{TCB}?fmspc=F00000000001&update=early",
+        f"{IDENTITY}?update=early",
     ]
 
 

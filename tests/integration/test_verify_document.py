@@ -39,6 +39,7 @@ BUNDLE: Final = "signal-tee-bot-proof.json"
 NOBODY: Final = "http://127.0.0.1:1"
 
 CAPTURE: Final = "nearai/cloud-2026-06-29"
+DIRECT: Final = "nearai/direct-2026-06-29"
 RECORDED_COLLATERAL: Final = f"{CAPTURE}/collateral_model.json"
 """Of the kind of machine that the dstack quotes were recorded on, too."""
 
@@ -287,8 +288,15 @@ def model_checks() -> Iterator[Check]:
     def collateral(quote: TdQuote) -> Collateral:
         return known[quote.fmspc]
 
-    for shown in (evidence, replace(evidence, report=b"{}")):
-        yield from verify_model(shown, collateral=collateral, nras=nras, now=CLOCK).report
+    listed = json.loads(recorded(f"{DIRECT}/report.json").read_text())
+    without_manager: dict[str, object] = {
+        "compose_manager_attestation": None,
+        "all_attestations": [],
+    }
+    listed["all_attestations"].append({**listed, **without_manager, "intel_quote": ""})
+    for report in (evidence.report, b"{}", json.dumps(listed).encode()):
+        shown = replace(evidence, report=report)
+        yield from verify_model(shown, collateral=collateral, nras=[nras], now=CLOCK).report
 
 
 async def test_every_check_that_can_be_made_is_explained_and_no_other(

@@ -149,6 +149,19 @@ GPU_ATTACKS: Final[dict[str, tuple[str, set[str]]]] = {
         edited(lambda gpus, _: gpus[0].update(evidence=gpus[1]["evidence"])),
         {"gpus"},
     ),
+    "the kind of the GPUs is unknown": (
+        edited(lambda _, payload: payload.update(arch="AMPERE")),
+        {"gpus"},
+    ),
+    "the kind of the GPUs is missing": (edited(lambda _, payload: payload.pop("arch")), {"gpus"}),
+    "one GPU is said to be of another kind": (
+        edited(lambda gpus, _: gpus[0].update(arch="BLACKWELL")),
+        {"gpus"},
+    ),
+    "one GPU is shown with two firmwares": (
+        edited(lambda gpus, _: gpus.append(GPUS.started_again(0, NONCE))),
+        {"gpu_chain"},
+    ),
     "one GPU is shown twice": (
         edited(lambda gpus, _: gpus.append(gpus[0])),
         {"gpu_chain"},

@@ -1,5 +1,6 @@
 """Reports of NEAR AI Cloud: recorded genuine ones pass, and every change fails its check."""
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,11 +12,20 @@ from hypothesis import strategies as st
 
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.evidence import MAX_REPORT_BYTES, ModelEvidence, NrasAnswer
+from bot.attestation.near_ai.evidence import (
+    MAX_REPORT_BYTES,
+    ModelEvidence,
+    NrasAnswer,
+    NrasRefusal,
+    NrasSilence,
+)
+from bot.attestation.near_ai.gpu import Devices
 from bot.attestation.near_ai.verification import (
+    NOT_REQUIRED,
+    FirmwareRule,
     ModelFindings,
     Signer,
-    gpu_payload_of,
+    gpu_questions_of,
     quotes_of,
     verify_model,
 )
@@ -23,7 +33,7 @@ from bot.attestation.quote import Collateral, parse_quote
 from bot.attestation.trust import Trust
 from tests.fakes.near_ai import NearAi, Signing
 from tests.fakes.openai_server import echo
-from tests.fakes.soft_gpu import SoftNras
+from tests.fakes.soft_gpu import SoftGpus, SoftNras
 from tests.near_ai_captures import CLOUD, DIRECT, OUT_OF_DATE, Json, recorded_capture
 
 TOKENS_END: Final = {CLOUD: 1782702412, DIRECT: 1782702394}
@@ -87,7 +97,7 @@ def test_what_nothing_proves_is_said() -> None:
 
 def test_without_nvidias_service_the_gpus_own_signatures_carry_the_proof() -> None:
     capture = recorded_capture(CLOUD)
-    findings = capture.verify(nras="no answer in time")
+    findings = capture.verify(nras=NrasSilence("no answer in time"))
     assert findings.report.passed
     firmware = findings.report["model.gpu_firmware"]
     assert firmware.verdict is Verdict.NOT_CHECKED
@@ -106,7 +116,7 @@ def test_a_report_is_valid_until_its_first_evidence_ends() -> None:
 
 def test_expired_collateral_vouches_for_no_quote() -> None:
     capture = recorded_capture(CLOUD)
-    late = capture.verify(now=capture.now + 31 * 24 * 3600, nras="down")
+    late = capture.verify(now=capture.now + 31 * 24 * 3600, nras=NrasSilence("down"))
     parts = ("gateway", "model", "compose_manager")
     assert failures(late) == {f"{part}.{check}" for part in parts for check in ("quote", "tcb")}
 
@@ -116,7 +126,7 @@ def test_missing_collateral_is_said_with_its_reason() -> None:
     findings = verify_model(
         capture.evidence,
         collateral=lambda _: "the PCCS is down",
-        nras=capture.nras,
+        nras=[capture.nras],
         now=capture.now,
     )
     assert not findings.report.passed
@@ -134,6 +144,15 @@ def gateway(report: Json) -> Json:
 def model(report: Json) -> Json:
     part: Json = report["model_attestations"][0] if "model_attestations" in report else report
     return part
+
+
+def machines(report: Json) -> list[Json]:
+    """The machines of the model that NVIDIA is asked about."""
+    listed = report.get("all_attestations", [])
+    others = [one for one in listed if one["intel_quote"] != report["intel_quote"]]
+    needed = {"compose_manager_attestation", "nvidia_payload"}
+    whole = [one for one in others if one.keys() >= needed]
+    return report.get("model_attestations") or [report, *whole]
 
 
 def manager(report: Json) -> Json:
@@ -450,7 +469,7 @@ class Soft:
         return verify_model(
             ModelEvidence(text, self.nonce, self.cloud.model, key, now),
             collateral=lambda _: Collateral.parse(self.cloud.platform.collateral),
-            nras=self.nras.answer(model(report)["nvidia_payload"]),
+            nras=[self.nras.answer(one["nvidia_payload"]) for one in machines(report)],
             now=now,
             trust=self.trust,
         )
@@ -507,21 +526,18 @@ def test_an_address_of_another_length_is_no_key() -> None:
     assert failed(cloud.verify(report)) == {"gateway.report_data", "gateway.signing_key"}
 
 
-def test_the_layout_without_a_tls_key_is_read_too_but_proves_no_connection() -> None:
-    cloud = soft(direct=True)
-    report = cloud.report()
-    del report["all_attestations"]
-    without_tls_key(cloud, report, cloud.cloud.model_signing)
-    findings = cloud.verify(report)
-    assert failed(findings) == {"tls_key"}
-    assert findings.report["model.report_data"].verdict is Verdict.PROVEN
-
-
-def test_a_model_behind_the_gateway_may_do_without_a_tls_key() -> None:
+@pytest.mark.parametrize("part", [gateway, model], ids=["gateway", "model"])
+def test_a_quote_that_names_no_tls_key_vouches_for_no_key_at_all(
+    part: Callable[[Json], Json],
+) -> None:
     cloud = soft()
     report = cloud.report()
-    without_tls_key(cloud, model(report), cloud.cloud.model_signing)
-    assert cloud.verify(report).report.passed
+    name = part.__name__
+    signing = cloud.cloud.gateway_signing if part is gateway else cloud.cloud.model_signing
+    without_tls_key(cloud, part(report), signing)
+    assert failed(cloud.verify(report)) == {f"{name}.report_data"} | (
+        {"tls_key"} if part is gateway else set()
+    )
 
 
 def without_tls_key(cloud: Soft, part: Json, signing: Signing) -> None:
@@ -542,17 +558,23 @@ def test_a_direct_report_without_a_models_name_claims_none() -> None:
     assert findings.report["model.name"].verdict is Verdict.NOT_CHECKED
 
 
+def another_machine(cloud: Soft) -> Json:
+    """What a second machine of the model shows, with a signing key and GPUs of its own."""
+    cloud.cloud.model_signing = Signing()
+    cloud.cloud.gpus = SoftGpus(like=cloud.cloud.gpus)
+    return model(cloud.report())
+
+
 def test_every_machine_of_a_model_has_to_verify() -> None:
     cloud = soft()
-    cloud.cloud.model_signing, first = Signing(), cloud.report()
     both = cloud.report()
-    both["model_attestations"].insert(0, model(first))
+    both["model_attestations"].append(other := another_machine(cloud))
     findings = cloud.verify(both)
-    assert findings.report.passed
+    assert failures(findings) == set()
     assert len(findings.models) == 2
-    assert findings.report["model_2.gpu_firmware"].verdict is Verdict.NOT_CHECKED
-    both["model_attestations"][1]["signing_address"] = OTHER_KEY
-    both["model_attestations"][1]["compose_manager_attestation"]["actions"] = []
+    assert findings.report["model_2.gpu_firmware"].verdict is Verdict.PROVEN
+    other["signing_address"] = OTHER_KEY
+    other["compose_manager_attestation"]["actions"] = []
     assert failed(cloud.verify(both)) == {
         "model_2.report_data",
         "model_2.signing_key",
@@ -560,18 +582,110 @@ def test_every_machine_of_a_model_has_to_verify() -> None:
     }
 
 
-def test_a_direct_reports_other_machines_have_to_verify_too() -> None:
+def test_two_machines_cannot_show_the_same_gpus() -> None:
+    cloud = soft()
+    both = cloud.report()
+    other = another_machine(cloud)
+    other["nvidia_payload"] = model(both)["nvidia_payload"]
+    both["model_attestations"].append(other)
+    assert failed(cloud.verify(both)) == {"model_2.gpu_chain"}
+    both["model_attestations"][1] = model(both)
+    assert failed(cloud.verify(both)) == {"model_2.gpu_chain"}
+
+
+def test_a_further_machine_of_a_direct_report_is_verified_like_the_first() -> None:
     cloud = soft(direct=True)
     report = cloud.report()
-    other = cloud.report()
-    del other["compose_manager_attestation"]
+    other = another_machine(cloud)
+    report["all_attestations"].append(other)
+    findings = cloud.verify(report)
+    assert failures(findings) == set()
+    assert len(findings.models) == 2
+    other["request_nonce"] = OTHER_KEY
+    assert failed(cloud.verify(report)) == {"model_2.nonce"}
+    other["request_nonce"] = NONCE.hex()
+    other["compose_manager_attestation"]["actions"] = []
+    assert failed(cloud.verify(report)) == {"compose_manager_2.actions"}
+
+
+@pytest.mark.parametrize("missing", ["nvidia_payload", "compose_manager_attestation"])
+def test_a_further_machine_without_all_of_its_evidence_vouches_for_no_key(missing: str) -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    first = cloud.cloud.model_signing
+    other = another_machine(cloud)
+    del other[missing]
+    other["tls_cert_fingerprint"] = OTHER_KEY
     report["all_attestations"].append(other)
     findings = cloud.verify(report)
     assert findings.report.passed
-    assert len(findings.models) == 2
-    assert findings.report["compose_manager_2.quote"].verdict is Verdict.NOT_CHECKED
-    other["request_nonce"] = OTHER_KEY
-    assert failed(cloud.verify(report)) == {"model_2.nonce"}
+    assert findings.models == (signer_of(first, "ed25519"),)
+    assert findings.tls_keys == {cloud.cloud.identity.key_sha256}
+    assert findings.report["listed"].verdict is Verdict.NOT_CHECKED
+
+
+# NVIDIA's word on the firmware
+
+
+REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
+
+
+def test_where_it_is_required_the_firmware_of_every_gpu_has_to_be_known() -> None:
+    capture = recorded_capture(CLOUD)
+    assert capture.verify(firmware=REQUIRED).report.passed
+    silent = capture.verify(nras=NrasSilence("no answer in time"), firmware=REQUIRED)
+    assert failures(silent) == {"model.gpu_firmware"}
+    assert silent.report["model.gpu_firmware"].verdict is Verdict.NOT_CHECKED
+    assert (silent.models, silent.vouched) == ((), ())
+
+
+@pytest.mark.parametrize("firmware", [REQUIRED, NOT_REQUIRED], ids=["required", "not required"])
+def test_a_refusal_of_nvidias_fails_the_firmware(firmware: FirmwareRule) -> None:
+    findings = recorded_capture(CLOUD).verify(nras=NrasRefusal("HTTP 400"), firmware=firmware)
+    assert failed(findings) == {"model.gpu_firmware"}
+    assert "HTTP 400" in findings.report["model.gpu_firmware"].words
+
+
+def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone() -> None:
+    capture = recorded_capture(CLOUD)
+    [devices] = capture.verify().vouched
+    until = capture.now + 60
+
+    def silent(known: Devices) -> ModelFindings:
+        rule = FirmwareRule(required=True, vouched_until={known: until})
+        return capture.verify(nras=NrasSilence("HTTP 503"), firmware=rule)
+
+    vouched = silent(devices)
+    assert vouched.report.passed
+    assert vouched.expires_at == until
+    assert vouched.vouched == ()  # nothing new was said, so it counts no longer than before
+    assert "vouched for these very GPUs" in vouched.report["model.gpu_firmware"].words
+    fewer = replace(devices, chains=frozenset(list(devices.chains)[1:]))
+    assert failures(silent(fewer)) == {"model.gpu_firmware"}
+    assert failures(silent(replace(devices, architecture="BLACKWELL"))) == {"model.gpu_firmware"}
+    until = capture.now
+    assert failures(silent(devices)) == {"model.gpu_firmware"}
+
+
+def test_nvidia_is_sent_nothing_of_a_report_but_what_was_read_of_its_gpus() -> None:
+    cloud = soft()
+    report = cloud.report()
+    payload = json.loads(model(report)["nvidia_payload"])
+    payload["debug"] = {"policy": "accept"}
+    payload["evidence_list"][0]["verdict"] = "good"
+    chain = base64.b64decode(payload["evidence_list"][0]["certificate"])
+    payload["evidence_list"][0]["certificate"] = base64.b64encode(b"# hello\n" + chain).decode()
+    model(report)["nvidia_payload"] = json.dumps(payload)
+    text = json.dumps(report).encode()
+    [asked] = gpu_questions_of(ModelEvidence(text, NONCE, cloud.cloud.model, None, 0))
+    assert asked is not None
+    assert asked.keys() == {"arch", "evidence_list", "nonce"}
+    for one in asked["evidence_list"]:
+        assert one.keys() == {"arch", "certificate", "evidence"}
+    assert b"hello" not in base64.b64decode(asked["evidence_list"][0]["certificate"])
+    # What a GPU signed is passed on to the last bit.
+    recorded = json.loads(cloud.cloud.gpus.payload(NONCE))["evidence_list"][0]
+    assert len(asked["evidence_list"][0]["evidence"]) == len(recorded["evidence"])
 
 
 def test_a_debug_machine_is_refused() -> None:
@@ -587,7 +701,7 @@ def test_test_evidence_is_refused_by_whoever_trusts_intel_and_nvidia() -> None:
     findings = verify_model(
         ModelEvidence(report, NONCE, cloud.cloud.model, cloud.cloud.identity.key_sha256, 0),
         collateral=lambda _: Collateral.parse(platform.collateral),
-        nras=NrasAnswer(b"[]", b"{}"),
+        nras=[NrasAnswer(b"[]", b"{}")],
         now=platform.now,
     )
     expected = {"gateway.quote", "model.quote", "compose_manager.quote"}
@@ -625,14 +739,14 @@ def test_what_is_no_report_is_refused_whole(report: bytes) -> None:
     findings = verify_model(
         ModelEvidence(report, NONCE, cloud.cloud.model, None, 0),
         collateral=lambda _: "not asked",
-        nras="not asked",
+        nras=[],
         now=cloud.cloud.platform.now,
     )
     assert failures(findings) == {"report"}
     with pytest.raises(MalformedEvidence):
         quotes_of(report)
     with pytest.raises(MalformedEvidence):
-        gpu_payload_of(report)
+        gpu_questions_of(ModelEvidence(report, NONCE, cloud.cloud.model, None, 0))
 
 
 @pytest.mark.parametrize("action", ["[" * 900 + "]" * 900, '"\\ud800"'], ids=["deep", "surrogate"])
@@ -654,7 +768,10 @@ def test_the_quotes_and_the_gpus_of_a_report_are_found() -> None:
         model(report)["intel_quote"],
         manager(report)["quote"],
     ]
-    assert gpu_payload_of(text) == model(report)["nvidia_payload"]
+    [asked] = gpu_questions_of(ModelEvidence(text, NONCE, cloud.cloud.model, None, 0))
+    assert asked is not None
+    assert asked["nonce"] == NONCE.hex()
+    assert len(asked["evidence_list"]) == len(cloud.cloud.gpus.serials)
 
 
 def test_evidence_goes_into_a_bundle_and_comes_out_unchanged() -> None:
@@ -703,7 +820,7 @@ def test_no_bit_of_a_quote_can_be_flipped(
         name = "quote" if part is manager else "intel_quote"
         part(report)[name] = flip(data, bytes.fromhex(part(report)[name])).hex()
 
-    assert failed(recorded_capture(CLOUD).verify(edited=edit, nras="not asked"))
+    assert failed(recorded_capture(CLOUD).verify(edited=edit, nras=NrasSilence("not asked")))
 
 
 @pytest.mark.parametrize("part", [gateway, model, manager], ids=lambda part: part.__name__)
@@ -723,5 +840,7 @@ def test_no_bit_that_a_log_measures_can_be_flipped(
         else:
             event[field] = "00"
 
-    findings = recorded_capture(CLOUD).verify(edited=with_log(part, change), nras="not asked")
+    findings = recorded_capture(CLOUD).verify(
+        edited=with_log(part, change), nras=NrasSilence("not asked")
+    )
     assert failed(findings)

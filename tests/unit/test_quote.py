@@ -21,7 +21,7 @@ from bot.attestation.quote import (
     parse_quote,
     quote_checks,
 )
-from bot.attestation.trust import REAL
+from bot.attestation.trust import MIN_TCB_EVALUATION, REAL
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import (
     CLOCK,
@@ -31,6 +31,7 @@ from tests.fixtures_attestation import (
     recorded_simulator_quote,
     recorded_tds,
 )
+from tests.near_ai_captures import OF_THEIR_TIME
 
 DAY: Final = 24 * 3600
 GATEWAY: Final = "nearai/cloud-2026-06-29/collateral_gateway.json"
@@ -52,7 +53,7 @@ def collateral(path: str) -> Collateral:
 
 
 def real(raw: bytes, given: Collateral | None, now: int = CLOCK) -> dict[str, Check]:
-    checks = quote_checks(parse_quote(raw), given, now=now, trust=REAL)
+    checks = quote_checks(parse_quote(raw), given, now=now, trust=OF_THEIR_TIME)
     return {check.name: check for check in checks}
 
 
@@ -113,6 +114,30 @@ def test_an_out_of_date_platform_is_named_with_its_advisories() -> None:
     checks = real(raw, given, 1776996374)
     assert verdicts(checks) == ALL_PROVEN | {"tcb": Verdict.FAILED}
     assert "OutOfDate (INTEL-SA-01036, INTEL-SA-01079" in checks["tcb"].words
+
+
+def test_the_evaluation_that_a_state_rests_on_is_named_with_its_date() -> None:
+    raw, path, now = GENUINE["a gateway"]
+    words = real(raw(), collateral(path), now)["tcb"].words
+    assert words.endswith("UpToDate, TCB evaluation 19 of 2026-06-29")
+
+
+def test_an_evaluation_of_intels_that_is_too_old_calls_nothing_up_to_date() -> None:
+    raw, path, now = GENUINE["NEAR's contract test"]
+    checks = quote_checks(parse_quote(raw()), collateral(path), now=now, trust=REAL)
+    assert [check.verdict for check in checks] == [Verdict.PROVEN, Verdict.PROVEN, Verdict.FAILED]
+    assert f"{MIN_TCB_EVALUATION} or later counts" in checks[-1].words
+    oldest = MIN_TCB_EVALUATION
+    for number, verdict in ((oldest - 1, Verdict.FAILED), (oldest, Verdict.PROVEN)):
+        machine = SoftTdx(now=CLOCK, evaluations=(number, number))
+        assert soft(machine)["tcb"].verdict is verdict
+
+
+@pytest.mark.parametrize("evaluations", [(99, 98), (98, 99)])
+def test_two_evaluations_of_intels_cannot_be_mixed(evaluations: tuple[int, int]) -> None:
+    check = soft(SoftTdx(now=CLOCK, evaluations=evaluations))["tcb"]
+    assert check.verdict is Verdict.FAILED
+    assert "mixes two" in check.words
 
 
 def test_a_platform_that_intel_does_not_list_is_refused() -> None:

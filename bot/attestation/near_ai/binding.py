@@ -2,11 +2,12 @@
 
 NEAR AI's machines put into the 64 bytes of report data (the same layout for gateway and model):
 
-    [0:32]   SHA-256(address of the signing key, SHA-256 of the TLS key), or, where the report names
-             no TLS key, the address alone, filled up with zeros
+    [0:32]   SHA-256(address of the signing key, SHA-256 of the TLS key)
     [32:64]  the nonce
 
-and the compose manager SHA-256(its actions as canonical JSON), the nonce.
+and the compose manager SHA-256(its actions as canonical JSON), the nonce. A machine that is not
+asked for its TLS key puts the bare address there, filled up with zeros. That layout is refused:
+in it any other hash at that place, such as the compose manager's, reads as somebody's key.
 """
 
 import hashlib
@@ -46,9 +47,9 @@ def report_data_check(quote: TdQuote | None, machine: Machine) -> Check:
     """Return `report_data`: whether the quote vouches for the signing key and the TLS key."""
     if quote is None:
         return _without_quote("report_data")
-    expected = machine.signing_address.ljust(_HASH_BYTES, b"\0")
-    if machine.tls_cert_fingerprint is not None:
-        expected = hashlib.sha256(machine.signing_address + machine.tls_cert_fingerprint).digest()
+    if machine.tls_cert_fingerprint is None:
+        return failed("report_data", "the report names no TLS key for the quote to vouch for")
+    expected = hashlib.sha256(machine.signing_address + machine.tls_cert_fingerprint).digest()
     return proven_if(
         hmac.compare_digest(quote.report_data[:_HASH_BYTES], expected),
         "report_data",

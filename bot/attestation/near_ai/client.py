@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import (
+    AnswerTooLong,
     AttestationNotOffered,
     EvidenceUnavailable,
     MalformedEvidence,
@@ -25,8 +26,11 @@ from bot.attestation.near_ai.evidence import (
     NONCE_BYTES,
     ModelEvidence,
     NrasAnswer,
+    NrasRefusal,
+    NrasSilence,
+    NrasWord,
 )
-from bot.attestation.near_ai.verification import gpu_payload_of, quotes_of
+from bot.attestation.near_ai.verification import gpu_questions_of, quotes_of
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.strict_json import decode
 from bot.attestation.trust import REAL, Trust
@@ -47,12 +51,12 @@ class Gathered:
     Attributes:
         evidence: the endpoint's report.
         collateral: Intel's for each quote in it, by the quote's bytes; or why there is none.
-        nras: NVIDIA's answer, or why there is none.
+        nras: NVIDIA's word on the GPUs of each of the model's machines, in the report's order.
     """
 
     evidence: ModelEvidence
     collateral: Mapping[bytes, Collateral | str]
-    nras: NrasAnswer | str
+    nras: tuple[NrasWord, ...]
 
     def collateral_for(self, quote: TdQuote) -> Collateral | str:
         """Return the collateral for a quote, or why there is none."""
@@ -142,11 +146,11 @@ async def look_up(
     Raises:
         EvidenceUnavailable: the report is no JSON.
     """
-    questions = await asyncio.to_thread(_questions, evidence.report)
+    questions = await asyncio.to_thread(_questions, evidence)
     async with asyncio.TaskGroup() as tasks:
         intel = tasks.create_task(_collateral_of(collateral, questions.quotes))
-        nvidia = tasks.create_task(_nras_answer(http, nras_url, questions.gpus))
-    return Gathered(evidence, intel.result(), nvidia.result())
+        nvidia = [tasks.create_task(_nras_word(http, nras_url, gpus)) for gpus in questions.gpus]
+    return Gathered(evidence, intel.result(), tuple(task.result() for task in nvidia))
 
 
 async def _collateral_of(
@@ -168,34 +172,45 @@ async def _collateral_for(source: CollateralSource, quote: TdQuote) -> Collatera
         return str(error)
 
 
-async def _nras_answer(http: HttpService, nras_url: str, gpus: object) -> NrasAnswer | str:
-    """Ask NVIDIA about the GPUs; its keys after its answer, so that they are never too old."""
+async def _nras_word(http: HttpService, nras_url: str, gpus: object) -> NrasWord:
+    """Ask NVIDIA about one machine; its keys after its answer, so that they are never too old."""
     if gpus is None:
-        return "the report holds no evidence of GPUs that can be read"
+        return NrasSilence("the report holds no evidence of GPUs that can be read")
     try:
         tokens = await _ask(http, "POST", f"{nras_url}/v3/attest/gpu", gpus)
         return NrasAnswer(tokens, await _ask(http, "GET", f"{nras_url}/.well-known/jwks.json"))
-    except (EvidenceUnavailable, MalformedEvidence) as error:
-        return str(error)
+    except (AnswerTooLong, MalformedEvidence) as error:
+        return NrasRefusal(str(error))
+    except EvidenceUnavailable as error:
+        return NrasSilence(str(error))
 
 
 async def _ask(http: HttpService, method: str, url: str, json: object = None) -> bytes:
+    """Return an answer of NVIDIA's. Only a server in trouble has no say: else it has judged.
+
+    Raises:
+        EvidenceUnavailable: there is no answer, or HTTP 5xx.
+        MalformedEvidence: another status than 200, or no JSON.
+    """
     answer = await http.ask(method, url, seconds=NRAS_SECONDS, max_bytes=MAX_NRAS_BYTES, json=json)
+    status = f"NVIDIA's service answered with HTTP {answer.status}"
+    if 500 <= answer.status <= 599:
+        raise EvidenceUnavailable(status)
     if answer.status != 200:
-        raise EvidenceUnavailable(f"NVIDIA's service answered with HTTP {answer.status}")
+        raise MalformedEvidence(status)
     decode(answer.body, "what NVIDIA's service answered")
     return answer.body
 
 
 @dataclass(frozen=True, slots=True)
 class _Questions:
-    """What others are to be asked about a report: its quotes, and its evidence of GPUs."""
+    """What others are to be asked about a report: its quotes, and each machine's GPUs."""
 
     quotes: tuple[TdQuote, ...] = ()
-    gpus: object = None
+    gpus: tuple[object, ...] = ()
 
 
-def _questions(report: bytes) -> _Questions:
+def _questions(evidence: ModelEvidence) -> _Questions:
     """Read what others are to be asked about; takes milliseconds, for a long report more.
 
     A report that is JSON but none of an attestation asks for nothing: the verification says so.
@@ -204,13 +219,11 @@ def _questions(report: bytes) -> _Questions:
         EvidenceUnavailable: it is no JSON.
     """
     try:
-        decode(report, "its answer")
+        decode(evidence.report, "its answer")
     except MalformedEvidence as error:
         raise EvidenceUnavailable(str(error)) from None
     try:
-        payload = gpu_payload_of(report)
-        gpus = decode(payload, "the GPUs' evidence") if payload is not None else None
-        return _Questions(quotes_of(report), gpus)
+        return _Questions(quotes_of(evidence.report), gpu_questions_of(evidence))
     except MalformedEvidence:
         return _Questions()
 

@@ -76,6 +76,32 @@ class NrasAnswer:
     keys: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class NrasRefusal:
+    """NVIDIA's attestation service answered, but did not attest the GPUs.
+
+    Attributes:
+        why: the end of a sentence.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NrasSilence:
+    """NVIDIA's attestation service said nothing, so nothing new is known about the GPUs.
+
+    Attributes:
+        why: the end of a sentence.
+    """
+
+    why: str
+
+
+NrasWord = NrasAnswer | NrasRefusal | NrasSilence
+"""What came of asking NVIDIA about the GPUs of one machine."""
+
+
 _Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 

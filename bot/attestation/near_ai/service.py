@@ -2,14 +2,16 @@
 
 What a verification finds holds until the first piece of its evidence expires, an hour at most.
 Trouble of the services meanwhile changes nothing; evidence that is there and wrong ends it at
-once. A policy of `require` lets nothing be sent to a model that is not verified; `warn` never holds
-anything up. A model that is not asked for proof, or is not reached over TLS, never comes here.
+once. While NVIDIA's service cannot be reached, what it last said of the same GPUs counts for
+`FIRMWARE_GRACE_SECONDS`. A policy of `require` lets nothing be sent to a model that is not
+verified; `warn` never holds anything up. A model that is not asked for proof, or is not reached
+over TLS, never comes here.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -19,6 +21,7 @@ from bot.attestation.checks import Verdict
 from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, ModelNotVerified
 from bot.attestation.near_ai.client import Gathered, NearAiClient
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.gpu import Devices
 from bot.attestation.near_ai.signers import AttestedSigners
 from bot.attestation.near_ai.verdict import (
     ModelState,
@@ -26,7 +29,12 @@ from bot.attestation.near_ai.verdict import (
     refusal,
     summary,
 )
-from bot.attestation.near_ai.verification import ModelFindings, Signer, verify_model
+from bot.attestation.near_ai.verification import (
+    FirmwareRule,
+    ModelFindings,
+    Signer,
+    verify_model,
+)
 from bot.attestation.pinning import AttestedKeys
 from bot.attestation.trust import REAL, Trust
 from bot.messaging.backoff import Backoff
@@ -40,6 +48,10 @@ ADMIT_SECONDS: Final = 30.0
 """How long a message waits for the first verification to end."""
 MAX_EVIDENCE_SECONDS: Final = 3600
 """As long as NVIDIA's tokens last; Intel's collateral alone would last for a month."""
+
+FIRMWARE_GRACE_SECONDS: Final = 2 * 3600
+"""How long NVIDIA's last good word on GPUs counts while its service cannot be reached."""
+MAX_VOUCHED_MACHINES: Final = 64
 
 RETRY: Final = Backoff(first_seconds=30.0, longest_seconds=600.0)
 AFTER_STRANGERS: Final = Backoff(first_seconds=5.0, longest_seconds=600.0)
@@ -104,6 +116,7 @@ class AttestedModel:
         self._known = ModelVerdict(ModelState.PENDING, "", since=int(clock()))
         self._findings: ModelFindings | None = None
         self._signers = AttestedSigners(clock=clock)
+        self._vouched_until: dict[Devices, int] = {}
         self._attempted = asyncio.Event()
         self._failures = 0
         self._retry_after = 0.0
@@ -220,7 +233,8 @@ class AttestedModel:
             gathered.evidence,
             collateral=gathered.collateral_for,
             nras=gathered.nras,
-            now=int(self._clock()),
+            now=self._now(),
+            firmware=FirmwareRule(self._policy == "require", self._vouched_until),
             trust=self._trust,
         )
 
@@ -235,13 +249,23 @@ class AttestedModel:
         )
         self.keys.vouch(findings.tls_keys, expires_at=expires_at)
         self._signers.vouch(findings, expires_at=expires_at)
+        self._remember(findings.vouched)
         return ModelState.VERIFIED
+
+    def _remember(self, vouched: Iterable[Devices]) -> None:
+        """Take note of GPUs that NVIDIA vouches for now; those of long ago are forgotten first."""
+        for devices in vouched:
+            self._vouched_until.pop(devices, None)
+            self._vouched_until[devices] = self._now() + FIRMWARE_GRACE_SECONDS
+        while len(self._vouched_until) > MAX_VOUCHED_MACHINES:
+            del self._vouched_until[next(iter(self._vouched_until))]
 
     def _refuse(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
         self._failures += 1
         self._retry_after = 0.0
         self.keys.distrust()
         self._signers.distrust()
+        self._vouched_until.clear()
         reason = next(c.words for c in findings.report if c.verdict is Verdict.FAILED)
         self._known = ModelVerdict(
             ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence

@@ -9,17 +9,20 @@ several machines run the model):
     gateway.report_data         the quote vouches for signing key and TLS key
     gateway.signing_key         key, address and algorithm belong together
     gateway.os                  never made: nothing is published to compare with
+    listed                      only of a direct endpoint that names further machines without all
+                                of their evidence: their keys do not count
     tls_key                     the machine that was asked holds the key of the TLS connection
     model.…                     all that of the gateway, and
     model.name                  claimed: the report is about the model that was asked for; a direct
                                 endpoint need not name it
     model.gpu_chain .gpu_nonce .gpus    the GPUs' own signatures, see `gpu`
-    model.gpu_tokens .gpu_firmware      NVIDIA's word on them, see `nras`; without NVIDIA's answer
-                                        gpu_firmware is not checked, and the rest may still pass
+    model.gpu_tokens .gpu_firmware      NVIDIA's word on them, see `nras`. Where its service cannot
+                                        be reached, gpu_firmware rests on what it said of the same
+                                        GPUs before, while that counts; else it is not checked,
+                                        which may be enough where nobody requires it
     model.gpu_binding           never made: one nonce is all that ties GPUs and processor
     model.weights               never made: nothing measures them
-    compose_manager.debug … .compose .nonce    its own quote; a direct endpoint shows it of the
-                                machine that was asked alone
+    compose_manager.debug … .compose .nonce    its own quote
     compose_manager.machine     that quote is of the model's machine
     compose_manager.actions     the quote vouches for its log of what it started
     compose_manager.started     claimed: what runs there is what that log names
@@ -27,11 +30,12 @@ several machines run the model):
 All of them have to hold, of every machine; what is never made or only claimed does not count.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
 
-from bot.attestation.checks import Check, Report, claimed, failed, not_checked
+from bot.attestation.checks import Check, Report, claimed, failed, not_checked, proven
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.binding import (
     actions_check,
@@ -42,8 +46,14 @@ from bot.attestation.near_ai.binding import (
     signing_key_check,
     tls_key_check,
 )
-from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
-from bot.attestation.near_ai.gpu import verify_gpus
+from bot.attestation.near_ai.evidence import (
+    ModelEvidence,
+    NrasAnswer,
+    NrasRefusal,
+    NrasSilence,
+    NrasWord,
+)
+from bot.attestation.near_ai.gpu import Devices, GpuFindings, gpu_question, verify_gpus
 from bot.attestation.near_ai.nras import verify_nras
 from bot.attestation.near_ai.wire import (
     ComposeManager,
@@ -61,6 +71,25 @@ CollateralFor = Callable[[TdQuote], Collateral | str]
 
 _IN_THE_MODELS_PART: Final = "images"
 """One compose file starts the model's machine and the compose manager in it."""
+
+_NRAS_NOT_ASKED: Final = NrasSilence("NVIDIA was not asked")
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareRule:
+    """When the firmware of GPUs counts as known.
+
+    Attributes:
+        required: whether a report passes only with NVIDIA's word on it.
+        vouched_until: GPUs that NVIDIA has vouched for before, and how long that counts while its
+            service cannot be reached, in Unix seconds.
+    """
+
+    required: bool
+    vouched_until: Mapping[Devices, int]
+
+
+NOT_REQUIRED: Final = FirmwareRule(required=False, vouched_until={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +120,7 @@ class ModelFindings:
         tls_keys: SHA-256 of the SubjectPublicKeyInfo of the TLS keys that verified machines hold
             at the address that was asked.
         expires_at: Unix seconds at which the first piece of evidence is no longer valid.
+        vouched: the GPUs of each machine that NVIDIA vouches for in this very evidence.
     """
 
     report: Report
@@ -98,6 +128,7 @@ class ModelFindings:
     models: tuple[Signer, ...]
     tls_keys: frozenset[bytes]
     expires_at: int | None
+    vouched: tuple[Devices, ...] = ()
 
 
 def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
@@ -116,23 +147,30 @@ def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
     return tuple(parse_quote(quote) for quote in quotes)
 
 
-def gpu_payload_of(report: bytes) -> str | None:
-    """Return what NVIDIA's service is to be asked, JSON; None when there are no GPUs in it.
-
-    Of several machines it is the first one's: NVIDIA answers for one machine at a time.
+def gpu_questions_of(evidence: ModelEvidence) -> tuple[dict[str, Any] | None, ...]:
+    """Return what NVIDIA's service is to be asked about each machine; None without readable GPUs.
 
     Raises:
         MalformedEvidence: the report cannot be read.
     """
-    return read_report(report).models[0].nvidia_payload
+    machines = read_report(evidence.report).models
+    return tuple(_gpu_question(machine, evidence.nonce) for machine in machines)
+
+
+def _gpu_question(machine: ModelMachine, nonce: bytes) -> dict[str, Any] | None:
+    try:
+        return gpu_question(machine.nvidia_payload or "", nonce)
+    except MalformedEvidence:
+        return None
 
 
 def verify_model(
     evidence: ModelEvidence,
     *,
     collateral: CollateralFor,
-    nras: NrasAnswer | str,
+    nras: Sequence[NrasWord],
     now: int,
+    firmware: FirmwareRule = NOT_REQUIRED,
     trust: Trust = REAL,
 ) -> ModelFindings:
     """Verify everything that a report says; bad evidence becomes failed checks.
@@ -140,22 +178,33 @@ def verify_model(
     Args:
         evidence: the report, and what it was asked with.
         collateral: Intel's word on each platform.
-        nras: NVIDIA's answer on the GPUs, or why there is none.
+        nras: NVIDIA's word on the GPUs of each machine, in the report's order.
         now: Unix seconds at which everything must be valid.
+        firmware: when the firmware of the GPUs counts as known.
         trust: whose roots.
     """
     try:
         report = read_report(evidence.report)
     except MalformedEvidence as error:
         return _without_keys(Report([failed("report", str(error))]))
-    verification = _Verification(report, evidence, collateral, now, trust)
+    verification = _Verification(report, evidence, collateral, _Rules(now, firmware, trust))
     if report.gateway is not None:
         verification.gateway(report.gateway)
     verification.tls_key()
     for number, machine in enumerate(report.models, start=1):
-        one_answer = "NVIDIA's service was asked about the first machine alone"
-        verification.model(machine, number, nras if number == 1 else one_answer)
+        word = nras[number - 1] if number <= len(nras) else _NRAS_NOT_ASKED
+        verification.model(machine, number, word)
+    verification.listed()
     return verification.findings()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """By what a report is judged, see `verify_model`."""
+
+    now: int
+    firmware: FirmwareRule
+    trust: Trust
 
 
 class _Verification:
@@ -166,16 +215,16 @@ class _Verification:
         report: ModelReport,
         evidence: ModelEvidence,
         collateral: CollateralFor,
-        now: int,
-        trust: Trust,
+        rules: _Rules,
     ) -> None:
         self._report = report
         self._evidence = evidence
         self._collateral = collateral
-        self._now = now
-        self._trust = trust
+        self._rules = rules
         self._checks: list[Check] = []
         self._ends: list[int] = []
+        self._gpu_keys: set[bytes] = set()
+        self._vouched: list[Devices] = []
 
     def gateway(self, machine: Machine) -> None:
         td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
@@ -185,7 +234,12 @@ class _Verification:
     def tls_key(self) -> None:
         self._checks.append(tls_key_check(self._report, self._evidence.peer_key_sha256))
 
-    def model(self, machine: ModelMachine, number: int, nras: NrasAnswer | str) -> None:
+    def listed(self) -> None:
+        if self._report.listed:
+            words = "more machines are named without all of their evidence: their keys do not count"
+            self._checks.append(not_checked("listed", f"{self._report.listed} {words}"))
+
+    def model(self, machine: ModelMachine, number: int, nras: NrasWord) -> None:
         suffix = "" if number == 1 else f"_{number}"
         app_compose = machine.info.tcb_info.app_compose
         td = self._td(machine.intel_quote, machine.event_log, app_compose)
@@ -194,14 +248,7 @@ class _Verification:
         name = self._name_check(machine.model_name)
         self._add(f"model{suffix}", *td.report, *keys, name, *gpus, _os(), _weights())
         manager = machine.compose_manager_attestation
-        self._add(
-            f"compose_manager{suffix}",
-            *(
-                self._manager_checks(manager, td, app_compose)
-                if manager is not None
-                else (self._no_manager(number),)
-            ),
-        )
+        self._add(f"compose_manager{suffix}", *self._manager_checks(manager, td, app_compose))
 
     def findings(self) -> ModelFindings:
         report = self._report
@@ -216,6 +263,7 @@ class _Verification:
             models=tuple(_signer(machine) for machine in report.models),
             tls_keys=frozenset(key for key in keys if key is not None),
             expires_at=min(self._ends),
+            vouched=tuple(self._vouched),
         )
 
     def _td(self, quote: bytes, event_log: str | list[object], app_compose: str) -> TdFindings:
@@ -225,8 +273,8 @@ class _Verification:
         return verify_td(
             TdEvidence(quote, event_log, app_compose),
             collateral if isinstance(collateral, Collateral) else None,
-            now=self._now,
-            trust=self._trust,
+            now=self._rules.now,
+            trust=self._rules.trust,
             why_none=collateral if isinstance(collateral, str) else "",
         )
 
@@ -252,21 +300,63 @@ class _Verification:
             return failed("name", "the report is about another model than the one asked for")
         return claimed("name", "the report is about the model that was asked for")
 
-    def _gpu_checks(self, payload: str | None, nras: NrasAnswer | str) -> tuple[Check, ...]:
+    def _gpu_checks(self, payload: str | None, nras: NrasWord) -> tuple[Check, ...]:
         if payload is None:
             return (failed("gpus", "the report holds no evidence of GPUs"),)
-        nonce, now, trust = self._evidence.nonce, self._now, self._trust
-        local = verify_gpus(payload, nonce=nonce, now=now, trust=trust)
-        if isinstance(nras, str):
-            return (*local.checks, _firmware_unknown(nras), _gpu_binding())
-        theirs = verify_nras(nras, nonce=nonce, serials=local.serials, now=now, trust=trust)
-        if theirs.expires_at is not None:
-            self._ends.append(theirs.expires_at)
-        return (*local.checks, *theirs.checks, _gpu_binding())
+        gpus = verify_gpus(
+            payload,
+            nonce=self._evidence.nonce,
+            now=self._rules.now,
+            trust=self._rules.trust,
+            elsewhere=frozenset(self._gpu_keys),
+        )
+        self._gpu_keys |= gpus.own_keys
+        return (*gpus.checks, *self._nras_checks(gpus, nras), _gpu_binding())
+
+    def _nras_checks(self, gpus: GpuFindings, nras: NrasWord) -> tuple[Check, ...]:
+        match nras:
+            case NrasAnswer():
+                return self._nras_answer_checks(gpus, nras)
+            case NrasRefusal(why):
+                words = f"NVIDIA's service does not vouch for the GPUs: {why}"
+                return (failed("gpu_firmware", words),)
+            case NrasSilence():
+                return (self._silent_firmware_check(gpus.devices, nras),)
+
+    def _nras_answer_checks(self, gpus: GpuFindings, answer: NrasAnswer) -> tuple[Check, ...]:
+        found = verify_nras(
+            answer,
+            nonce=self._evidence.nonce,
+            serials=gpus.serials,
+            now=self._rules.now,
+            trust=self._rules.trust,
+        )
+        if found.expires_at is not None:
+            self._ends.append(found.expires_at)
+        if gpus.devices is not None:
+            self._vouched.append(gpus.devices)
+        return found.checks
+
+    def _silent_firmware_check(self, devices: Devices | None, nras: NrasSilence) -> Check:
+        until = self._rules.firmware.vouched_until.get(devices, 0) if devices is not None else 0
+        if until > self._rules.now:
+            self._ends.append(until)
+            moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            words = f"NVIDIA has vouched for these very GPUs, which counts until {moment} while"
+            return proven("gpu_firmware", f"{words} its service is not reached ({nras.why})")
+        return not_checked(
+            "gpu_firmware",
+            "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
+            f"revoked certificates were not: {nras.why}",
+            asked=self._rules.firmware.required,
+        )
 
     def _manager_checks(
-        self, manager: ComposeManager, model: TdFindings, app_compose: str
+        self, manager: ComposeManager | None, model: TdFindings, app_compose: str
     ) -> tuple[Check, ...]:
+        if manager is None:
+            why = "the report does not say what was started after the machine's boot"
+            return (failed("quote", why),)
         td = self._td(manager.quote, manager.event_log, app_compose)
         return (
             *(check for check in td.report if check.name != _IN_THE_MODELS_PART),
@@ -275,15 +365,6 @@ class _Verification:
             actions_check(td.quote, manager),
             claimed("started", "which images run the model is the word of that log alone"),
         )
-
-    def _no_manager(self, number: int) -> Check:
-        """Say that it is missing, which must not be better than showing a wrong one.
-
-        A direct endpoint shows that of the machine that was asked, and lists others without.
-        """
-        why = "the report does not say what was started after the machine's boot"
-        is_listed_only = self._report.gateway is None and number > 1
-        return not_checked("quote", why) if is_listed_only else failed("quote", why)
 
     def _add(self, part: str, *checks: Check) -> None:
         self._checks.extend(Report(checks).under(part))
@@ -310,12 +391,4 @@ def _weights() -> Check:
 def _gpu_binding() -> Check:
     return not_checked(
         "gpu_binding", "that GPUs and processor are one machine rests on the shared nonce alone"
-    )
-
-
-def _firmware_unknown(why: str) -> Check:
-    return not_checked(
-        "gpu_firmware",
-        "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
-        f"revoked certificates were not: {why}",
     )

@@ -87,11 +87,14 @@ class ModelReport(_Wire):
     Attributes:
         gateway: None when the model's own endpoint was asked.
         models: the machines that run the model, at least one.
+        listed: how many more are named without a manager's log or GPUs of their own; their keys
+            count for nothing, so nothing else of them is read.
         tls_certificate: PEM, of the machine that was asked; the leaf stands first.
     """
 
     gateway: Machine | None
     models: tuple[ModelMachine, ...]
+    listed: int
     tls_certificate: str | None
 
 
@@ -128,6 +131,7 @@ def _of_gateway(answer: _GatewayAnswer) -> ModelReport:
     return ModelReport(
         gateway=answer.gateway_attestation,
         models=tuple(answer.model_attestations),
+        listed=0,
         tls_certificate=answer.tls_certificate,
     )
 
@@ -135,6 +139,10 @@ def _of_gateway(answer: _GatewayAnswer) -> ModelReport:
 def _of_model(answer: _DirectAnswer) -> ModelReport:
     # The machine that was asked is listed again, without its compose manager.
     others = [m for m in answer.all_attestations if m.intel_quote != answer.intel_quote]
+    whole = [m for m in others if m.nvidia_payload and m.compose_manager_attestation]
     return ModelReport(
-        gateway=None, models=(answer, *others), tls_certificate=answer.tls_certificate
+        gateway=None,
+        models=(answer, *whole),
+        listed=len(others) - len(whole),
+        tls_certificate=answer.tls_certificate,
     )
