@@ -83,7 +83,6 @@ def _check_bundle(proving: ProvingWorld, bundle: Bundle) -> Report:
         challenge=CHALLENGE,
         collateral=lambda _: collateral,
         now=int(time.time()),
-        nras="not asked",
         trust=proving.trust,
     )
 
