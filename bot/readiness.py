@@ -15,6 +15,7 @@ from bot.endpoint import OpenEndpoint
 from bot.errors import BotError
 from bot.llm.errors import LlmError
 from bot.messaging.messenger import Messenger
+from bot.messaging.spawned import SpawnedSignalCli
 from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
 from conversation_store.errors import StoreError
@@ -33,6 +34,8 @@ SIZES_SECONDS: Final = 2.0
 UNPROVEN: Final = (
     "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
 )
+
+SILENT: Final = "signal-cli does not answer; if that lasts, it is ended and started again."
 
 
 @asynccontextmanager
@@ -68,6 +71,7 @@ def health_checks(
     endpoint: OpenEndpoint,
     *,
     proof_required: bool,
+    signal_cli: SpawnedSignalCli | None = None,
 ) -> dict[str, Check]:
     """Return what is asked, by its name; each answers within a bound of its own.
 
@@ -76,9 +80,12 @@ def health_checks(
         store: the store.
         endpoint: the model's.
         proof_required: nothing is sent to a model that has proven nothing.
+        signal_cli: the bot's own, where it has one.
     """
 
     async def signal_health() -> Health:
+        if signal_cli is not None and signal_cli.silent:
+            return Health(ok=False, detail=SILENT)
         if messenger.connected:
             return Health(ok=True, detail="Connected.")
         return Health(ok=False, detail="Not connected; trying again.")

@@ -51,6 +51,7 @@ from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
 from bot.messaging.messenger import Messenger
+from bot.messaging.spawned import SpawnedSignalCli
 from bot.observability import log_ids, metrics
 from bot.observability.event_loop import measure_lag
 from bot.parts import (
@@ -131,6 +132,7 @@ class _Ground:
     endpoint: OpenEndpoint
     vision: Vision
     media: Media
+    signal_cli: SpawnedSignalCli | None
     messenger: Messenger
     prover: Prover | None
     in_tee: bool
@@ -171,13 +173,20 @@ async def wired(
         endpoint = await open_parts.enter_async_context(
             open_endpoint(settings, trust=trust, clock=clock.time)
         )
+        signal_cli = spawned_signal_cli(settings)
         messenger = make_messenger(settings)
         prover = await open_parts.enter_async_context(
             _prover(settings, messenger, endpoint, trust, clock)
         )
         if settings.health.listen:
             proof_required = settings.attestation.model_policy == "require"
-            checks = health_checks(messenger, store, endpoint, proof_required=proof_required)
+            checks = health_checks(
+                messenger,
+                store,
+                endpoint,
+                proof_required=proof_required,
+                signal_cli=signal_cli,
+            )
             served = serve_health(settings.health.listen, checks, store)
             await open_parts.enter_async_context(served)
         vision = Vision(settings.llm.vision, endpoint.client)
@@ -196,6 +205,7 @@ async def wired(
             endpoint=endpoint,
             vision=vision,
             media=media,
+            signal_cli=signal_cli,
             messenger=messenger,
             prover=prover,
             in_tee=prover is not None and await _can_quote(settings, trust),
@@ -270,9 +280,8 @@ class _Wiring:
 
     def _background(self) -> Iterator[Work]:
         """What runs beside the taking and answering of messages."""
-        signal_cli = spawned_signal_cli(self._settings)
-        if signal_cli is not None:
-            yield signal_cli.run
+        if self._ground.signal_cli is not None:
+            yield self._ground.signal_cli.run
         yield measure_lag
         yield partial(upkeep.tend, self._ground.store, self._ground.clock.past)
         yield partial(_probe_tools, self._ground.registry)

@@ -67,7 +67,8 @@ class Bounds:
             every member), and for files.
         receipt: for the phone's receipt of a message whose answer was lost; longer than it takes
             to connect again.
-        probe_every: between two questions for a sign of life.
+        probe_every: between two questions for a sign of life; after a missed one the next comes at
+            once.
         probe_answer: for the answer to such a question; two missed ones end the connection.
         stop: for the end of the subscription and the delivery of what was read by then.
         backoff: between two attempts to connect.
@@ -76,7 +77,7 @@ class Bounds:
     request: float = 10.0
     send: float = 60.0
     receipt: float = 15.0
-    probe_every: float = 30.0
+    probe_every: float = 20.0
     probe_answer: float = 10.0
     stop: float = 5.0
     backoff: Backoff = RECONNECT
@@ -315,7 +316,7 @@ class SignalDaemon(DaemonRequests):
         missed = 0
         while missed < MISSED_PROBES:
             self._last_sign = time.monotonic()
-            if await connection.lost_within(self._bounds.probe_every):
+            if await connection.lost_within(0 if missed else self._bounds.probe_every):
                 return
             if await self._is_alive(connection):
                 missed = 0

@@ -1,10 +1,13 @@
 """signal-cli as a child of this program (`SIGNAL__URL=spawn:`).
 
-It is started on a Unix socket of its own, with manual receive mode, and again when it ends. It
-ends with this program: asked with SIGTERM and then killed when `run` ends, and told by the kernel
-when this program is killed (see `leash`). One that is still there at a start was left behind by a
-killed program, or by a start script that does not become signal-cli; it is ended first, because
-two signal-cli must not have one account.
+It is started on a Unix socket of its own, with manual receive mode, and again when it ends. One
+that lives but does not answer is ended first: it is asked for a sign of life now and then, over a
+connection of its own, which neither a long send nor a pause in reading can hold up.
+
+It ends with this program: asked with SIGTERM and then killed when `run` ends, and told by the
+kernel when this program is killed (see `leash`). One that is still there at a start was left behind
+by a killed program, or by a start script that does not become signal-cli; it is ended first,
+because two signal-cli must not have one account.
 
 What it prints is read by nobody: it prints messages.
 """
@@ -19,13 +22,16 @@ import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 import structlog
 
-from bot.errors import BotError, SettingsError
+from bot.errors import BotError, SettingsError, SignalError
 from bot.messaging.backoff import Backoff
+from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 
 PROGRAM: Final = "signal-cli"
 SOCKET_NAME: Final = "signal-cli.sock"
@@ -34,8 +40,12 @@ SOCKET_PATH_BYTES: Final = 107
 
 STOP_SECONDS: Final = 5.0
 """signal-cli takes 1.5 s to stop."""
+LOOK_AGAIN_SECONDS: Final = 0.05
 STEADY_SECONDS: Final = 60.0
 """Who ran that long did not fail at the start."""
+START_SECONDS: Final = 60.0
+"""Until then it need not listen yet: it takes 2 s, and 10 with accounts and no network."""
+MISSED_SIGNS: Final = 2
 RESTART: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 
 _INHERITED: Final = (
@@ -46,6 +56,24 @@ _INHERITED: Final = (
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of socket(7): pid, uid, gid
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long signal-cli may be silent, in seconds.
+
+    By default it takes 28 s until one that hangs is known, and 5 s more to end it.
+
+    Attributes:
+        sign_every: between two questions for a sign of life; after a missed one the next comes at
+            once.
+        sign: for the answer to such a question.
+        start: until it listens.
+    """
+
+    sign_every: float = 12.0
+    sign: float = 8.0
+    start: float = START_SECONDS
 
 
 def socket_path(store: Path) -> Path:
@@ -79,6 +107,10 @@ class SpawnedSignalCli:
         data_dir: signal-cli's own folder; None is where signal-cli itself puts it.
         stop_seconds: for each step of ending it: it is asked, it is killed.
         backoff: between its end and its next start.
+        patience: with its silence.
+
+    Attributes:
+        silent: whether it has left the last question for a sign of life unanswered.
     """
 
     def __init__(
@@ -89,12 +121,15 @@ class SpawnedSignalCli:
         data_dir: Path | None = None,
         stop_seconds: float = STOP_SECONDS,
         backoff: Backoff = RESTART,
+        patience: Patience | None = None,
     ) -> None:
         self._path = path
         self._program = program
         self._data_dir = data_dir
         self._stop_seconds = stop_seconds
         self._backoff = backoff
+        self._patience = patience or Patience()
+        self.silent = False
 
     @property
     def url(self) -> str:
@@ -121,11 +156,16 @@ class SpawnedSignalCli:
         while True:
             started_at = clock()
             async with self.process() as process:
-                code = await process.wait()
+                hangs = await self._hangs(process)
+            self.silent = False
+            SIGNAL_CLI_RESTARTS.labels("silent" if hangs else "ended").inc()
             failures = 1 if clock() - started_at >= STEADY_SECONDS else failures + 1
             delay = self._backoff.seconds(failures)
             log.warning(
-                "signal_cli.ended", code=code, attempt=failures, delay_seconds=round(delay, 1)
+                "signal_cli.ended",
+                code=process.returncode,
+                attempt=failures,
+                delay_seconds=round(delay, 1),
             )
             await asyncio.sleep(delay)
 
@@ -158,6 +198,37 @@ class SpawnedSignalCli:
         finally:
             await _end(process, self._stop_seconds)
 
+    async def _hangs(self, process: Process) -> bool:
+        """Wait until it has ended, or lives without a sign of life; return whether it lives."""
+        clock = asyncio.get_running_loop().time
+        started_at, missed = clock(), 0
+        while missed < MISSED_SIGNS:
+            if await _ends_within(process, 0 if missed else self._patience.sign_every):
+                return False
+            starting = clock() - started_at < self._patience.start
+            missed = 0 if await self._answers(while_it_starts=starting) else missed + 1
+            if missed == 1:
+                log.warning("signal_cli.silent", seconds=self._patience.sign)
+            self.silent = missed > 0
+        log.error("signal_cli.hangs", attempts=missed)
+        return True
+
+    async def _answers(self, *, while_it_starts: bool) -> bool:
+        """Whether it gives a sign of life; `while_it_starts` it need not listen."""
+        listens = False
+        try:
+            async with (
+                asyncio.timeout(self._patience.sign),
+                JsonRpcConnection.connect(str(self._path), _ignore, _ignore) as connection,
+            ):
+                listens = True
+                await connection.call("version", {}, seconds=self._patience.sign)
+        except JsonRpcError:
+            return True
+        except (SignalError, TimeoutError):
+            return while_it_starts and not listens
+        return True
+
     def _command(self) -> list[str]:
         program = shutil.which(self._program)
         if program is None:
@@ -170,14 +241,32 @@ class SpawnedSignalCli:
         return [program, *config, *daemon, "--receive-mode", "manual", "--no-receive-stdout"]
 
 
+async def _ends_within(process: Process, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), seconds)
+    return process.returncode is not None
+
+
 async def _end(process: Process, seconds: float) -> None:
-    """Ask its process group to end, then kill it."""
+    """Ask its process group to end, then kill it; a start script may leave others behind."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), seconds)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_group_ended(process), seconds)
+            return
+
+
+async def _group_ended(process: Process) -> None:
+    await process.wait()
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(process.pid, 0)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _ignore(*_: object) -> None:
+    """Notifications and garbage on a connection that only asks."""
 
 
 async def _end_left_over(path: Path, seconds: float) -> None:

@@ -77,6 +77,12 @@ SIGNAL_CONNECTED = _gauge("signal_connected", "1 while messages can come in and 
 SIGNAL_RECONNECTS = _counter(
     "signal_connections_lost", "Connections to the Signal side that were lost"
 )
+SIGNAL_CLI_RESTARTS = _counter(
+    "signal_cli_restarts",
+    "Starts of the bot's own signal-cli (SIGNAL__URL=spawn:) after the first, by why: it had ended,"
+    " or it lived and did not answer",
+    reason=("ended", "silent"),
+)
 
 # What is answered ---------------------------------------------------------------------------------
 

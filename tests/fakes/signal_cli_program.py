@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from bot.demo.json_rpc_server import Client, Json
 from bot.demo.signal_side import Sent
 from tests.fakes.registering import RegisteringSignalCli
 
@@ -30,7 +31,8 @@ def install(folder: Path, *options: str, become: bool = True) -> Path:
 
     Args:
         folder: for the script and its notes.
-        options: `--stubborn` (SIGTERM does nothing) or `--broken` (ends at once).
+        options: `--stubborn` (SIGTERM does nothing), `--broken` (ends at once), `--busy` (no send
+            comes to its end), or `--deaf` (never listens).
         become: whether the script becomes the program, or waits for it as a bad one does.
     """
     folder.mkdir(exist_ok=True)
@@ -57,21 +59,42 @@ def texts_sent(folder: Path) -> list[str]:
     return [json.loads(line) for line in lines]
 
 
+def signs_of_life(folder: Path) -> int:
+    """Return how often it has told its version so far."""
+    notes = folder / "versions"
+    return len(notes.read_text().splitlines()) if notes.exists() else 0
+
+
 def note(file: Path, what: object) -> None:
     with file.open("a") as notes:
         notes.write(json.dumps(what) + "\n")
 
 
-async def serve(path: Path, notes: Path, *, stubborn: bool) -> None:
+class _Program(RegisteringSignalCli):
+    """Notes who asks for its version."""
+
+    notes: Path
+
+    async def _version(self, client: Client, params: Json) -> object:
+        note(self.notes.with_name("versions"), params)
+        return await super()._version(client, params)
+
+
+async def serve(chosen: argparse.Namespace) -> None:
     """Listen until SIGTERM."""
 
     async def note_text(sent: Sent) -> None:
-        note(notes.with_name("sent"), sent.text)
+        note(chosen.notes.with_name("sent"), sent.text)
+        if chosen.busy:
+            await asyncio.Event().wait()
 
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, (lambda: None) if stubborn else told.set)
-    async with RegisteringSignalCli.open(path) as side:
+    loop.add_signal_handler(signal.SIGTERM, (lambda: None) if chosen.stubborn else told.set)
+    if chosen.deaf:
+        await told.wait()
+    async with _Program.open(chosen.socket) as side:
+        side.notes = chosen.notes
         side.on_send = note_text
         side.registrar.linked.set()
         await side.say(SAID)
@@ -82,6 +105,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--broken", action="store_true")
+    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--deaf", action="store_true")
     parser.add_argument("notes", type=Path)
     parser.add_argument("--config", type=Path)
     parser.add_argument("daemon", choices=["daemon"])
@@ -98,7 +123,7 @@ def main() -> int:
         return BROKEN
     if chosen.socket.exists():
         return SOCKET_IN_USE
-    asyncio.run(serve(chosen.socket, chosen.notes, stubborn=chosen.stubborn))
+    asyncio.run(serve(chosen))
     return 0
 
 

@@ -17,10 +17,19 @@ import structlog
 from bot.demo.signal_side import BOT
 from bot.errors import SettingsError, SignalUnavailable
 from bot.messaging.backoff import Backoff
+from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
-from bot.messaging.spawned import SpawnedSignalCli, socket_path
+from bot.messaging.spawned import RESTART, STOP_SECONDS, Patience, SpawnedSignalCli, socket_path
+from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from tests.contract.harnesses import Receiver, in_background
-from tests.fakes.signal_cli_program import BROKEN, SAID, install, starts
+from tests.fakes.signal_cli_program import (
+    BROKEN,
+    SAID,
+    install,
+    signs_of_life,
+    starts,
+    texts_sent,
+)
 
 ROOT: Final = Path(__file__).parents[2]
 SOON: Final = Backoff(0.02, 0.05)
@@ -232,3 +241,66 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_is_named(
     assert len(str(socket_path(Path(longest) / "store.db"))) == 107
     with pytest.raises(SettingsError, match=r"STORE__PATH: .*too long"):
         socket_path(Path(longest + "a") / "store.db")
+
+
+# One that hangs -----------------------------------------------------------------------------------
+
+
+IMPATIENT: Final = Patience(sign_every=0.1, sign=0.5)
+
+
+@pytest.mark.parametrize("become", [True, pytest.param(False, marks=pytest.mark.full)])
+async def test_a_signal_cli_that_lives_and_does_not_answer_is_ended_and_started_again(
+    folder: Path, become: bool
+) -> None:
+    install(folder / "bin", become=become)
+    restarts = SIGNAL_CLI_RESTARTS.labels("silent")._value.get()
+    with structlog.testing.capture_logs() as logs:
+        async with spawned(folder, patience=IMPATIENT) as signal_cli:
+            await answering(signal_cli)
+            hanging = notes(folder)[0]["pid"]
+            os.kill(hanging, signal.SIGSTOP)
+            await until(lambda: signal_cli.silent)
+            await until(lambda: len(notes(folder)) == 2)
+            assert not alive(hanging)
+            assert not signal_cli.silent
+            await answering(signal_cli)
+    assert [entry["event"] for entry in logs][:3] == [
+        "signal_cli.silent",
+        "signal_cli.hangs",
+        "signal_cli.ended",
+    ]
+    assert SIGNAL_CLI_RESTARTS.labels("silent")._value.get() == restarts + 1
+
+
+async def test_a_signal_cli_that_never_listens_is_started_again(folder: Path) -> None:
+    install(folder / "bin", "--deaf")
+    async with spawned(folder, patience=Patience(sign_every=0.1, start=1.0)):
+        await until(lambda: len(notes(folder)) >= 2)
+        assert not alive(notes(folder)[0]["pid"])
+
+
+async def test_a_signal_cli_that_is_busy_or_not_read_is_left_alone(folder: Path) -> None:
+    install(folder / "bin", "--busy")
+    async with spawned(folder, patience=Patience(sign_every=0.1, sign=2.0)) as signal_cli:
+        await answering(signal_cli)
+        receiver = Receiver()
+        messenger = SignalDaemon(signal_cli.url, BOT.number, bounds=BOUNDS)
+        async with in_background(messenger.run(receiver.deliver)):
+            await until(lambda: receiver.texts == [SAID])
+            async with asyncio.TaskGroup() as sending:
+                send = sending.create_task(messenger.send(ChatId(ChatKind.DIRECT, "+1555"), "slow"))
+                await until(lambda: texts_sent(folder / "bin"))
+                assert messenger._connection is not None
+                messenger._connection.pause_reading()
+                asked = signs_of_life(folder / "bin")
+                await until(lambda: signs_of_life(folder / "bin") >= asked + 4)
+                send.cancel()
+        assert not signal_cli.silent
+    assert len(notes(folder)) == 1
+
+
+def test_one_that_hangs_is_ended_and_started_again_within_40_seconds() -> None:
+    patience = Patience()
+    known = patience.sign_every + 2 * patience.sign
+    assert known + STOP_SECONDS + RESTART.first_seconds < 40
