@@ -5,6 +5,7 @@ BotError
 ├── SignalError           the Signal side
 │   ├── SignalUnavailable   no connection, or it broke before the request went out: try again
 │   ├── SignalTimeout       no answer within the bound: perhaps done, perhaps not
+│   │   └── SignalPassedOver  signal-cli answers later requests, but never took this one
 │   ├── SignalRateLimited   Signal asks to wait; carries the seconds where it says them
 │   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for somebody's word
 │   └── SignalRejected      the request was understood and refused: trying again changes nothing
@@ -38,6 +39,10 @@ class SignalUnavailable(SignalError):
 
 class SignalTimeout(SignalError):
     """No answer came within the bound; whether the request had an effect is unknown."""
+
+
+class SignalPassedOver(SignalTimeout):
+    """signal-cli was silent when it was asked, and answers again: the request was hardly done."""
 
 
 class SignalRateLimited(SignalError):

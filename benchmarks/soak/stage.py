@@ -19,12 +19,12 @@ from benchmarks.soak.faults import End, Fault, Life, Planned, faults
 from benchmarks.soak.model import Model, Mood
 from benchmarks.soak.people import MESSAGES_PER_MINUTE, PEOPLE, Crowd
 from benchmarks.soak.samples import Process
-from bot.demo.json_rpc_server import Client, Json, LostReply
-from bot.demo.signal_side import Sent, SignalSide
+from bot.demo.signal_side import Sent
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.disks import CannotMount, Disk, memory_disk
 from tests.e2e.running_bot import World
 from tests.fakes.openai_server import openai_server
+from tests.fakes.signal_cli import FallingSilent
 
 DISK_BYTES: Final = 256 * 1024 * 1024
 GONE_SECONDS: Final = 10.0
@@ -42,19 +42,8 @@ class SoakFailed(Exception):
     """The soak cannot go on; the words say why."""
 
 
-class SoakSignal(SignalSide):
-    """Signal as the bot sees it, which may fall silent.
-
-    Attributes:
-        silent: whether nothing is done and nothing answered.
-    """
-
-    silent = False
-
-    async def _call(self, client: Client, name: str, params: Json) -> object:
-        if self.silent:
-            raise LostReply
-        return await super()._call(client, name, params)
+class SoakSignal(FallingSilent):
+    """Signal as the bot sees it."""
 
     @property
     def kept(self) -> frozenset[int]:

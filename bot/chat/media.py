@@ -16,7 +16,7 @@ import structlog
 from bot.chat.file_kinds import FileKind, kind_of_file, title_of_file, type_of_file
 from bot.chat.images.client import MOST_FILE_BYTES as MOST_IMAGE_BYTES
 from bot.chat.images.client import ImageReader, open_images
-from bot.errors import SignalError, SignalUnavailable
+from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES
 from bot.messaging.backoff import Backoff
@@ -296,7 +296,7 @@ class Media:
         while True:
             try:
                 return await self._files.fetch_file(chat, file, max_bytes=max_bytes)
-            except SignalUnavailable:
+            except (SignalUnavailable, SignalPassedOver):
                 attempt += 1
             await asyncio.sleep(RECONNECT.seconds(attempt))
 

@@ -2,9 +2,9 @@
 
 A part is on disk before it comes here, and is sent as it stands there: what was deleted meanwhile
 is not. While there is no connection it waits as long as it takes; an attempt counts only when the
-Signal side had its chance. The chat's mailbox worker waits here, so a chat's messages leave in
-their order. What a person with a new, untrusted key is to get is put aside until the key is
-trusted.
+Signal side had its chance, which a request that signal-cli passed over never had. The chat's
+mailbox worker waits here, so a chat's messages leave in their order. What a person with a new,
+untrusted key is to get is put aside until the key is trusted.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import structlog
 
 from bot.errors import (
     SignalError,
+    SignalPassedOver,
     SignalRateLimited,
     SignalRejected,
     SignalUnavailable,
@@ -153,7 +154,7 @@ class Outbox:
                     return False
                 if isinstance(error, SignalUnavailable) and not self._messenger.connected:
                     continue
-                attempt += 1
+                attempt += not isinstance(error, SignalPassedOver)
                 if isinstance(error, SignalRejected) and part.replaces is not None and part.text:
                     # The old message is gone, or too old to be edited: better twice than never.
                     part = replace(part, replaces=None)
@@ -184,7 +185,8 @@ class Outbox:
     async def _failed(self, part: OutgoingMessage, attempt: int, error: SignalError) -> bool:
         """Count a failed attempt, wait before the next, and say whether there is none."""
         give_up = attempt >= self._policy.max_attempts or isinstance(error, SignalRejected)
-        await self._store.mark_failed(part, give_up=give_up)
+        if not isinstance(error, SignalPassedOver):
+            await self._store.mark_failed(part, give_up=give_up)
         if give_up:
             metrics.GIVEN_UP.inc()
             log.error("outbox.gave_up", attempts=attempt, reason=type(error).__name__)
@@ -206,7 +208,7 @@ class Outbox:
     def _delay(self, attempt: int, error: SignalError) -> float:
         if isinstance(error, SignalRateLimited) and error.retry_after_seconds is not None:
             return error.retry_after_seconds
-        return self._policy.backoff.seconds(attempt)
+        return self._policy.backoff.seconds(max(1, attempt))
 
     async def _until_sending_makes_sense(self) -> bool:
         """Wait while nothing can be sent, and return whether that was needed."""

@@ -67,17 +67,22 @@ class DaemonRequests(ABC):
     ) -> object:
         """Make a request about the bot's account; patiently where it goes out to people."""
 
+    @abstractmethod
+    async def _show(
+        self, chat: ChatId, method: str, params: dict[str, Any], *, patiently: bool = False
+    ) -> None:
+        """Make a request about a chat whose outcome phones confirm as they confirm a message."""
+
     # Messages
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         """Delete an own message for everyone."""
-        params = {**self._to(chat), "targetTimestamp": timestamp}
-        timestamp_of(await self._ask("remoteDelete", params, patiently=True))
+        await self._show(chat, "remoteDelete", {"targetTimestamp": timestamp}, patiently=True)
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Put an emoji on somebody's message."""
-        target = {"targetAuthor": author, "targetTimestamp": timestamp}
-        timestamp_of(await self._ask("sendReaction", {**self._to(chat), "emoji": emoji, **target}))
+        params = {"emoji": emoji, "targetAuthor": author, "targetTimestamp": timestamp}
+        await self._show(chat, "sendReaction", params)
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         """Let a chat see that an answer is being written; nobody sees it in a note to self."""

@@ -7,7 +7,6 @@ buffer, so that what is not yet processed waits on Signal's server and not in th
 """
 
 import asyncio
-import itertools
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -15,13 +14,19 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
-from bot.errors import SignalTimeout, SignalUnavailable
+import structlog
+
+from bot.errors import SignalPassedOver, SignalTimeout, SignalUnavailable
+from bot.messaging.witnesses import Witnesses
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 CONNECT_SECONDS: Final = 10.0
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks for requests that the other side has passed over."""
 
 Address = str | tuple[str, int]
 """Path of a Unix socket, or host and port."""
@@ -31,6 +36,8 @@ Notify = Callable[[object, object], None]
 
 Garbage = Callable[[], None]
 """Told about each line that is no JSON-RPC."""
+
+log = structlog.get_logger()
 
 
 class JsonRpcError(Exception):
@@ -57,14 +64,23 @@ class JsonRpcConnection(asyncio.Protocol):
     Args:
         on_notification: called for each notification, in order.
         on_garbage: called for each line that is no JSON-RPC or longer than 32 MiB.
+        look_seconds: between two looks for requests that the other side has passed over.
     """
 
-    def __init__(self, on_notification: Notify, on_garbage: Garbage) -> None:
+    def __init__(
+        self,
+        on_notification: Notify,
+        on_garbage: Garbage,
+        *,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
         self._on_notification = on_notification
         self._on_garbage = on_garbage
+        self._look_seconds = look_seconds
+        self._next_look: asyncio.TimerHandle | None = None
         self._lines = LineBuffer(LINE_LIMIT_BYTES)
-        self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._witnesses = Witnesses()
+        self._waiting: dict[int | None, asyncio.Future[dict[str, Any]]] = {}
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._lost = asyncio.Event()
@@ -73,7 +89,12 @@ class JsonRpcConnection(asyncio.Protocol):
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, address: Address, on_notification: Notify, on_garbage: Garbage
+        cls,
+        address: Address,
+        on_notification: Notify,
+        on_garbage: Garbage,
+        *,
+        look_seconds: float = LOOK_SECONDS,
     ) -> AsyncIterator[Self]:
         """Connect for the time of the `async with` block. asyncio itself sets TCP_NODELAY.
 
@@ -81,7 +102,7 @@ class JsonRpcConnection(asyncio.Protocol):
             SignalUnavailable: nobody listens there, or the connection took too long.
         """
         loop = asyncio.get_running_loop()
-        connection = cls(on_notification, on_garbage)
+        connection = cls(on_notification, on_garbage, look_seconds=look_seconds)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if isinstance(address, str):
@@ -96,30 +117,33 @@ class JsonRpcConnection(asyncio.Protocol):
             connection.close()
             await connection.lost()
 
-    async def call(self, method: str, params: dict[str, Any], *, seconds: float) -> Any:
+    async def call(
+        self, method: str, params: dict[str, Any], *, seconds: float, witnessed: bool = False
+    ) -> Any:
         """Make a request and return its result.
+
+        Args:
+            method: of the request.
+            params: of the request.
+            seconds: how long to wait for the answer.
+            witnessed: end the wait early when signal-cli turns out to have passed the request over.
 
         Raises:
             SignalUnavailable: the connection is lost or congested; the request did not go out.
+            SignalPassedOver: the request was not taken, and later ones were answered.
             SignalTimeout: no answer within the bound, or the connection was lost before it.
             JsonRpcError: the answer is an error.
         """
-        request_id = next(self._ids)
-        request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
         answered = asyncio.get_running_loop().create_future()
-        written = False
+        request_id = None
         try:
             async with asyncio.timeout(seconds):
                 await self._writable.wait()
-                if self._transport is None or self._transport.is_closing():
-                    raise SignalUnavailable("The connection to signal-cli is lost.")
+                request_id = self._write(method, params, witnessed=witnessed)
                 self._waiting[request_id] = answered
-                self._transport.write(line)
-                written = True
                 answer = await answered
         except TimeoutError as error:
-            if not written:
+            if request_id is None:
                 raise SignalUnavailable("signal-cli takes no requests.") from error
             raise SignalTimeout("signal-cli did not answer in time.") from error
         finally:
@@ -178,6 +202,8 @@ class JsonRpcConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # asyncio's name
         """Fail the requests in flight: perhaps done, perhaps not."""
+        if self._next_look is not None:
+            self._next_look.cancel()
         if exc is not None and self._transport is not None:
             self._read_what_is_left(self._transport.get_extra_info("socket").fileno())
         self._lost.set()
@@ -197,6 +223,41 @@ class JsonRpcConnection(asyncio.Protocol):
             while data := os.read(descriptor, READ_BYTES):
                 self.data_received(data)
 
+    def _write(self, method: str, params: dict[str, Any], *, witnessed: bool) -> int:
+        """Write a request, perhaps with a witness, and return its number."""
+        if self._transport is None or self._transport.is_closing():
+            raise SignalUnavailable("The connection to signal-cli is lost.")
+        number = self._witnesses.number()
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        self._transport.write(line + self._witnesses.witness() if witnessed else line)
+        if witnessed and self._next_look is None:
+            self._look_later()
+        return number
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._next_look = loop.call_later(self._look_seconds, self._look)
+
+    def _look(self) -> None:
+        """Fail what was passed over, as long as a witness is missing."""
+        self._next_look = None
+        if not self._witnesses.missing:
+            return
+        # While nothing is read or written, an answer that is missing proves nothing.
+        if self._transport is not None and self._writable.is_set() and not self.reading_paused:
+            if numbers := self._witnesses.passed_over():
+                log.warning("signal.passed_over", count=len(numbers))
+            for number in numbers:
+                self._fail(number, SignalPassedOver("signal-cli did not take the request."))
+            self._transport.write(self._witnesses.question())
+        self._look_later()
+
+    def _fail(self, number: int, error: SignalTimeout) -> None:
+        answered = self._waiting.get(number)
+        if answered is not None and not answered.done():
+            answered.set_exception(error)
+
     def _take(self, line: bytes | None) -> None:
         value = _decode(line) if line is not None else None
         if not isinstance(value, dict):
@@ -208,7 +269,10 @@ class JsonRpcConnection(asyncio.Protocol):
 
     def _answer(self, answer: dict[str, Any]) -> None:
         request_id = answer.get("id")
-        answered = self._waiting.get(request_id) if isinstance(request_id, int) else None
+        if not isinstance(request_id, int):
+            return
+        self._witnesses.answered(request_id)
+        answered = self._waiting.get(request_id)
         # An answer that nobody waits for any more came after its bound: nothing to do.
         if answered is not None and not answered.done():
             answered.set_result(answer)

@@ -13,6 +13,9 @@ group. When more such timestamps are confirmed than there are other such sends, 
 them. A receipt may well come before the answer: until then its send counts as one without an
 answer, and from then on its timestamp is known, so at no moment it proves a different send.
 
+A phone confirms a reaction and a deletion like a message, so these count as sends, too. A send that
+signal-cli passed over does not count any more once its own wait for a receipt was in vain.
+
 A message that the account's owner writes to the same person from another device just then would
 be taken for the bot's; nothing distinguishes the two.
 """
@@ -20,14 +23,14 @@ be taken for the bot's; nothing distinguishes the two.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from bot.errors import SignalError, SignalTimeout
+from bot.errors import SignalError, SignalPassedOver, SignalTimeout
 from bot.messaging.events import ChatId, ChatKind, Receipt
 
 CONFIRMED_LIMIT: Final = 1_000
@@ -42,23 +45,45 @@ LATE_START_MS: Final = 10_000
 
 Shorter than the wait for a receipt, so that a send that is tried again after it stands alone."""
 
+PROOF_SECONDS: Final = 2.0
+"""How long an answer may come later than the receipt; after that it is taken for lost."""
+
+PASSED_OVER_SECONDS: Final = 3.0
+"""How long to wait for the receipt of a send that signal-cli has passed over.
+
+Almost certainly it was not done, and its phone had time to confirm it since it was made."""
+
 log = structlog.get_logger()
 
 
 @dataclass(eq=False, slots=True)
 class _Attempt:
-    """A send whose timestamp no answer has told: in flight, or ended in doubt."""
+    """A send whose timestamp no answer has told: in flight, or ended in doubt.
+
+    Attributes:
+        chat: where to.
+        began_ms: when the bot made it.
+        latest_ms: no timestamp of it is later than that; None while it is in flight.
+        news: set when a phone has confirmed something.
+        patience: ends the wait for its answer; None while nothing waits.
+    """
 
     chat: ChatId
     began_ms: int
-    ended_ms: int | None = None
+    latest_ms: int | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    patience: asyncio.Timeout | None = None
 
     def may_be_confused_with(self, other: "_Attempt") -> bool:
         """Whether a receipt that seems to be for this attempt may be for the other."""
         if other is self or not (other.chat.is_group or other.chat == self.chat):
             return False
-        return other.ended_ms is None or other.ended_ms + LATE_START_MS > self.began_ms
+        return other.latest_ms is None or other.latest_ms > self.began_ms
+
+    def give_up_the_answer(self) -> None:
+        """End the wait for the answer, unless it is over."""
+        if self.patience is not None and not self.patience.expired():
+            self.patience.reschedule(asyncio.get_running_loop().time())
 
 
 class DeliveryReceipts:
@@ -66,10 +91,14 @@ class DeliveryReceipts:
 
     Args:
         clock: seconds since 1970, as signal-cli counts them.
+        proof_seconds: how long an answer may come later than the receipt.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, proof_seconds: float = PROOF_SECONDS
+    ) -> None:
         self._clock = clock
+        self._proof_seconds = proof_seconds
         self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
         self._known: deque[int] = deque(maxlen=KNOWN_LIMIT)
         self._unanswered: dict[_Attempt, None] = {}
@@ -79,10 +108,15 @@ class DeliveryReceipts:
         """Remember what a phone confirmed, as far as it is news."""
         new = [timestamp for timestamp in receipt.timestamps if timestamp not in self._known]
         self._confirmed.extend((receipt.person, timestamp) for timestamp in new)
+        if not new:
+            return
         chat = ChatId(ChatKind.DIRECT, receipt.person)
         for attempt in self._unanswered:
             if attempt.chat == chat:
                 attempt.news.set()
+                if attempt.patience is not None:
+                    later = asyncio.get_running_loop().call_later
+                    later(self._proof_seconds, self._end_if_proven, attempt)
 
     def close(self) -> None:
         """Let nobody wait any more: no further receipt will come."""
@@ -92,6 +126,8 @@ class DeliveryReceipts:
 
     async def settle(self, chat: ChatId, sending: Awaitable[int], *, seconds: float) -> int:
         """Return the timestamp that a send is answered with, or else a receipt proves.
+
+        A receipt counts while the send still waits for its answer, too.
 
         Args:
             chat: where to. Only in a private chat a receipt proves anything: it names a person,
@@ -106,9 +142,13 @@ class DeliveryReceipts:
         attempt = self._begin(chat)
         try:
             timestamp = await self._until_its_end(attempt, sending)
-        except SignalTimeout:
-            proven = await self._find_proof(attempt, seconds)
+        except SignalTimeout as error:
+            passed_over = isinstance(error, SignalPassedOver)
+            longest = PASSED_OVER_SECONDS if passed_over else seconds
+            proven = await self._find_proof(attempt, min(seconds, longest))
             if proven is None:
+                if passed_over:
+                    self._unanswered.pop(attempt, None)
                 raise
             log.info("signal.send_proven_by_receipt")
             timestamp = proven
@@ -118,6 +158,22 @@ class DeliveryReceipts:
         self._unanswered.pop(attempt, None)
         self._known.append(timestamp)
         return timestamp
+
+    @contextmanager
+    def unnamed(self, chat: ChatId) -> Iterator[None]:
+        """Count what is sent inside the block as a send whose answer tells no timestamp."""
+        attempt = self._begin(chat)
+        late_ms = LATE_START_MS
+        try:
+            yield
+            late_ms = CLOCK_SKEW_MS
+        except SignalTimeout:
+            raise
+        except SignalError:
+            self._unanswered.pop(attempt, None)
+            raise
+        finally:
+            attempt.latest_ms = self._now_ms() + late_ms
 
     def _begin(self, chat: ChatId) -> _Attempt:
         attempt = _Attempt(chat, began_ms=self._now_ms())
@@ -129,9 +185,18 @@ class DeliveryReceipts:
     async def _until_its_end(self, attempt: _Attempt, sending: Awaitable[int]) -> int:
         """Await a send and note when it ended, however it did."""
         try:
-            return await sending
+            async with asyncio.timeout(None) as attempt.patience:
+                return await sending
+        except TimeoutError:
+            raise SignalTimeout("The phone confirmed the message; its answer is lost.") from None
         finally:
-            attempt.ended_ms = self._now_ms()
+            attempt.patience = None
+            attempt.latest_ms = self._now_ms() + LATE_START_MS
+
+    def _end_if_proven(self, attempt: _Attempt) -> None:
+        """End the wait for an answer that does not follow the receipt."""
+        if attempt.patience is not None and self._proof(attempt) is not None:
+            attempt.give_up_the_answer()
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)

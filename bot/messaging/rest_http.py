@@ -18,6 +18,7 @@ from aiohttp.client_middlewares import ClientHandlerType
 
 from bot.errors import SignalTimeout, SignalUnavailable
 from bot.messaging.backoff import Backoff
+from bot.messaging.receipts import PROOF_SECONDS
 from bot.messaging.rest_errors import error_from_answer
 
 CALLS_IN_FLIGHT: Final = 3
@@ -46,6 +47,7 @@ class Bounds:
         send: for the answer to whatever changes something, and for files; the server itself never
             gives up.
         receipt: for the phone's receipt of a message whose answer was lost.
+        proof: for the answer after the phone's receipt; see `receipts`.
         turn: for a place among the calls in flight.
         ping_every: between two websocket pings.
         ping_answer: for the answer to a ping; without it the connection is given up.
@@ -59,6 +61,7 @@ class Bounds:
     request: float = 15.0
     send: float = 60.0
     receipt: float = 15.0
+    proof: float = PROOF_SECONDS
     turn: float = 120.0
     ping_every: float = 20.0
     ping_answer: float = 20.0

@@ -52,22 +52,21 @@ class RestRequests(ABC):
     async def _change(self, how: Change, path: str, body: dict[str, Any] | None = None) -> None:
         """Have something done whose answer tells nothing."""
 
+    @abstractmethod
+    async def _show(self, chat: ChatId, how: Change, path: str, body: dict[str, Any]) -> None:
+        """Have something done in a chat that phones confirm as they confirm a message."""
+
     # Messages
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         """Delete an own message for everyone."""
-        body = {"recipient": self._recipient(chat), "timestamp": timestamp}
-        await self._change("DELETE", self._of_account("remote-delete"), body)
+        body = {"timestamp": timestamp}
+        await self._show(chat, "DELETE", self._of_account("remote-delete"), body)
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Put an emoji on somebody's message."""
-        body = {
-            "recipient": self._recipient(chat),
-            "reaction": emoji,
-            "target_author": author,
-            "timestamp": timestamp,
-        }
-        await self._change("POST", self._of_account("reactions"), body)
+        body = {"reaction": emoji, "target_author": author, "timestamp": timestamp}
+        await self._show(chat, "POST", self._of_account("reactions"), body)
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         """Let a chat see that an answer is being written; nobody sees it in a note to self."""

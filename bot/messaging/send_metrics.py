@@ -7,6 +7,7 @@ from typing import Final
 
 from bot.errors import (
     SignalError,
+    SignalPassedOver,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
@@ -17,6 +18,7 @@ from bot.observability.metrics import SEND_SECONDS, SENDS
 
 _OUTCOMES: Final[dict[type[SignalError], str]] = {
     SignalUnavailable: "unavailable",
+    SignalPassedOver: "passed_over",
     SignalTimeout: "timeout",
     SignalRateLimited: "rate_limited",
     SignalUntrusted: "untrusted",

@@ -30,9 +30,9 @@ from bot.messaging.backoff import Backoff
 from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
-from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
+from bot.messaging.json_rpc import LOOK_SECONDS, JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
-from bot.messaging.receipts import DeliveryReceipts
+from bot.messaging.receipts import PROOF_SECONDS, DeliveryReceipts
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.signal_answers import (
     ADDRESSES,
@@ -67,6 +67,8 @@ class Bounds:
             every member), and for files.
         receipt: for the phone's receipt of a message whose answer was lost; longer than it takes
             to connect again.
+        proof: for the answer after the phone's receipt; see `receipts`.
+        look: between two looks for requests that signal-cli has passed over; see `witnesses`.
         probe_every: between two questions for a sign of life; after a missed one the next comes at
             once.
         probe_answer: for the answer to such a question; two missed ones end the connection.
@@ -77,6 +79,8 @@ class Bounds:
     request: float = 10.0
     send: float = 60.0
     receipt: float = 15.0
+    proof: float = PROOF_SECONDS
+    look: float = LOOK_SECONDS
     probe_every: float = 20.0
     probe_answer: float = 10.0
     stop: float = 5.0
@@ -107,7 +111,7 @@ class SignalDaemon(DaemonRequests):
         self._address = parse_address(url)
         self._bounds = bounds or Bounds()
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue()
-        self._receipts = DeliveryReceipts()
+        self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._connection: JsonRpcConnection | None = None
         self._subscription: int | None = None
         self._subscribing = asyncio.Lock()
@@ -186,9 +190,12 @@ class SignalDaemon(DaemonRequests):
         message = message_params(
             text, styles=styles, quote=quote, replaces=replaces, attachments=attachments
         )
-        sending = self._send({**message, **self._to(chat)})
         with counted_send():
-            return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
+            return await self._receipts.settle(
+                chat,
+                self._send_out("send", {**message, **self._to(chat)}),
+                seconds=self._bounds.receipt,
+            )
 
     async def account_status(self) -> AccountStatus:
         """Ask over a connection of its own, which receives nothing: `run` need not be running."""
@@ -201,8 +208,16 @@ class SignalDaemon(DaemonRequests):
             server=f"signal-cli {version.version}", registered=self._account.number in numbers
         )
 
-    async def _send(self, params: dict[str, Any]) -> int:
-        return timestamp_of(await self._ask("send", params, patiently=True))
+    async def _show(
+        self, chat: ChatId, method: str, params: dict[str, Any], *, patiently: bool = False
+    ) -> None:
+        sending = self._send_out(method, {**params, **self._to(chat)}, patiently=patiently)
+        await self._receipts.settle(chat, sending, seconds=0.0)
+
+    async def _send_out(
+        self, method: str, params: dict[str, Any], *, patiently: bool = True
+    ) -> int:
+        return timestamp_of(await self._ask(method, params, patiently=patiently))
 
     # Receiving
 
@@ -300,7 +315,10 @@ class SignalDaemon(DaemonRequests):
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[JsonRpcConnection]:
         async with JsonRpcConnection.connect(
-            self._address, self._take_notification, _count_garbage
+            self._address,
+            self._take_notification,
+            _count_garbage,
+            look_seconds=self._bounds.look,
         ) as connection:
             self._connection = connection
             self._connected_at = time.monotonic()
@@ -346,15 +364,21 @@ class SignalDaemon(DaemonRequests):
             method,
             {"account": self._account.number, **params},
             seconds=self._bounds.send if patiently else self._bounds.request,
+            witnessed=patiently,
         )
 
 
 async def _call(
-    connection: JsonRpcConnection, method: str, params: dict[str, Any], *, seconds: float
+    connection: JsonRpcConnection,
+    method: str,
+    params: dict[str, Any],
+    *,
+    seconds: float,
+    witnessed: bool = False,
 ) -> object:
     """Make a request; its failure is a SignalError."""
     try:
-        return await connection.call(method, params, seconds=seconds)
+        return await connection.call(method, params, seconds=seconds, witnessed=witnessed)
     except JsonRpcError as failure:
         raise signal_error(failure.code, failure.data) from None
 

@@ -89,7 +89,7 @@ class SignalRest(RestRequests):
         self._sessions = _Sessions(self._gate, self._bounds)
         self._messages = _Messages(MessagesURIs(self._uris), None, self._sessions)
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue(QUEUE_LIMIT)
-        self._receipts = DeliveryReceipts()
+        self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._websocket: ClientConnection | None = None
         self._disconnected = asyncio.Event()
         self._disconnected.set()
@@ -168,9 +168,12 @@ class SignalRest(RestRequests):
             quote_message=quote.text if quote else None,
             base64_attachments=[attachment.data_uri for attachment in attachments] or None,
         )
-        sending = self._send(chat, message)
         with counted_send():
-            return await self._receipts.settle(chat, sending, seconds=self._bounds.receipt)
+            return await self._receipts.settle(
+                chat,
+                self._send(chat, message),
+                seconds=self._bounds.receipt,
+            )
 
     async def accept_request(self, person: str) -> None:
         """Do nothing: the server has no way to accept a message request."""
@@ -184,6 +187,10 @@ class SignalRest(RestRequests):
             server=f"signal-cli-rest-api {about.version} in {about.mode} mode",
             registered=self._account.number in numbers,
         )
+
+    async def _show(self, chat: ChatId, how: Change, path: str, body: dict[str, Any]) -> None:
+        with self._receipts.unnamed(chat):
+            await self._change(how, path, {**body, "recipient": self._recipient(chat)})
 
     async def _send(self, chat: ChatId, message: SendMessageV2) -> int:
         try:

@@ -128,7 +128,8 @@ SENDS = _counter(
     "signal_sends",
     "Attempts to send a message, by outcome",
     outcome=(
-        *("sent", "unavailable", "timeout", "rate_limited", "untrusted", "rejected", "failed"),
+        *("sent", "unavailable", "passed_over", "timeout", "rate_limited", "untrusted"),
+        *("rejected", "failed"),
     ),
 )
 SEND_SECONDS = _histogram(

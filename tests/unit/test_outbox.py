@@ -9,6 +9,7 @@ from pathlib import Path
 from bot.dispatch.outbox import Outbox, SendPolicy
 from bot.errors import (
     SignalError,
+    SignalPassedOver,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
@@ -88,6 +89,15 @@ async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
         await Outbox(messenger, store, policy=FAST).deliver(parts)
         assert messenger.attempts == ["one", "one", "one", "two"]
         assert (await store.unfinished()).outgoing == ()
+
+
+async def test_however_often_signal_cli_passes_a_send_over_it_is_not_given_up(
+    tmp_path: Path,
+) -> None:
+    messenger = ScriptedMessenger(*(SignalPassedOver("x") for _ in range(5)))
+    async with stored(tmp_path, "one") as (store, parts):
+        assert await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert messenger.attempts == ["one"] * 6
 
 
 async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """What depends on the clock; the rest is in tests/contract/test_messenger.py."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
-from bot.errors import SignalTimeout
+from bot.errors import SignalError, SignalPassedOver, SignalRejected, SignalTimeout
 from bot.messaging.events import ChatId, ChatKind, Receipt
 from bot.messaging.receipts import CLOCK_SKEW_MS, LATE_START_MS, DeliveryReceipts
 
@@ -19,7 +20,7 @@ class Phone:
 
     def __init__(self) -> None:
         self.now_ms = 1_795_291_728_000
-        self.receipts = DeliveryReceipts(clock=lambda: self.now_ms / 1_000)
+        self.receipts = DeliveryReceipts(clock=lambda: self.now_ms / 1_000, proof_seconds=0.01)
 
     def confirm(self, timestamp: int) -> None:
         self.receipts.take(Receipt(ADA, (timestamp,)))
@@ -76,3 +77,64 @@ async def test_the_receipts_of_others_do_not_disturb_the_wait() -> None:
             phone.receipts.take(Receipt(f"{number}", (phone.now_ms,)))
         phone.confirm(phone.now_ms)
         assert await send == phone.now_ms
+
+
+async def test_a_send_that_was_passed_over_casts_no_doubt_on_the_next_one() -> None:
+    phone = Phone()
+    with pytest.raises(SignalPassedOver):
+        await phone.receipts.settle(CHAT, passed_over(), seconds=0.0)
+    assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
+
+
+async def passed_over() -> int:
+    raise SignalPassedOver("silence")
+
+
+async def test_the_receipt_of_a_reaction_does_not_prove_the_answer_after_it() -> None:
+    phone = Phone()
+    with phone.receipts.unnamed(CHAT):
+        reaction = phone.now_ms
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT, reaction)
+    assert await phone.lost_send(CHAT, reaction, reaction + 1, reaction + 2) == reaction + 2
+
+
+@pytest.mark.parametrize("failure", [SignalTimeout("lost"), SignalRejected("no"), None])
+async def test_a_reaction_casts_doubt_as_long_as_it_may_have_been_made_later(
+    failure: SignalError | None,
+) -> None:
+    phone = Phone()
+    with suppress(SignalError), phone.receipts.unnamed(CHAT):
+        if failure is not None:
+            raise failure
+    phone.now_ms += CLOCK_SKEW_MS
+    if isinstance(failure, SignalTimeout):
+        with pytest.raises(SignalTimeout):
+            await phone.lost_send(CHAT, phone.now_ms)
+    else:
+        assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
+
+
+async def test_a_receipt_counts_while_the_answer_is_still_waited_for() -> None:
+    phone, never = Phone(), asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        settled = phone.receipts.settle(CHAT, never, seconds=LONG_SECONDS)
+        send = tasks.create_task(settled)
+        await asyncio.sleep(0)
+        phone.confirm(phone.now_ms)
+        assert await send == phone.now_ms
+    assert never.cancelled()
+
+
+async def test_a_receipt_that_may_be_for_another_send_ends_no_wait_for_an_answer() -> None:
+    phone, answer = Phone(), asyncio.get_running_loop().create_future()
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT)
+    async with asyncio.TaskGroup() as tasks:
+        send = tasks.create_task(phone.receipts.settle(CHAT, answer, seconds=LONG_SECONDS))
+        await asyncio.sleep(0)
+        phone.confirm(phone.now_ms)
+        await asyncio.sleep(0.03)
+        assert not answer.done()
+        answer.set_result(phone.now_ms + 1)
+    assert send.result() == phone.now_ms + 1
