@@ -1,24 +1,29 @@
 """Asks people before a call with side effects runs, in the chat that the call came from.
 
-A question is one message. The person whom the call is made for, or an admin, answers it by a 👍 or
-👎 on it, or by `yes` or `no` as a reply; in a private chat a plain `yes` or `no` that was written
-after it will do while only one question is open. Silence is no. Question and answer are on disk, so
-a restart in between goes on with the same question, and an allowed call is begun once.
+A question is one message, or several of which the last one says how to answer. The person whom
+the call is made for, or an admin, answers it by a 👍 or 👎 on that one, or by `yes` or `no` as a
+reply to it; in a private chat a plain `yes` or `no` that was written after it will do while only
+one question is open. Silence is no. Question and answer are on disk, so a restart in between goes
+on with the same question, and an allowed call is begun once. A question that a crash has cut
+between two of its messages is asked again from its beginning.
 """
 
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 
 from bot.errors import SignalError, SignalRejected
+from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, Person, Reaction
+from bot.messaging.questions import QuestionMessage, question_messages
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
@@ -69,14 +74,17 @@ _DECISIONS: Final = {
 class QuestionChannel(Protocol):
     """Where questions are asked. Implemented by every Messenger."""
 
-    async def send(self, chat: ChatId, text: str) -> int:
+    async def send(self, chat: ChatId, text: str, *, attachments: Sequence[Attachment] = ()) -> int:
         """Send a message and return Signal's timestamp of it; raises SignalError."""
         ...
 
 
 @dataclass(slots=True)
 class Question:
-    """A question that was sent; `state` is final once `decided` is set."""
+    """A question that was sent; `state` is final once `decided` is set.
+
+    Its timestamp is that of its last message: nobody can answer what is not shown whole yet.
+    """
 
     id: int
     chat: str
@@ -131,6 +139,7 @@ class ApprovalDesk:
         self._catch_up_seconds = catch_up_seconds
         self._clock = clock
         self._open: dict[tuple[str, int], Question] = {}
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def resume(self) -> None:
         """Know the questions that a restart has left open, before anything comes in."""
@@ -209,12 +218,12 @@ class ApprovalDesk:
             state = ApprovalState.YES if meaning is _Meaning.YES else ApprovalState.NO
             await self._decide(question, state, by=reaction.author.aci)
 
-    async def ask(self, stored: StoredApproval, text: str) -> Decision:
-        """Put a question, unless that is done, and wait for its answer."""
+    async def ask(self, stored: StoredApproval, tool: str, text: str) -> Decision:
+        """Put a question about a tool, unless that is done, and wait for its answer."""
         question = self._open.get((stored.chat, stored.signal_timestamp or 0))
         resumed = question is not None
         if question is None:
-            question = await self._put(stored, text)
+            question = await self._put(stored, tool, text)
             if question is None:
                 return Decision.NOT_ASKED
         try:
@@ -226,11 +235,11 @@ class ApprovalDesk:
             self._open.pop((question.chat, question.signal_timestamp), None)
         return _DECISIONS[question.state]
 
-    async def _put(self, stored: StoredApproval, text: str) -> Question | None:
+    async def _put(self, stored: StoredApproval, tool: str, text: str) -> Question | None:
         """Send a question, trying again while there is no connection; None if it cannot be."""
         minutes = f"{self._patience_seconds / 60:g} minutes"
-        text = f"❓ {text}\n\n{HOW_TO_ANSWER.format(minutes=minutes)}"
-        timestamp = await self._send(ChatId.parse(stored.chat), text)
+        messages = question_messages(tool, text, HOW_TO_ANSWER.format(minutes=minutes))
+        timestamp = await self._send_all(ChatId.parse(stored.chat), messages)
         if timestamp is None:
             return None
         expires_at = int((self._clock() + self._patience_seconds) * 1000)
@@ -240,22 +249,32 @@ class ApprovalDesk:
         metrics.APPROVALS.labels("asked").inc()
         return question
 
-    async def _send(self, chat: ChatId, text: str) -> int | None:
-        attempt = 0
+    async def _send_all(self, chat: ChatId, messages: Sequence[QuestionMessage]) -> int | None:
+        """Return the timestamp of the last message; None if not all of them could be sent."""
+        timestamp: int | None = None
         try:
-            async with asyncio.timeout(self._patience_seconds):
-                while True:
-                    try:
-                        return await self._channel.send(chat, text)
-                    except SignalRejected:
-                        break
-                    except SignalError:
-                        attempt += 1
-                        await asyncio.sleep(SEND_RETRY.seconds(attempt))
-        except TimeoutError:
-            pass
-        log.warning("approval.not_asked", attempts=attempt)
-        return None
+            # One question after the other: the messages of two must not mix.
+            async with (
+                asyncio.timeout(self._patience_seconds),
+                self._asking.setdefault(str(chat), asyncio.Lock()),
+            ):
+                for message in messages:
+                    timestamp = await self._send(chat, message)
+                return timestamp
+        except (SignalRejected, TimeoutError) as error:
+            log.warning("approval.not_asked", reason=type(error).__name__)
+            return None
+
+    async def _send(self, chat: ChatId, message: QuestionMessage) -> int:
+        attempt = 0
+        while True:
+            try:
+                return await self._channel.send(chat, message.text, attachments=message.attachments)
+            except SignalRejected:
+                raise
+            except SignalError:
+                attempt += 1
+                await asyncio.sleep(SEND_RETRY.seconds(attempt))
 
     def _listen_for(self, stored: StoredApproval) -> None:
         if stored.signal_timestamp is not None and stored.expires_at is not None:
@@ -319,7 +338,7 @@ class TurnApproval:
             return Decision.NOT_ASKED
         if stored.state is not ApprovalState.OPEN:
             return _DECISIONS[stored.state]
-        return await self._desk.ask(stored, question)
+        return await self._desk.ask(stored, request.tool, question)
 
     async def stored(self, request: ToolRequest, question: str) -> StoredApproval | None:
         """Return the question about a call as the store has it; None if the call is not open."""

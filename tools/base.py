@@ -1,18 +1,10 @@
 """What a tool is: a name, a description, typed arguments and a coroutine."""
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
-
-# Printable for Python, invisible to people. Source: Default_Ignorable_Code_Point in Unicode's
-# DerivedCoreProperties.txt, and the blank Braille pattern; U+FE0F makes emoji of symbols and stays.
-_INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0"
-    "\U000e0100-\U000e01ef]"
-)
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,8 @@ class Tool:
         run: does the work with what `parse` returned; raises ToolError for an expected failure.
         side_effects: it writes, runs or spends something: a person is asked before each call, and
             it is never run a second time by itself.
-        question: what a call is going to do, for the person who is asked; None lists the arguments.
+        question: what a call is going to do, for the person who is asked, on one line; the
+            arguments are listed below it. None: the tool's name and description.
         untrusted: its results hold what strangers wrote; they are marked as such for the model.
         address: the address on the internet that a call asks, where the model chooses it.
         calls_per_minute: of all people together.
@@ -86,30 +79,6 @@ class Tool:
 def first_sentence(description: str) -> str:
     """Return the part of a description that fits on one line."""
     return description.split(". ", maxsplit=1)[0].rstrip(".") + "."
-
-
-def shown(value: object, most_characters: int) -> str:
-    """Return a JSON value as a person is shown it: on one line, with nothing hidden in it.
-
-    Args:
-        value: what JSON can hold.
-        most_characters: of a longer value the beginning is shown, and how much more there is;
-            what was hidden takes more room than it had.
-    """
-    text = json.dumps(value, ensure_ascii=False)
-    beginning = visible(text[:most_characters])
-    more = len(text) - most_characters
-    return beginning if more <= 0 else f"{beginning}… ({more:,} more characters)"
-
-
-def visible(text: str) -> str:
-    """Return a text with its control, bidi and invisible characters spelt out as Python does."""
-    return "".join(
-        character
-        if character.isprintable() and not _INVISIBLE.match(character)
-        else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 class Outcome(StrEnum):

@@ -1,7 +1,8 @@
 """Which calls a person is asked about, what the question says, and what comes of the answer.
 
-Only an explicit yes lets such a call run. The question shows what will happen in words that the
-arguments cannot disguise: each on a line of its own, nothing invisible in it.
+Only an explicit yes lets such a call run. The question shows every argument of the call, whole, in
+words that cannot disguise anything: each on a line of its own, with what a phone would hide spelt
+out (`tools.display`). A call that is too large to be shown is refused, never shown in part.
 
 Asked about are calls with side effects, and calls that could carry a conversation away: once the
 model has read what strangers wrote, it may ask only those addresses on the internet that a person
@@ -9,6 +10,7 @@ or what it read has named, letter by letter. An address that it puts together it
 what people said here, for whoever it belongs to.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -17,28 +19,24 @@ from typing import Any, Final, Never
 from pydantic import BaseModel
 
 from tools.approval import Approval, Decision
-from tools.base import Heard, Tool, ToolRequest, first_sentence, shown, visible
+from tools.base import Heard, Tool, ToolRequest, first_sentence
+from tools.display import shown, visible
 from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
 from tools.results import holds_marked, marked_by
 
-QUESTION_LIMIT_BYTES: Final = 1_500
-"""Signal shows 2,000 bytes as text; how to answer must fit below the question."""
+QUESTION_LIMIT_BYTES: Final = 32_768
+"""Some twenty pages: more than anybody reads before a yes."""
 
 _MAY_NAME: Final = frozenset({"web_search", "web_fetch"})
 """Tools whose results name addresses: what they return is not of the model's choice. A server's
 tool may only repeat what the model has sent it."""
 
-_VALUE_CHARACTERS: Final = (1_000, 500, 250, 120, 60, 20)
-"""What is shown of each value, the most first; the first that fits the limit is taken."""
-
-_MOST_ARGUMENTS: Final = 100
 _MOST_DESCRIPTION_CHARACTERS: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_MOST_NAME_CHARACTERS: Final = 64
 
 _ADDRESS: Final = (
-    "May {tool} open this address?\n{address}\nNobody named it here: the model made it up after it"
-    " read what strangers wrote. It could carry away what was said in this chat."
+    "May {tool} open this address? Nobody named it here: the model made it up after it read what"
+    " strangers wrote. It could carry away what was said in this chat."
 )
 _DECLINED: Final = (
     "Not run: the person said no. Do not call it again unless the person asks for it; "
@@ -100,48 +98,39 @@ async def approve(request: ToolRequest, asked: str, approval: Approval) -> None:
 def question(tool: Tool, arguments: Any) -> str:
     """Return what a call is going to do, for a person, within `QUESTION_LIMIT_BYTES`.
 
-    A tool's own words are used where they fit; otherwise the arguments are listed, each by its
-    name and at least the beginning of its value.
+    Below a heading, every argument stands on a line of its own: its name and its whole value, as
+    JSON. Two calls of a tool with different arguments never read the same.
 
     Raises:
-        InvalidArguments: not even that fits.
+        InvalidArguments: that is too long.
         TypeError: the arguments have no names.
     """
-    if tool.address is not None and not tool.side_effects:
-        return _ADDRESS.format(tool=tool.name, address=_whole(tool.address(arguments)))
-    if tool.question is not None:
-        own_words = "\n".join(map(visible, tool.question(arguments).split("\n")))
-        if _fits(own_words):
-            return own_words
     named = _named(arguments)
-    for most_characters in _VALUE_CHARACTERS if len(named) <= _MOST_ARGUMENTS else ():
-        listed = _listed(tool, named, most_characters)
-        if _fits(listed):
-            return listed
+    # Nothing is spelt out in vain: that would only make it longer.
+    if _fits(json.dumps(named, ensure_ascii=False)):
+        listed = (f"{_name(name)}: {shown(value)}" for name, value in named.items())
+        text = "\n".join((_heading(tool, arguments), *listed))
+        if _fits(text):
+            return text
     raise InvalidArguments(
-        f"Not run: the arguments of {tool.name} are too many to be shown to the person who has to "
-        "allow the call. Send fewer."
+        f"Not run: the arguments of {tool.name} are too long to be shown to the person who has to "
+        "allow the call. Send less at once."
     )
 
 
-def _whole(address: str) -> str:
-    """Return an address as a person is shown it: all of it, for what it carries may be its end."""
-    text = visible(address)
-    if not _fits(_ADDRESS + text):
-        raise InvalidArguments(
-            "Not run: the address is too long to be shown to the person who has to allow it."
-        )
-    return text
-
-
-def _listed(tool: Tool, named: Mapping[str, object], most_characters: int) -> str:
-    description = visible(first_sentence(tool.description))[:_MOST_DESCRIPTION_CHARACTERS]
-    values = (f"{_name(name)}: {shown(value, most_characters)}" for name, value in named.items())
-    return "\n".join((f"Run {tool.name}? {description}", *values))
+def _heading(tool: Tool, arguments: Any) -> str:
+    if tool.address is not None and not tool.side_effects:
+        return _ADDRESS.format(tool=tool.name)
+    if tool.question is not None:
+        return visible(tool.question(arguments))
+    description = " ".join(first_sentence(tool.description).split())
+    if len(description) > _MOST_DESCRIPTION_CHARACTERS:
+        description = f"{description[:_MOST_DESCRIPTION_CHARACTERS]}…"
+    return f"Run {tool.name}? {visible(description)}"
 
 
 def _fits(text: str) -> bool:
-    return len(text.encode()) <= QUESTION_LIMIT_BYTES
+    return len(text.encode(errors="replace")) <= QUESTION_LIMIT_BYTES
 
 
 def _named(arguments: Any) -> Mapping[str, object]:
@@ -154,7 +143,7 @@ def _named(arguments: Any) -> Mapping[str, object]:
 
 def _name(name: str) -> str:
     """Return an argument's name, quoted where it could be taken for something else."""
-    return name if _PLAIN_NAME.fullmatch(name) else shown(name, _MOST_NAME_CHARACTERS)
+    return name if _PLAIN_NAME.fullmatch(name) else shown(name)
 
 
 def _refuse(decision: Decision) -> Never:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Tool, ToolOutput, shown, visible
+from tools.base import Tool, ToolOutput
+from tools.display import visible
 from tools.errors import InvalidArguments
 
 _ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
@@ -20,8 +21,8 @@ _EMPTY: Final = inspect.Parameter.empty
 _MOST_PROBLEMS: Final = 5
 _MOST_NAME_CHARACTERS: Final = 64
 _MOST_EXPECTATION_CHARACTERS: Final = 200
-_MOST_QUESTION_CHARACTERS: Final = 400
-"""Of each value in a question."""
+_MAX_HEADING_CHARACTERS: Final = 80
+"""Of a value in a question's heading; the whole of it stands in the list below."""
 
 
 def tool_from(
@@ -43,8 +44,8 @@ def tool_from(
         function: async, with a type and a description for every argument; returns what the model
             reads, or that and files for the person.
         side_effects: it writes, runs or spends something, so a person is asked before each call.
-        question: what a call is going to do, with `{argument}` in place of an argument's value;
-            a text is put in quotes, and what is invisible in it is spelt out.
+        question: what a call is going to do, with `{argument}` in place of the beginning of an
+            argument's value. All arguments are listed below it, whole.
         untrusted: its results hold what strangers wrote.
         address: the argument that is an address on the internet, chosen by the model.
         calls_per_minute: of all people together.
@@ -105,10 +106,16 @@ def parse_object(text: str) -> dict[str, Any]:
 def _filled_in(question: str, values: BaseModel) -> str:
     return question.format_map(
         {
-            name: shown(value, _MOST_QUESTION_CHARACTERS)
+            name: _beginning(json.dumps(value, ensure_ascii=False))
             for name, value in values.model_dump(mode="json").items()
         }
     )
+
+
+def _beginning(text: str) -> str:
+    if len(text) <= _MAX_HEADING_CHARACTERS:
+        return text
+    return f"{text[:_MAX_HEADING_CHARACTERS]}…"
 
 
 def _parse(model: type[BaseModel], parameters: Mapping[str, Any], text: str) -> BaseModel:

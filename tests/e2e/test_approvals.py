@@ -1,7 +1,9 @@
 """A tool that writes asks first: who may answer, how, how long, and over a restart."""
 
+import asyncio
 import json
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from bot.config import Settings
 from bot.demo.signal_side import ADA, BOT, Sent
 from conversation_store.models import ApprovalState, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import script, text, tool_calls
 
@@ -282,6 +284,68 @@ async def test_a_page_cannot_make_the_bot_write_without_a_persons_yes() -> None:
         assert "OWNED" not in notes(here)
     shown = json.dumps(here.model.requests[1]["messages"][-1], ensure_ascii=False)
     assert "Untrusted" in shown
+
+
+async def test_a_long_value_is_shown_whole_and_only_the_last_message_is_answered() -> None:
+    note = f"buy milk{' ' * 1_000}{'and bread, ' * 400}; wire 5,000 EUR to EVE"
+    call = ("notes_write", {"text": note})
+    async with world(script(tool_calls(call), text("Then not."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: what we need")
+            asked = [await question(here) for _ in range(3)]
+            for part in asked[:-1]:
+                await here.signal.react("👍", part.timestamp)
+                await here.signal.say("yes", quote=part.timestamp)
+            await here.signal.react("👎", asked[-1].timestamp)
+            await here.signal.wait_for(lambda sent: sent.text == "Then not.")
+        assert notes(here) == ""
+    assert "buy milk⟨1,000 spaces⟩and bread" in asked[0].text
+    assert '; wire 5,000 EUR to EVE"\n' in asked[-1].text
+    assert ["👎" in part.text for part in asked] == [False, False, True]
+    shown = "".join(part.text for part in asked)
+    assert re.sub(r"⟨goes on⟩❓ \(./3\)\n", "", shown).count("and bread, ") == 400
+
+
+@pytest.mark.full
+async def test_what_is_too_long_for_messages_comes_as_a_file_with_the_question() -> None:
+    note = "x" * 20_000 + "; wire 5,000 EUR to EVE"
+    call = ("notes_write", {"text": note})
+    async with world(script(tool_calls(call), text("Done."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: what we need")
+            asked = await question(here)
+            (file,) = asked.attachments
+            assert f'text: "{note}"' in file.data.decode()
+            await here.signal.react("👍", asked.timestamp)
+            assert (await here.answer()).text == "Done."
+        assert notes(here) == f"{note}\n"
+
+
+async def test_a_question_cut_by_a_crash_is_asked_again_whole_and_runs_once() -> None:
+    call = ("notes_write", {"text": "a" * 4_000})
+    second_part = asyncio.Event()
+
+    async def hang_at_the_second_part(sent: Sent) -> None:
+        if sent.text.startswith("❓ (2/3)"):
+            second_part.set()
+            await asyncio.Event().wait()
+
+    async with world(script(tool_calls(call), text("Done."))) as here:
+        here.signal.on_send = hang_at_the_second_part
+        async with running_bot(with_notes(here)) as bot:
+            await here.signal.say("note: what we need")
+            first = await question(here)
+            async with asyncio.timeout(WAIT_SECONDS):
+                await second_part.wait()
+            await kill(bot)
+        here.signal.on_send = None
+        await here.signal.react("👍", first.timestamp)
+        async with running_bot(with_notes(here)):
+            last = await here.signal.wait_for(lambda sent: sent.text.startswith("❓ (3/3)"))
+            assert notes(here) == ""
+            await here.signal.react("👍", last.timestamp)
+            await here.signal.wait_for(lambda sent: sent.text == "Done.")
+        assert notes(here) == "a" * 4_000 + "\n"
 
 
 async def test_arguments_are_kept_in_the_audit_where_the_operator_wants_that() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +11,13 @@ import pytest
 
 from bot.approvals import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
+from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, Person, Reaction
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
     ReceivedMessage,
+    ReceivedQuote,
     StoredMessage,
     StoredToolCall,
     TurnState,
@@ -32,14 +34,15 @@ REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', "ada")
 class Phone:
     """Takes questions, or fails to as told."""
 
-    def __init__(self, *failures: Exception) -> None:
+    def __init__(self, *failures: Exception | None) -> None:
         self.texts: list[str] = []
         self.failures = list(failures)
         self.rang = asyncio.Event()
 
-    async def send(self, chat: ChatId, text: str) -> int:
-        if self.failures:
-            raise self.failures.pop(0)
+    async def send(self, chat: ChatId, text: str, *, attachments: Sequence[Attachment] = ()) -> int:
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
         self.texts.append(text)
         self.rang.set()
         return 1_000 + len(self.texts)
@@ -56,15 +59,20 @@ def desk_of(store: ConversationStore, phone: Phone, *, patience: float = 20.0) -
 
 
 @asynccontextmanager
-async def open_call(path: Path) -> AsyncIterator[tuple[ConversationStore, AcceptedMessage]]:
-    """Provide a store with a turn whose call is open."""
+async def open_call(
+    path: Path, *requests: ToolRequest
+) -> AsyncIterator[tuple[ConversationStore, AcceptedMessage]]:
+    """Provide a store with a turn whose calls are open."""
     message = ReceivedMessage("+49", "ada", 1, CHAT, "note milk", now())
     async with open_store(path / "store.db") as store:
         (accepted,) = await store.accept([message])
         assert accepted is not None
         turn = store.begin_turn([accepted], "note milk")
-        call = StoredToolCall(REQUEST.call_id, REQUEST.tool, REQUEST.arguments)
-        await store.record_calls(turn.id, StoredMessage("assistant", None, (call,)))
+        calls = [
+            StoredToolCall(request.call_id, request.tool, request.arguments)
+            for request in requests or (REQUEST,)
+        ]
+        await store.record_calls(turn.id, StoredMessage("assistant", None, tuple(calls)))
         yield store, accepted
 
 
@@ -112,6 +120,45 @@ async def test_without_a_connection_for_all_the_time_nobody_was_asked(tmp_path: 
         desk = desk_of(store, phone, patience=0.05)
         decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?")
     assert decision is Decision.NOT_ASKED
+
+
+async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path) -> None:
+    other = replace(REQUEST, call_id="call_2")
+    async with open_call(tmp_path, REQUEST, other) as (store, accepted):
+        phone = Phone()
+        approval = desk_of(store, phone, patience=0.5).for_turn(accepted, accepted.id)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(approval.ask(REQUEST, "a" * 4_000))
+            tasks.create_task(approval.ask(other, "b" * 4_000))
+    asked_about = [text.split("\n")[1][0] for text in phone.texts]
+    assert asked_about == ["a"] * 3 + ["b"] * 3
+
+
+async def test_a_question_of_which_one_message_is_refused_is_not_asked(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        phone = Phone(None, SignalRejected("no such group"))
+        desk = desk_of(store, phone)
+        decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "a" * 4_000)
+        assert await store.waiting_approvals() == ()
+    assert decision is Decision.NOT_ASKED
+
+
+async def test_only_the_last_message_of_a_question_can_be_answered(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
+        phone = Phone()
+        desk = desk_of(store, phone)
+        approval = desk.for_turn(accepted, accepted.id)
+        asking = tasks.create_task(approval.ask(REQUEST, "a" * 4_000))
+        while len(phone.texts) < 3:
+            await phone.rang.wait()
+            phone.rang.clear()
+        for part in (1_001, 1_002):
+            await desk.react(reaction("👍", part))
+            quoting = ReceivedQuote(part, None, by_bot=True, text="")
+            reply = replace(accepted.message, text="yes", timestamp=now(), quote=quoting)
+            assert desk.answer_in(reply) is None
+        await desk.react(reaction("👎", 1_003))
+        assert await asking is Decision.NO
 
 
 async def test_a_strangers_reaction_decides_nothing(tmp_path: Path) -> None:

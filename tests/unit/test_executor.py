@@ -451,7 +451,7 @@ async def test_a_call_that_cannot_be_shown_to_the_person_is_not_asked_about() ->
 
     person = Person(Decision.YES)
     tool = Tool("write", "Write.", {}, parse_object, run, side_effects=True)
-    arguments = json.dumps({f"argument_{number}": number for number in range(500)})
+    arguments = json.dumps({f"argument_{number}": number for number in range(5_000)})
     result = await execute("write", arguments, executor=an_executor([tool]), person=person)
     assert result.outcome is Outcome.INVALID
     assert person.questions == []

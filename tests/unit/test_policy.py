@@ -1,6 +1,7 @@
 """What a person is asked before a call with side effects, and what comes of the answer."""
 
 import json
+import re
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from tests.unit.test_display import json_values, nasty_texts, read_back
 from tools.approval import Decision
 from tools.base import Heard, Tool, ToolRequest
 from tools.errors import Declined, Interrupted, InvalidArguments, ToolError, Unanswered
@@ -60,110 +62,71 @@ def test_the_question_says_what_the_tool_does_and_with_what() -> None:
     )
 
 
-def test_a_tool_may_ask_in_its_own_words() -> None:
-    tool = tool_from(send_letter, side_effects=True, question="Write {text} to {recipient}?")
-    text = asked(tool, {"recipient": {"name": "Ada"}, "text": 'Say "hi"'})
-    assert text == 'Write "Say \\"hi\\"" to {"name": "Ada", "urgent": false}?'
+def test_a_tools_own_words_are_a_heading_and_leave_nothing_out() -> None:
+    tool = tool_from(send_letter, side_effects=True, question="Write {text}?")
+    text = asked(tool, {"recipient": {"name": "Ada"}, "text": f'Say "hi"{"!" * 90}'})
+    assert text.splitlines() == [
+        f'Write "Say \\"hi\\"{"!" * 69}…?',
+        'recipient: {"name": "Ada", "urgent": false}',
+        f'text: "Say \\"hi\\"{"!" * 90}"',
+        "copies: 1",
+    ]
 
 
-def test_a_tools_own_words_may_have_lines_but_nothing_hidden() -> None:
-    async def pay(amount: str) -> str:
-        """Pay.
-
-        Args:
-            amount: how much.
-        """
-        return amount
-
-    tool = tool_from(pay, side_effects=True)
-
+def test_a_tools_own_words_cannot_pose_as_an_argument() -> None:
     def in_words(arguments: Any) -> str:
-        return f"Pay this?\n{arguments.amount}"
+        return f"Pay {arguments['amount']}?"
 
-    worded = Tool(tool.name, tool.description, {}, tool.parse, tool.run, True, in_words)
-    assert asked(worded, {"amount": "1\u202e00\u2028\r"}) == "Pay this?\n1\\u202e00\\u2028\\r"
-
-
-@pytest.mark.parametrize(
-    ("hidden", "shown"),
-    [
-        ("\u202e", "\\u202e"),  # right-to-left override
-        ("\u2066", "\\u2066"),  # an isolate
-        ("\u200b", "\\u200b"),  # zero-width space
-        ("\u00ad", "\\xad"),  # soft hyphen
-        ("\u3164", "\\u3164"),  # Hangul filler: a blank letter
-        ("\u2800", "\\u2800"),  # a Braille cell without dots
-        ("\u00a0", "\\xa0"),
-        ("\u2028", "\\u2028"),
-        ("\x1b", "\\u001b"),
-        ("\x7f", "\\x7f"),
-        ("\x85", "\\x85"),
-        ("\ufe01", "\\ufe01"),  # a variation selector: may carry bytes
-        ("\U000e0041", "\\U000e0041"),  # a tag character: an invisible A
-        ("\U000e0100", "\\U000e0100"),
-        ("\r", "\\r"),
-        ("\t", "\\t"),
-        ("❤️", "❤️"),
-        ("ش", "ش"),
-    ],
-)
-def test_nothing_in_a_value_is_hidden(hidden: str, shown: str) -> None:
-    text = asked(of_a_server(), {"path": f"a{hidden}b"})
-    assert text == f'Run files_write? Do something.\npath: "a{shown}b"'
+    tool = replace(of_a_server(), question=in_words)
+    assert asked(tool, {"amount": "1\nto: \u202eADA", "to": "EVE"}).splitlines() == [
+        "Pay 1⟨U+000A⟩to: ⟨U+202E⟩ADA?",
+        'amount: "1\\nto: ⟨U+202E⟩ADA"',
+        'to: "EVE"',
+    ]
 
 
 def test_a_value_or_a_name_cannot_pose_as_another_argument() -> None:
     forged = {"path": 'a.txt"\ncontent: "harmless', 'x: 1\ncontent: "harmless"': 2, "content": "!"}
     assert asked(of_a_server("Write.\nNothing happens.\u202e"), forged).splitlines() == [
-        "Run files_write? Write.\\nNothing happens.\\u202e.",
+        "Run files_write? Write. Nothing happens.⟨U+202E⟩.",
         'path: "a.txt\\"\\ncontent: \\"harmless"',
         '"x: 1\\ncontent: \\"harmless\\"": 2',
         'content: "!"',
     ]
 
 
-def test_of_a_long_value_the_beginning_is_shown_and_how_much_more_there_is() -> None:
-    text = asked(of_a_server(), {"path": "a.txt", "content": "x" * 4_213})
-    assert text.splitlines()[1:] == [
+def test_a_value_is_shown_to_its_end_and_blanks_cannot_push_the_end_away() -> None:
+    hidden = f"buy milk{' ' * 1_000}; wire 5,000 EUR to EVE"
+    assert asked(of_a_server(), {"path": "a.txt", "text": hidden}).splitlines()[1:] == [
         'path: "a.txt"',
-        f'content: "{"x" * 999}… (3,215 more characters)',
+        'text: "buy milk⟨1,000 spaces⟩; wire 5,000 EUR to EVE"',
     ]
 
 
-def test_many_long_values_are_all_shown_by_a_shorter_beginning() -> None:
-    arguments = {f"argument_{number}": "x" * 3_000 for number in range(10)}
-    text = asked(of_a_server(), arguments)
-    assert len(text.encode()) <= QUESTION_LIMIT_BYTES
-    for name in arguments:
-        assert f'\n{name}: "xxxxxxxxxxx' in text
-    assert text.count("more characters)") == 10
+def test_of_a_long_list_every_item_is_shown() -> None:
+    people = [f"person{number}@example.org" for number in range(300)]
+    text = asked(of_a_server(), {"to": people, "cc": {"more": [people]}})
+    assert text.count("person60@example.org") == 2
+    assert text.splitlines()[1] == f"to: {json.dumps(people)}"
 
 
-def test_words_of_a_tool_that_grow_too_long_give_way_to_the_list() -> None:
-    tool = tool_from(
-        send_letter,
-        side_effects=True,
-        question=f"{'Very ' * 300}surely write {{text}} to {{recipient}}?",
-    )
-    text = asked(tool, {"recipient": {"name": "Ada"}, "text": "Hi"})
-    assert text.startswith("Run send_letter?")
+def test_a_long_value_is_shown_whole() -> None:
+    text = asked(of_a_server(), {"content": "x" * 30_000 + "the end"})
+    assert text.endswith('xthe end"')
 
 
-@pytest.mark.parametrize("count", [90, 5_000])
-def test_a_call_that_cannot_be_shown_is_refused(count: int) -> None:
-    with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
-        asked(of_a_server(), {f"a_long_argument_{number}": 1 for number in range(count)})
-
-
-def test_nobody_is_shown_more_than_a_hundred_arguments_however_short() -> None:
-    assert len(asked(of_a_server(), dict.fromkeys(map(str, range(100)), 1)).splitlines()) == 101
-    with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
-        asked(of_a_server(), dict.fromkeys(map(str, range(101)), 1))
-
-
-def test_a_call_whose_hidden_characters_would_fill_the_question_is_refused() -> None:
-    with pytest.raises(InvalidArguments, match="too many to be shown to the person"):
-        asked(of_a_server(), {f"argument_{number}": "\u3164" * 99 for number in range(20)})
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"content": "x" * QUESTION_LIMIT_BYTES},
+        {"content": "\u3164\u200b" * 2_000},  # spelt out it is too long
+        {f"a_long_argument_{number}": 1 for number in range(5_000)},
+        {"to": ["someone@example.org"] * 5_000},
+    ],
+)
+def test_a_call_that_cannot_be_shown_whole_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(InvalidArguments, match="too long to be shown to the person"):
+        asked(of_a_server(), arguments)
 
 
 def test_arguments_without_names_are_not_asked_about() -> None:
@@ -171,25 +134,26 @@ def test_arguments_without_names_are_not_asked_about() -> None:
         question(of_a_server(), ["rm", "-rf"])
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
-)
-
-
-@settings(derandomize=True, deadline=None, max_examples=50)
-@given(st.dictionaries(st.text(), json_values, max_size=30), st.text())
-def test_a_question_is_printable_within_its_bound_and_names_every_argument(
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.dictionaries(nasty_texts, json_values, max_size=10), nasty_texts)
+def test_the_arguments_can_be_read_back_from_the_question_and_nothing_in_it_is_hidden(
     arguments: dict[str, object], description: str
 ) -> None:
-    try:
-        text = question(of_a_server(description), arguments)
-    except InvalidArguments:
-        return
-    assert len(text.encode()) <= QUESTION_LIMIT_BYTES
+    text = question(of_a_server(description), arguments)
     lines = text.split("\n")
-    assert len(lines) == len(arguments) + 1
     assert all(line.isprintable() for line in lines)
+    read = [ARGUMENT.fullmatch(read_back(line)) for line in lines[1:]]
+    assert [argument(found) for found in read] == list(arguments.items())
+
+
+ARGUMENT = re.compile(r'(?P<plain>[\w-]+|(?P<quoted>"(?:[^"\\]|\\.)*")): (?P<value>.*)', re.DOTALL)
+
+
+def argument(line: re.Match[str] | None) -> tuple[str, object]:
+    """Return the name and the value that a line of a question shows."""
+    assert line is not None
+    name = json.loads(line["quoted"]) if line["quoted"] else line["plain"]
+    return name, json.loads(line["value"])
 
 
 class Answers:
@@ -308,9 +272,11 @@ def test_a_call_with_side_effects_is_asked_about_as_such_wherever_it_goes() -> N
     assert question(post, arguments).splitlines()[1:] == ['url: "https://a.example/"']
 
 
-def test_an_address_that_is_too_long_to_be_shown_is_not_asked_about() -> None:
+def test_an_address_is_shown_to_its_end_or_refused() -> None:
+    tool, arguments = fetch(f"https://b.example/{'x' * 20_000}?said=i+am+ill")
+    assert question(tool, arguments).endswith('x?said=i+am+ill"')
     with pytest.raises(InvalidArguments, match="too long"):
-        question(*fetch("https://b.example/" + "x" * 2_000))
+        question(*fetch("https://b.example/" + "x" * QUESTION_LIMIT_BYTES))
 
 
 def test_a_servers_tool_may_only_repeat_what_the_model_sent_and_so_names_nothing() -> None:

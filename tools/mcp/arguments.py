@@ -18,7 +18,7 @@ from jsonschema.validators import create
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from tools.base import visible
+from tools.display import visible
 from tools.errors import InvalidArguments
 from tools.schema import parse_object
 

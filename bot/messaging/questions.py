@@ -1,0 +1,88 @@
+"""A question to a person as Signal messages that show all of it.
+
+A short question is one message, a longer one is up to `MAX_MESSAGES` numbered ones, and what is
+longer still is a text file. The last message says how to answer. Where a message ends within a
+line, `⟨goes on⟩` says so; a question's own text cannot contain that (`tools.display`).
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from bot.messaging.account import Attachment
+from bot.messaging.formatting import PART_LIMIT_BYTES
+
+MAX_MESSAGES: Final = 5
+FILE_NAME: Final = "question.txt"
+GOES_ON: Final = "⟨goes on⟩"
+
+IN_A_FILE: Final = (
+    "Run {tool}? What it is called with is too long for messages. All of it is in the file: please"
+    " read it to its end before you answer."
+)
+ABOUT_MARKS: Final = "(What stands between ⟨ and ⟩ a phone would hide or show elsewhere.)\n"
+
+_NUMBER_BYTES: Final = len(f"❓ ({MAX_MESSAGES}/{MAX_MESSAGES})\n".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionMessage:
+    """One message of a question."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[QuestionMessage, ...]:
+    """Return the messages that show a question whole; the last one is to be answered.
+
+    Args:
+        tool: name of the tool that is asked about.
+        question: what it is going to do, with nothing hidden in it.
+        how_to_answer: stands at the end.
+    """
+    ending = f"\n\n{ABOUT_MARKS if '⟨' in question else ''}{how_to_answer}"
+    room = PART_LIMIT_BYTES - _NUMBER_BYTES - _size(ending)
+    parts = _divided(question, room)
+    match parts:
+        case [alone]:
+            return (QuestionMessage(f"❓ {alone}{ending}"),)
+        case [*first, last] if len(parts) <= MAX_MESSAGES:
+            texts = (*first, f"{last}{ending}")
+            numbered = (
+                f"❓ ({number}/{len(parts)})\n{text}" for number, text in enumerate(texts, start=1)
+            )
+            return tuple(map(QuestionMessage, numbered))
+    # Some programs take a text for Latin-1 unless it begins with a byte order mark.
+    file = Attachment(FILE_NAME, "text/plain", question.encode("utf-8-sig"))
+    return (QuestionMessage(f"❓ {IN_A_FILE.format(tool=tool)}\n\n{how_to_answer}", (file,)),)
+
+
+def _divided(text: str, room: int) -> list[str]:
+    """Divide a text into parts of so many bytes; more than `MAX_MESSAGES` are not counted."""
+    parts: list[str] = []
+    while _size(text) > room and len(parts) < MAX_MESSAGES:
+        fitting = text.encode()[: room - _size(GOES_ON)].decode(errors="ignore")
+        line_end = fitting.rfind("\n")
+        if line_end >= len(fitting) // 2:
+            parts.append(text[:line_end])
+            text = text[line_end + 1 :]
+        else:
+            end = _safe_end(text, len(fitting))
+            parts.append(f"{text[:end]}{GOES_ON}")
+            text = text[end:]
+    return [*parts, text]
+
+
+def _safe_end(text: str, end: int) -> int:
+    """Return a place at or before `end` that is not inside a mark, nor before a combining one."""
+    mark = text.rfind("⟨", 0, end)
+    if mark > text.rfind("⟩", 0, end):
+        return mark
+    while unicodedata.category(text[end]).startswith("M"):
+        end -= 1
+    return end
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,73 @@
+"""A question as messages: whole, numbered, and never divided inside a mark."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.messaging.formatting import PART_LIMIT_BYTES
+from bot.messaging.questions import FILE_NAME, GOES_ON, MAX_MESSAGES, question_messages
+from tests.unit.test_display import nasty_texts
+from tools.display import visible
+
+HOW = "👍 this message."
+
+
+def put_together(texts: list[str]) -> str:
+    """Return the question that messages show."""
+    whole = ""
+    for number, text in enumerate(texts, start=1):
+        begin = f"❓ ({number}/{len(texts)})\n" if len(texts) > 1 else "❓ "
+        assert text.startswith(begin)
+        whole += text.removeprefix(begin)
+        if number < len(texts):
+            whole = whole.removesuffix(GOES_ON) if whole.endswith(GOES_ON) else f"{whole}\n"
+    return re.sub(r"\n\n(\(What stands between.*\n)?👍 this message\.\Z", "", whole)
+
+
+def test_a_short_question_is_one_message() -> None:
+    (message,) = question_messages("pay", "Run pay?\namount: 1", HOW)
+    assert message.text == f"❓ Run pay?\namount: 1\n\n{HOW}"
+
+
+def test_a_longer_one_is_numbered_and_its_last_message_is_to_be_answered() -> None:
+    question = "\n".join(
+        ["Run pay?", *(f'recipient_{number}: "{"x" * 60}"' for number in range(60))]
+    )
+    messages = question_messages("pay", question, HOW)
+    assert 1 < len(messages) <= MAX_MESSAGES
+    assert not any(HOW in message.text for message in messages[:-1])
+    assert messages[-1].text.endswith(HOW)
+    assert put_together([message.text for message in messages]) == question
+
+
+def test_what_is_longer_still_is_a_file_with_all_of_it() -> None:
+    question = "Run write?\ncontent: " + "ö" * 20_000 + "; pay EVE"
+    (message,) = question_messages("write", question, HOW)
+    (file,) = message.attachments
+    assert (file.name, file.content_type) == (FILE_NAME, "text/plain")
+    assert file.data.decode("utf-8-sig") == question
+    assert "Run write?" in message.text
+    assert message.text.endswith(HOW)
+
+
+@pytest.mark.parametrize("unit", ["\u202e\u202d", "ש ", "สวั", "क्", "\U00010900"])
+def test_a_mark_or_a_letter_with_its_signs_is_never_divided(unit: str) -> None:
+    for shift in range(30):
+        question = "x" * shift + visible(unit * 300)
+        texts = [message.text for message in question_messages("pay", question, HOW)]
+        assert put_together(texts) == question
+        for text in texts:
+            assert text.count("⟨") == text.count("⟩")
+            assert re.match(r"❓ (?:\(\d/\d\)\n)?[^\u0e30-\u0e4e\u094d]", text)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.lists(nasty_texts.map(visible), min_size=1, max_size=40), st.integers(1, 40))
+def test_nothing_of_a_question_is_lost_between_its_messages(lines: list[str], times: int) -> None:
+    question = "\n".join(f"{number}: {line * times}" for number, line in enumerate(lines))
+    messages = question_messages("pay", question, HOW)
+    assert all(len(message.text.encode()) <= PART_LIMIT_BYTES for message in messages)
+    if not messages[-1].attachments:
+        assert put_together([message.text for message in messages]) == question
