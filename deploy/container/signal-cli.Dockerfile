@@ -13,12 +13,14 @@ FROM ${BASE} AS unpacked
 ARG VERSION
 ADD --checksum=sha256:c32b87f587198cbd277c9d71228716ee6047ee2b63e8e88728e8280d9407d65a \
     https://github.com/AsamK/signal-cli/releases/download/v${VERSION}/signal-cli-${VERSION}.tar.gz /signal-cli.tar.gz
+COPY deploy/container/signal-cli-alive /signal-cli-alive
 ARG SOURCE_DATE_EPOCH=0
 # The folder of attachments is the group's, too, so that the bot deletes them after use; the
 # accounts are signal-cli's alone.
 RUN mkdir /image /image/opt /image/run /image/var /image/var/lib && \
     tar -xzf /signal-cli.tar.gz -C /image/opt --no-same-owner && \
     mv "/image/opt/signal-cli-${VERSION}" /image/opt/signal-cli && \
+    install -m 0755 /signal-cli-alive /image/opt/signal-cli/bin/signal-cli-alive && \
     install -d -m 2750 -o 10002 -g 10001 /image/run/signal-cli && \
     install -d -m 0710 -o 10002 -g 10001 /image/var/lib/signal-cli && \
     install -d -m 2770 -o 10002 -g 10001 /image/var/lib/signal-cli/attachments && \
@@ -31,6 +33,9 @@ COPY --from=unpacked /image /
 USER 10002:10001
 VOLUME ["/run/signal-cli", "/var/lib/signal-cli"]
 STOPSIGNAL SIGTERM
+# It ends a signal-cli that hangs, with which the container ends, too, and is started again by its
+# restart policy.
+HEALTHCHECK --interval=12s --timeout=25s --start-period=60s --retries=1 CMD ["/opt/signal-cli/bin/signal-cli-alive", "/run/signal-cli/socket"]
 # A socket that a killed signal-cli left behind would keep the next one from starting. Whoever
 # reaches the socket has the account: that is the group, where only the bot is.
 ENTRYPOINT ["/bin/sh", "-c", "umask 0007; rm -f /run/signal-cli/socket; exec java --enable-native-access=ALL-UNNAMED -cp '/opt/signal-cli/lib/*' org.asamk.signal.Main --config /var/lib/signal-cli \"$@\"", "signal-cli"]

@@ -26,7 +26,8 @@ WORDS: Final = " ".join(DOCUMENT.split())
 CHECKLIST: Final = (DEPLOY / "CHECKLIST.md").read_text()
 SIGNAL_CLI: Final = (DEPLOY / "container" / "signal-cli.Dockerfile").read_text()
 PROGRAM: Final = "signal-tee-bot"
-UNITS: Final = (PROGRAM, "signal-cli")
+USERS: Final = (PROGRAM, "signal-cli")
+UNITS: Final = (*USERS, "signal-cli-alive")
 CHOSEN: Final = re.compile(r"(?<=MCP__SERVERS__)[A-Z]+(?=__)")
 """The name that an operator has given to a server."""
 
@@ -150,11 +151,14 @@ def test_ten_commands_put_everything_where_the_units_and_the_command_look(tmp_pa
         assert (secret.stat().st_mode & 0o777, bool(secret.read_text())) == (0o600, True)
     assert "WorkingDirectory=/etc/signal-tee-bot\n" in unit
     assert (tmp_path / "etc/signal-tee-bot/.env").stat().st_mode & 0o777 == 0o640
-    assert (tmp_path / "usr/local/bin/signal-tee-bot").stat().st_mode & 0o111
+    alive = (DEPLOY / "systemd" / "signal-cli-alive.service").read_text()
+    assert "ExecStart=/usr/local/bin/signal-cli-alive " in alive
+    for program in (PROGRAM, "signal-cli-alive"):
+        assert (tmp_path / "usr/local/bin" / program).stat().st_mode & 0o111
 
 
 def test_programs_are_installed_where_the_units_start_them() -> None:
-    unit, signal_cli = ((DEPLOY / "systemd" / f"{name}.service").read_text() for name in UNITS)
+    unit, signal_cli = ((DEPLOY / "systemd" / f"{name}.service").read_text() for name in USERS)
     assert installing()[0].endswith(" /opt/signal-tee-bot")
     assert "ExecStart=/opt/signal-tee-bot/bin/signal-tee-bot run\n" in unit
     [unpacking] = [block for block in blocks() if "Linux-native" in " ".join(block)]

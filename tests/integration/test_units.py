@@ -29,11 +29,18 @@ from tests.fakes.service_runner import (
     environment_of,
     running_service,
 )
+from tests.integration.test_signal_cli_alive import install_impatient
+from tests.integration.test_spawned import until
 
 WATCHDOG_SECONDS: Final = 4.0
 API_KEY: Final = "sk-not-to-be-seen"
 STORE_KEY: Final = "a key that nobody may see"
-UNITS: Final = ("signal-tee-bot", "signal-cli")
+USERS: Final = ("signal-tee-bot", "signal-cli")
+UNITS: Final = (*USERS, "signal-cli-alive")
+INTO_OTHERS: Final = frozenset(
+    {"kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"}
+)
+"""System calls that reach into another process."""
 COMMAND_SECONDS: Final = 15.0
 
 needs_systemd = pytest.mark.skipif(
@@ -228,6 +235,29 @@ async def test_signal_cli_starts_over_the_socket_of_a_killed_one_and_the_bot_fin
             assert await signal_cli.ended() == "signal"
 
 
+async def test_a_signal_cli_that_hangs_is_started_again_and_the_bot_finds_it() -> None:
+    async with world() as here:
+        lay_out(here)
+        programs = here.folder / "opt/signal-cli/bin"
+        (here.folder / "usr/local/bin").mkdir(parents=True)
+        (here.folder / "run/signal-cli").mkdir()
+        programs.parent.mkdir()
+        signal_cli_program.install(programs)
+        install_impatient(here.folder / "usr/local/bin")
+        async with (
+            running_service("signal-cli", here.folder) as signal_cli,
+            running_service("signal-cli-alive", here.folder) as alive,
+            running_service("signal-tee-bot", here.folder) as bot,
+        ):
+            await bot.notify.until(lambda: "Connected" in "".join(bot.notify.statuses))
+            signal_cli.send_signal(signal.SIGSTOP)
+            assert await signal_cli.ended() == "signal"
+            # Each start has a message that waited at Signal.
+            await until(lambda: len(signal_cli_program.texts_sent(programs)) == 2)
+            assert len(signal_cli.pids) == 2
+            assert len(alive.pids) == 1
+
+
 # The files themselves -----------------------------------------------------------------------------
 
 
@@ -250,6 +280,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> N
         text = (DEPLOY / f"{unit}.service").read_text()
         placed = text.replace("/opt/signal-tee-bot/bin/signal-tee-bot", "/bin/true")
         placed = placed.replace("/opt/signal-cli/bin/signal-cli", "/bin/true")
+        placed = placed.replace("/usr/local/bin/signal-cli-alive", "/bin/true")
         (tmp_path / f"{unit}.service").write_text(placed)
     options = ("--man=no", "--recursive-errors=no")
     verified = run("systemd-analyze", "verify", *options, tmp_path / f"{name}.service")
@@ -266,6 +297,33 @@ def test_a_unit_is_locked_in(name: str) -> None:
     assert judged.returncode == 0, judged.stdout
 
 
+@needs_systemd
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_s_processes_cannot_reach_into_others(name: str) -> None:
+    allowed = allowed_calls(Unit.read(name, Path("/")).all("SystemCallFilter"))
+    assert {"read", "clone3", "execve"} <= allowed
+    assert not allowed & INTO_OTHERS
+    locks = {"landlock_create_ruleset", "landlock_restrict_self", "seccomp"}
+    assert name != "signal-tee-bot" or locks <= allowed  # by which sandboxes lock themselves in
+
+
+def allowed_calls(filters: tuple[str, ...]) -> frozenset[str]:
+    """Return what is left of system calls by systemd.exec(5), SystemCallFilter=."""
+    allowed: frozenset[str] = frozenset()
+    for one in filters:
+        named = frozenset[str]().union(*(calls_of(word) for word in one.lstrip("~").split()))
+        allowed = allowed - named if one.startswith("~") else allowed | named
+    return allowed
+
+
+def calls_of(word: str) -> frozenset[str]:
+    if not word.startswith("@"):
+        return frozenset({word})
+    listed = run("systemd-analyze", "syscall-filter", word).stdout.splitlines()
+    members = (line.strip() for line in listed if line.startswith(" ") and "#" not in line)
+    return frozenset[str]().union(*(calls_of(member) for member in members))
+
+
 @pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="systemd is not installed")
 def test_the_bots_user_is_in_the_group_that_reaches_signal_cli(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
@@ -277,7 +335,7 @@ def test_the_bots_user_is_in_the_group_that_reaches_signal_cli(tmp_path: Path) -
         line for line in groups if line.startswith("signal-cli:")
     ]
     users = (tmp_path / "etc/passwd").read_text()
-    for name in UNITS:
+    for name in USERS:
         assert Unit.read(name, tmp_path).one("User") == name
         assert f"\n{name}:" in f"\n{users}"
 
