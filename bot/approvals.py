@@ -3,9 +3,9 @@
 A question is one message, or several of which the last one says how to answer. The person whom
 the call is made for, or an admin, answers it by a 👍 or 👎 on that one, or by `yes` or `no` as a
 reply to it; in a private chat a plain `yes` or `no` that was written after it will do while only
-one question is open. Silence is no. Question and answer are on disk, so a restart in between goes
-on with the same question, and an allowed call is begun once. A question that a crash has cut
-between two of its messages is asked again from its beginning.
+one question is open. An edit answers nothing. Silence is no. Question and answer are on disk, so a
+restart in between goes on with the same question, and an allowed call is begun once. A question
+that a crash has cut between two of its messages is asked again from its beginning.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    ReceivedKind,
     ReceivedMessage,
     StoredApproval,
 )
@@ -151,7 +152,13 @@ class ApprovalDesk:
         return TurnApproval(self, self._store, accepted, turn_id)
 
     def answer_in(self, message: ReceivedMessage) -> Answer | None:
-        """Return what a message says to an open question; None where it is about none."""
+        """Return what a message says to an open question; None where it is about none.
+
+        An edit says nothing to it, whatever is edited: only what was written after the question
+        answers it.
+        """
+        if message.edited or message.kind is ReceivedKind.EDIT:
+            return None
         meaning = _meaning(message.text)
         if message.question_timestamp is not None:
             question = self._open.get((message.chat, message.question_timestamp))
@@ -163,9 +170,7 @@ class ApprovalDesk:
         ]
         if ChatId.parse(message.chat).is_group or meaning is _Meaning.UNCLEAR or len(here) != 1:
             return None
-        # What was written before the question, and waited since, is not meant for it.
-        is_later = message.timestamp > here[0].signal_timestamp
-        return Answer(here[0], meaning) if is_later else None
+        return Answer(here[0], meaning) if self._was_written_after(here[0], message) else None
 
     def overlooked_by(self, message: ReceivedMessage) -> Question | None:
         """Return the open question that a message waits behind, once for each question.
@@ -292,6 +297,15 @@ class ApprovalDesk:
     def _in_time(self, timestamp: int, question: Question) -> bool:
         """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
         return min(timestamp, self._clock() * 1000) <= question.expires_at
+
+    def _was_written_after(self, question: Question, message: ReceivedMessage) -> bool:
+        """Whether a message came after a question by its author's clock and by our own.
+
+        The author's may be ahead, and what has waited since before the question is not meant for
+        it.
+        """
+        asked_at = question.expires_at - int(self._patience_seconds * 1_000)
+        return message.timestamp > question.signal_timestamp and message.received_at >= asked_at
 
     def _may_decide(self, person: Person, question: Question) -> bool:
         return person.aci == question.asker or self._is_admin(person)

@@ -13,7 +13,7 @@ REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", "approval"})
 
 def merge(execute: Execute, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
     """Let a message that waits read as its edit says, and end the edit."""
-    message = target.message.edited(edit.message)
+    message = target.message.after(edit.message)
     turns.forget(execute, inbox.turn_of(execute, target.id))
     inbox.change(execute, target.id, message)
     inbox.close(execute, edit.id, "merged")

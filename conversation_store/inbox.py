@@ -342,6 +342,8 @@ def _body(message: ReceivedMessage) -> str:
         body["quote"] = asdict(message.quote)
     if message.view_once:
         body["view_once"] = True
+    if message.edited:
+        body["edited"] = True
     if message.target_timestamp is not None:
         body["target_author"] = message.target_author
         body["target_timestamp"] = message.target_timestamp
@@ -367,6 +369,7 @@ def _accepted(row: Sequence[Any], *, begun: bool = False) -> AcceptedMessage:
         quote=None if quote is None else ReceivedQuote(**quote),
         expires_at=expires_at,
         view_once=known.get("view_once", False),
+        edited=known.get("edited", False),
         target_author=known.get("target_author"),
         target_timestamp=known.get("target_timestamp"),
     )

@@ -71,6 +71,7 @@ class ReceivedMessage:
         quote: what it replies to.
         expires_at: when no copy of it may be left; None: it stays as long as the retention.
         view_once: its files are never stored.
+        edited: it reads otherwise than when it was written.
         target_author: of an edit or a deletion, the ACI of the author of what it is about.
         target_timestamp: of an edit or a deletion, the timestamp of what it is about.
     """
@@ -89,10 +90,11 @@ class ReceivedMessage:
     quote: ReceivedQuote | None = None
     expires_at: int | None = None
     view_once: bool = False
+    edited: bool = False
     target_author: str | None = None
     target_timestamp: int | None = None
 
-    def edited(self, edit: "ReceivedMessage") -> "ReceivedMessage":
+    def after(self, edit: "ReceivedMessage") -> "ReceivedMessage":
         """Return this message as it reads after an edit; it stays the message that it was."""
         timers = [at for at in (self.expires_at, edit.expires_at) if at is not None]
         return replace(
@@ -101,6 +103,7 @@ class ReceivedMessage:
             files=edit.files or self.files,  # nobody's phone takes a file away by an edit
             quote=edit.quote,
             view_once=self.view_once or edit.view_once,
+            edited=True,
             expires_at=min(timers, default=None),
         )
 

@@ -53,19 +53,25 @@ class Changes:
         self._discards = discards
         self._is_group_admin = is_group_admin
 
-    async def edit(self, edit: AcceptedMessage) -> None:
-        """Let a message without an answer read otherwise; else answer the edit in its turn."""
+    async def edit(self, edit: AcceptedMessage) -> bool:
+        """Let a message without an answer read otherwise; else answer the edit in its turn.
+
+        Returns:
+            Whether it waits for its turn, rather than changing the one that runs.
+        """
         chat = edit.message.chat
         target_id = await self._store.find_target(edit.message)
         target = None if target_id is None else self._unanswered(chat, target_id)
         if target is None:
             self._queue(edit)
-            return
+            return True
         # What was begun before the start is about the old words.
-        revised = replace(target, message=target.message.edited(edit.message), begun=False)
-        if not self._turns.revise(revised):
+        revised = replace(target, message=target.message.after(edit.message), begun=False)
+        waits = not self._turns.revise(revised)
+        if waits:
             self._requeue(revised)
         await self._store.merge_edit(edit, target)
+        return waits
 
     def _queue(self, edit: AcceptedMessage) -> None:
         work = self._router.urgent_work(edit)

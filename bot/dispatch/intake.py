@@ -270,7 +270,8 @@ class Intake:
             metrics.INTAKE.labels("edit").inc()
             await self._mailboxes.room()
             await self._urgent.room()
-            await self._changes.edit(accepted)
+            if await self._changes.edit(accepted):
+                await self._remind_of_question(message)
         else:
             metrics.INTAKE.labels("accepted").inc()
             await self._mailboxes.put(message.chat, self._router.job(accepted))

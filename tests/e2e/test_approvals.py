@@ -21,6 +21,7 @@ from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import script, text, tool_calls
 
 GROUP = "Z3JvdXA="
+NEVER_CAME = 1_795_000_000_000
 WRITE = ("notes_write", {"text": "buy milk"})
 
 
@@ -233,6 +234,30 @@ async def test_a_yes_that_was_said_before_the_question_does_not_answer_it() -> N
             await here.signal.react("👎", asked.timestamp)
             assert (await here.answer()).text == "Then not."
             assert (await here.answer()).text == "Yes to what?"
+        assert notes(here) == ""
+
+
+async def test_an_edit_into_yes_answers_no_question() -> None:
+    steps = script(text("Hi."), tool_calls(WRITE), text("Then not."), text("a"), text("b"))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)) as bot:
+            answered = await here.signal.say("hello")
+            assert (await here.answer()).text == "Hi."
+            await here.signal.say("note: buy milk")
+            asked = await question(here)
+            await here.signal.edit("yes", answered)
+            assert (await here.answer()).text == REMINDER
+            waiting = await here.signal.say("and the weather?")
+            await here.signal.edit("yes", waiting, quote=asked.timestamp)
+            unclear = await here.signal.say("why?", quote=asked.timestamp)
+            assert "“yes” or “no”" in (await here.answer()).text
+            await here.signal.edit("yes", unclear, quote=asked.timestamp)
+            await here.signal.edit("yes", NEVER_CAME, quote=asked.timestamp)
+            await here.signal.until(lambda: here.signal.undelivered == 0)
+            await kill(bot)
+        async with running_bot(with_notes(here)):
+            await here.signal.react("👎", asked.timestamp)
+            assert (await here.answer()).text == "Then not."
         assert notes(here) == ""
 
 

@@ -16,6 +16,7 @@ from bot.messaging.events import ChatId, Person, Reaction
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
     StoredMessage,
@@ -198,6 +199,31 @@ async def test_an_answer_from_a_phone_whose_clock_is_ahead_is_in_time(tmp_path: 
         assert await asking is Decision.YES
 
 
+def yes_to(accepted: AcceptedMessage) -> ReceivedMessage:
+    """A plain yes that is written now."""
+    return replace(accepted.message, timestamp=now(), received_at=now(), text="yes")
+
+
+async def test_only_what_was_written_after_the_question_answers_it(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        await asked_before_a_restart(store, accepted)
+        desk = desk_of(store, Phone(), patience=300.0)
+        await desk.resume()
+        yes = yes_to(accepted)
+        quoting = replace(yes, quote=ReceivedQuote(1_001, None, by_bot=True))
+        assert desk.answer_in(yes) is not None
+        assert desk.answer_in(quoting) is not None
+        for said in (yes, quoting):
+            waited = replace(said, text="why?").after(said)
+            assert waited.text == "yes"
+            assert desk.answer_in(waited) is None
+            assert desk.answer_in(replace(said, kind=ReceivedKind.EDIT)) is None
+        before = now() - 60_000
+        assert desk.answer_in(replace(yes, timestamp=1_000)) is None
+        # By a phone whose clock is ahead it was written later than it came.
+        assert desk.answer_in(replace(yes, received_at=before)) is None
+
+
 async def asked_before_a_restart(store: ConversationStore, accepted: AcceptedMessage) -> None:
     """Leave a question in the store as a crash would, put now, to be answered in 5 minutes."""
     approval = (
@@ -246,10 +272,10 @@ async def test_a_yes_to_a_question_whose_turn_has_ended_is_not_passed_over_in_si
 ) -> None:
     async with open_call(tmp_path) as (store, accepted):
         await asked_before_a_restart(store, accepted)
-        desk = desk_of(store, Phone())
+        desk = desk_of(store, Phone(), patience=300.0)
         await desk.resume()
         await store.answer(accepted, ("The tool is gone. Shall I try again?",), outcome="ok")
-        (said,) = await store.accept([replace(accepted.message, timestamp=now(), text="yes")])
+        (said,) = await store.accept([yes_to(accepted)])
         assert said is not None
         answer = desk.answer_in(said.message)
         assert answer is not None
