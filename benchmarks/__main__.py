@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from benchmarks import (
     history,
+    loop_stall,
     memory,
     plain_turn,
     proof,
@@ -34,6 +35,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "thousand_chats": thousand_chats.measure,
     "sustained": sustained.measure,
     "history": history.measure,
+    "loop_stall": loop_stall.measure,
     "memory": memory.measure,
     "start": start.measure,
     "proof": proof.measure,

@@ -13,6 +13,7 @@ from bot.attestation.trust import Trust
 from bot.chat.handler import ChatHandler
 from bot.chat.media import Media, open_media
 from bot.chat.prompt import Prompt
+from bot.chat.rendering.client import Renderer, open_renderer
 from bot.commands import catalog as command_catalog
 from bot.commands.base import Command
 from bot.commands.clear import Clear
@@ -133,6 +134,7 @@ class _Ground:
     vision: Vision
     media: Media
     signal_cli: SpawnedSignalCli | None
+    renderer: Renderer
     messenger: Messenger
     prover: Prover | None
     in_tee: bool
@@ -198,6 +200,7 @@ async def wired(
                 words_bytes=words_limit(settings.llm.context_tokens),
             )
         )
+        renderer = await open_parts.enter_async_context(open_renderer())
         registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
         tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
         ground = _Ground(
@@ -206,6 +209,7 @@ async def wired(
             vision=vision,
             media=media,
             signal_cli=signal_cli,
+            renderer=renderer,
             messenger=messenger,
             prover=prover,
             in_tee=prover is not None and await _can_quote(settings, trust),
@@ -457,6 +461,7 @@ class _Wiring:
             approvals=self.approvals,
             media=ground.media,
             eyes=ground.vision,
+            renderer=ground.renderer,
             progress=ground.messenger,
             progress_shown=self.presence.message_sent,
             keep_arguments=tools.audit_arguments == "keep",

@@ -20,6 +20,7 @@ from bot.chat.loop import Loop
 from bot.chat.media import Prepared
 from bot.chat.progress import Progress, ProgressChannel
 from bot.chat.prompt import Prompt, as_stored
+from bot.chat.rendering.layout import plain
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -34,8 +35,6 @@ from bot.llm.images import without_images
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.vision import may_be_about_images
 from bot.messaging.events import ChatId
-from bot.messaging.formatting import split_styled
-from bot.messaging.markdown import render
 from bot.messaging.styled import StyledText
 from bot.observability import metrics
 from conversation_store.models import (
@@ -129,6 +128,14 @@ class Eyes(Protocol):
         ...
 
 
+class Renderer(Protocol):
+    """Makes messages of answers. Implemented by `bot.chat.rendering.client.Renderer`."""
+
+    async def messages(self, answer: str, notices: Sequence[str]) -> Sequence[StyledText]:
+        """Return what shows an answer below some plain lines."""
+        ...
+
+
 class SignatureDesk(Protocol):
     """What checks signatures of answers. Implemented by `bot.dispatch.proofs.AnswerProofs`."""
 
@@ -145,7 +152,7 @@ class Thought:
         turn: what it answers.
         state: ANSWERED or FAILED.
         answer: the words.
-        notices: lines above them.
+        shown: the messages that show them.
         usage: what they cost.
         rounds: how often tools were called.
         exchanged: requests and answers that are not stored yet, where signatures are checked.
@@ -154,8 +161,8 @@ class Thought:
     turn: Turn
     state: TurnState
     answer: str
+    shown: Sequence[StyledText]
     usage: TurnUsage
-    notices: tuple[str, ...] = ()
     rounds: int = 0
     exchanged: tuple[NewExchange, ...] = ()
 
@@ -173,6 +180,7 @@ class ChatHandler:
         approvals: asks people before a call with side effects.
         media: reads what comes with messages.
         eyes: whether the model sees images.
+        renderer: makes messages of answers.
         progress: where work is shown.
         progress_shown: told that it was, by the chat.
         keep_arguments: whether the audit keeps the arguments of calls, beside their hash.
@@ -196,6 +204,7 @@ class ChatHandler:
         approvals: ApprovalDesk,
         media: Reader,
         eyes: Eyes,
+        renderer: Renderer,
         progress: ProgressChannel,
         progress_shown: Callable[[ChatId], None],
         keep_arguments: bool,
@@ -212,6 +221,7 @@ class ChatHandler:
         self._approvals = approvals
         self._media = media
         self._eyes = eyes
+        self._renderer = renderer
         self._progress = progress
         self._progress_shown = progress_shown
         self._keep_arguments = keep_arguments
@@ -233,9 +243,10 @@ class ChatHandler:
         log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
         if turn.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
-            return Thought(turn, TurnState.FAILED, GIVEN_UP, TurnUsage())
+            return Thought(turn, TurnState.FAILED, GIVEN_UP, plain(GIVEN_UP, ()), TurnUsage())
         if not can_be_asked:
-            return Thought(turn, TurnState.FAILED, "\n".join(turn.notices), TurnUsage())
+            refusal = "\n".join(turn.notices)
+            return Thought(turn, TurnState.FAILED, refusal, plain(refusal, ()), TurnUsage())
         history = await self._store.history(
             accepted.message.chat, max_bytes=self._prompt.history_bytes(now, turn.messages)
         )
@@ -244,10 +255,11 @@ class ChatHandler:
             answer = await self._answer(loop, accepted, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return _thought(loop, TurnState.FAILED, _sentence(error))
+            return _failed(loop, _sentence(error))
         if not answer:
-            return _thought(loop, TurnState.FAILED, EMPTY)
-        return _thought(loop, TurnState.ANSWERED, answer)
+            return _failed(loop, EMPTY)
+        shown = await self._renderer.messages(answer, loop.notices)
+        return _thought(loop, TurnState.ANSWERED, answer, shown)
 
     async def _begin(
         self, pieces: Sequence[AcceptedMessage]
@@ -302,7 +314,7 @@ class ChatHandler:
             thought.turn,
             state=thought.state,
             answer=thought.answer,
-            parts=_parts(thought),
+            parts=[_stored(message) for message in thought.shown],
             quote=quote,
             always_quote=ChatId.parse(first.message.chat).is_group,
             replaces=first.replaces,
@@ -462,13 +474,17 @@ class _Calls:
     approval: TurnApproval
 
 
-def _thought(loop: Loop, state: TurnState, answer: str) -> Thought:
+def _failed(loop: Loop, sentence: str) -> Thought:
+    return _thought(loop, TurnState.FAILED, sentence, plain(sentence, loop.notices))
+
+
+def _thought(loop: Loop, state: TurnState, answer: str, shown: Sequence[StyledText]) -> Thought:
     return Thought(
         loop.turn,
         state,
         answer,
+        shown,
         loop.usage,
-        notices=tuple(loop.notices),
         rounds=loop.rounds,
         exchanged=loop.take_exchanged(),
     )
@@ -484,26 +500,9 @@ def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
     return ["\n".join(filter(None, (message.text, words))) for message, words in both]
 
 
-def _parts(thought: Thought) -> list[AnswerPart]:
-    """An answer as it is sent: the model's Markdown as Signal's styles, own words as they are."""
-    is_of_the_model = thought.state is TurnState.ANSWERED
-    answer = render(thought.answer) if is_of_the_model else StyledText(thought.answer)
-    if thought.notices:
-        answer = _below("\n".join(thought.notices), answer)
-    return [
-        AnswerPart(
-            part.text, tuple(StoredStyle(one.start, one.length, one.style) for one in part.styles)
-        )
-        for part in split_styled(answer)
-    ]
-
-
-def _below(lines: str, styled: StyledText) -> StyledText:
-    """Put plain lines above a text; its styles move with it, counted in UTF-16 units."""
-    opening = f"{lines}\n\n"
-    moved = len(opening.encode("utf-16-le", "replace")) // 2
-    styles = (replace(style, start=style.start + moved) for style in styled.styles)
-    return StyledText(opening + styled.text, tuple(styles))
+def _stored(message: StyledText) -> AnswerPart:
+    styles = (StoredStyle(one.start, one.length, one.style) for one in message.styles)
+    return AnswerPart(message.text, tuple(styles))
 
 
 def _exchange(completion: Completion) -> NewExchange:

@@ -180,10 +180,9 @@ class Prompt:
         Whole turns are left out from the oldest on when the running turn has grown too large.
         """
         left = self.history_bytes(now, turn)
-        sizes = [_bytes_of(past) for past in history]
-        first = 0
-        while first < len(sizes) and sum(sizes[first:]) > left:
-            first += 1
+        first = len(history)
+        while first and (left := left - _bytes_of(history[first - 1])) >= 0:
+            first -= 1
         earlier = (as_message(stored) for past in history[first:] for stored in past)
         return [self.system(now), *earlier, *(as_message(stored) for stored in turn)]
 

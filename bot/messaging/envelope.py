@@ -185,7 +185,8 @@ def _parse_edit(envelope: Envelope, edit: EditMessage, account: Account) -> Fram
     """Read an edit; the message may be without words now, as when only its picture is left."""
     if edit.data_message.story_context is not None:
         return Ignored(FrameKind.STORY)
-    message = _message(envelope, edit.data_message, account)
+    data = edit.data_message
+    message = _message(envelope, data, _words(data, account), account)
     return Edit(message=message, target_timestamp=edit.target_sent_timestamp)
 
 
@@ -193,19 +194,22 @@ def _parse_data_message(envelope: Envelope, data: DataMessage, account: Account)
     if data.story_context is not None:
         return Ignored(FrameKind.STORY)
     mentions_only = bool(data.message) and _addresses(data, account)
-    if mentions_only or _words(data, account) or _user_files(data.attachments):
-        return _message(envelope, data, account)
+    words = _words(data, account)
+    if mentions_only or words or _user_files(data.attachments):
+        return _message(envelope, data, words, account)
     return _parse_wordless(envelope, data, account)
 
 
-def _message(envelope: Envelope, data: DataMessage, account: Account) -> IncomingMessage:
+def _message(
+    envelope: Envelope, data: DataMessage, words: str, account: Account
+) -> IncomingMessage:
     author = _author_of(envelope)
     return IncomingMessage(
         account=account.number,
         chat=_chat_of(data, author),
         author=author,
         timestamp=_timestamp_of(envelope, data),
-        text=_words(data, account),
+        text=words,
         addresses_bot=_addresses(data, account),
         files=_files(_user_files(data.attachments)[:FILES_LIMIT]),
         unread=_files(_unread(data)),

@@ -46,6 +46,8 @@ _end: Final = attrgetter("end")
 _CLOSING_LENGTH: Final = 4
 _ZERO_WIDTH_JOINER: Final = "\u200d"
 _VIRAMA: Final = 9
+_REGIONAL: Final = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+"""The letters that flags are made of, two for each."""
 _GRAPHEME_BOUND: Final = 64
 _WORD_BOUND: Final = 200
 
@@ -147,9 +149,9 @@ def _shortened(text: str) -> tuple[str, int]:
     ending = f"\n\n{CUT_NOTICE}"
     reach = _reach(text, 0, ANSWER_LIMIT_BYTES - len(ending))
     kept = text[: _whole_graphemes(text, reach)]
-    before_last_word, *last_word = kept.rsplit(maxsplit=1)
-    if last_word and len(last_word[0]) <= _WORD_BOUND:
-        kept = before_last_word
+    words = kept.rsplit(maxsplit=1)
+    if len(words) > 1 and len(words[1]) <= _WORD_BOUND:
+        kept = words[0]
     kept = kept.rstrip()
     return kept + ending, len(kept)
 
@@ -213,10 +215,8 @@ def _inside_grapheme(text: str, place: int) -> bool:
     """Whether the characters around a place belong together, by the rules of UAX 29."""
     before, after = text[place - 1], text[place]
     if _is_regional(before) and _is_regional(after):
-        flags_begin = place
-        while flags_begin and _is_regional(text[flags_begin - 1]):
-            flags_begin -= 1
-        return (place - flags_begin) % 2 == 1
+        flags = place - len(text[:place].rstrip(_REGIONAL))
+        return flags % 2 == 1
     joined = before == _ZERO_WIDTH_JOINER or unicodedata.combining(before) == _VIRAMA
     return joined or _extends(after)
 
@@ -233,4 +233,4 @@ def _extends(character: str) -> bool:
 
 
 def _is_regional(character: str) -> bool:
-    return "\U0001f1e6" <= character <= "\U0001f1ff"
+    return character in _REGIONAL

@@ -10,6 +10,7 @@ CommonMark's:
   without spaces between their words are free of this, and of the rules about punctuation;
 - addresses, Windows paths and formulas (`$x$`, `\(x\)`, `\[x\]`) are no place for markup;
 - HTML, link definitions and underlines below a line are shown as they were typed;
+- a quote ends at the first line without `>`;
 - a line break is a line break.
 """
 
@@ -101,10 +102,15 @@ def render(text: str) -> StyledText:
     return page.styled()
 
 
+def markers_in(text: str) -> int:
+    """Return how many characters of a text may be markup; each of them costs the parser time."""
+    return sum(map(text.count, _MARKERS))
+
+
 def _takes_too_long(text: str) -> bool:
     return (
         len(text) > MAX_CHARACTERS
-        or sum(map(text.count, _MARKERS)) > MAX_MARKERS
+        or markers_in(text) > MAX_MARKERS
         or text.count("[") > MAX_BRACKETS
     )
 
@@ -124,6 +130,7 @@ def _parser() -> _Parser:
     parser = _Parser("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     parser.enable("table").disable(["reference", "lheading", "html_block", "html_inline"])
     parser.block.ruler.at("table", _table_of_a_size, {"alt": ["paragraph", "reference"]})
+    parser.block.ruler.push("end_of_quote", _ends_quote, {"alt": ["blockquote"]})
     parser.core.ruler.after("block", "whole_cells", _whole_cells)
     parser.inline.add_terminator_char("|")
     parser.inline.ruler.before("escape", "verbatim", _verbatim)
@@ -136,6 +143,15 @@ def _table_of_a_size(state: StateBlock, first: int, end: int, silent: bool) -> b
     """Leave a table as text that may have too many cells, with those that a row has too few of."""
     columns = state.src.count("|", state.bMarks[first], state.eMarks[first])
     return columns * (end - first) <= MAX_CELLS and table(state, first, end, silent)
+
+
+def _ends_quote(state: StateBlock, _first: int, _end: int, silent: bool) -> bool:
+    """End a quote at the first line without `>`, where the parser asks whether it goes on.
+
+    CommonMark lets a paragraph go on there. To find out, the parser reads to the end of the text,
+    for each quote anew, also where no paragraph can go on.
+    """
+    return silent and state.parentType == "blockquote"  # a table asks the same rules
 
 
 def _marker_run(state: StateInline, silent: bool) -> bool:
@@ -218,9 +234,11 @@ def _verbatim(state: StateInline, silent: bool) -> bool:
 
 def _end_of_place(text: str, colon: int) -> int | None:
     before = text[max(0, colon - 6) : colon]
-    if (address := _ADDRESS.match(text, colon)) and _SCHEME.search(before):
+    # What is before the colon is looked at first: what follows may be long, and be read again
+    # from each colon in it.
+    if _SCHEME.search(before) and (address := _ADDRESS.match(text, colon)):
         return colon + len(address[0].rstrip(_AFTER_ADDRESS))
-    if (path := _WINDOWS_PATH.match(text, colon)) and _DRIVE.search(before):
+    if _DRIVE.search(before) and (path := _WINDOWS_PATH.match(text, colon)):
         return path.end()
     return None
 

@@ -15,6 +15,9 @@ QUOTE_LIMIT: Final = 1_000
 
 FILE_NAME_LIMIT: Final = 255
 
+_MOST_UNITS_BYTES: Final = 2 * TEXT_LIMIT_BYTES
+"""No text of `TEXT_LIMIT_BYTES` takes more as UTF-16."""
+
 _PLACEHOLDER: Final = "\ufffc"
 _NOBODY_IN_PARTICULAR: Final = "someone"
 _OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
@@ -69,14 +72,18 @@ def _name_mentions(text: str, mentions: Sequence[Mention], account: Account) -> 
     """Replace each mentioned range by a name; offsets count UTF-16 units, as Signal's do."""
     units = text.encode("utf-16-le", "surrogatepass")
     pieces: list[bytes] = []
-    done = 0
+    done = size = 0
     for mention in sorted(mentions, key=lambda mention: mention.start):
         start, end = 2 * mention.start, 2 * (mention.start + mention.length)
         if start < done or end > len(units) or start == end:
             continue
         own = account.is_me(aci=mention.uuid, number=mention.number)
         name = _PLACEHOLDER if own else f"@{readable_name(mention.name) or _NOBODY_IN_PARTICULAR}"
-        pieces += (units[done:start], name.encode("utf-16-le"))
+        added = (units[done:start], name.encode("utf-16-le"))
+        pieces += added
         done = end
+        size += sum(map(len, added))
+        if size > _MOST_UNITS_BYTES:
+            break  # nothing beyond can stay, and a name may be much longer than its mention
     pieces.append(units[done:])
     return _OWN_MENTION.sub("", b"".join(pieces).decode("utf-16-le", "replace"))

@@ -16,6 +16,9 @@ from bot.errors import (
     SignalUntrusted,
 )
 
+LOOKED_AT_CHARACTERS: Final = 8_192
+"""Of a body; what went wrong is said first, and searching all of a long one would take long."""
+
 _RATE_LIMIT: Final = re.compile(r"rate.?limit", re.IGNORECASE)
 _CAPTCHA_TOKEN: Final = re.compile(r'"challenge_tokens"\s*:\s*\[[^\]]*"[^"]')
 _UNTRUSTED: Final = re.compile(r"untrusted", re.IGNORECASE)
@@ -31,6 +34,7 @@ _BROKEN_INSIDE: Final = re.compile(
 
 def error_from_answer(status: int, body: str) -> SignalError:
     """Return the error that an answer with a status of 400 or more stands for."""
+    body = body[:LOOKED_AT_CHARACTERS]
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return _rate_limited(body)
     if status == HTTPStatus.GATEWAY_TIMEOUT:

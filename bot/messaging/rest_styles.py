@@ -7,15 +7,18 @@ some things, and there the text stays whole and a style gives way:
 - a marker right behind a backslash would be taken for text, and one behind its own character for
   a longer marker, so the edge of the style moves to before them;
 - three asterisks in a row have no safe reading, so italic gives way to bold where they begin or
-  end at the same place, or cross.
+  end at the same place, or cross;
+- all styles of a message give way that has more than `MOST_STYLES`, for each takes time.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from bot.messaging.styled import Span, StyleRange, TextStyle, merged, spans_of
+
+MOST_STYLES: Final = 1_000
+"""A message that Signal shows as text has room for some 500."""
 
 _MARKERS: Final = {
     TextStyle.BOLD: "**",
@@ -31,12 +34,14 @@ _UNSAFE_BEFORE: Final = {
     TextStyle.SPOILER: "\\|",
     TextStyle.MONOSPACE: "\\",
 }
-_MARKER_CHARACTER: Final = re.compile(r"[*~|`]")
+_ESCAPES: Final = str.maketrans({marker: f"\\{marker}" for marker in "*~|`"})
 
 
 def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
     """Return what the server's parser makes this text and, as far as it can, these styles of."""
-    moved = merged(_on_safe_edges(text, span) for span in spans_of(text, styles))
+    if len(styles) > MOST_STYLES:
+        return _escaped(text)
+    moved = merged(_on_safe_edges(text, spans_of(text, styles)))
     spans = _nested(merged(_expressible(text, _nested(moved))))
     pieces: list[str] = []
     written = 0
@@ -47,18 +52,20 @@ def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKER_CHARACTER.sub(r"\\\g<0>", text)
+    return text.translate(_ESCAPES)
 
 
-def _on_safe_edges(text: str, span: Span) -> Span:
-    start, end = (_safe_edge(text, edge, span.style) for edge in (span.start, span.end))
-    return span._replace(start=start, end=end)
-
-
-def _safe_edge(text: str, edge: int, style: TextStyle) -> int:
-    while edge and text[edge - 1] in _UNSAFE_BEFORE[style]:
-        edge -= 1
-    return edge
+def _on_safe_edges(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield each span from where, and up to where, its markers are read as such."""
+    safe: dict[tuple[int, TextStyle], int] = {}
+    for edge, style in sorted({(edge, one.style) for one in spans for edge in one[:2]}):
+        place = edge
+        # An earlier edge knows the rest of the way, so no character is looked at twice.
+        while place and (place, style) not in safe and text[place - 1] in _UNSAFE_BEFORE[style]:
+            place -= 1
+        safe[edge, style] = safe.get((place, style), place)
+    for start, end, style in spans:
+        yield Span(safe[start, style], safe[end, style], style)
 
 
 def _nested(spans: Iterable[Span]) -> list[Span]:
@@ -83,9 +90,9 @@ def _nested(spans: Iterable[Span]) -> list[Span]:
 def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
     """Yield the spans whose markers are read as such; which others are not, see above."""
     bold = {edge for span in spans if span.style is TextStyle.BOLD for edge in span[:2]}
-    for span in spans:
+    for span, on_safe_edges in zip(spans, _on_safe_edges(text, spans), strict=True):
         between_bold = span.style is TextStyle.ITALIC and not bold.isdisjoint(span[:2])
-        if not between_bold and span == _on_safe_edges(text, span):
+        if not between_bold and span == on_safe_edges:
             yield span
 
 

@@ -710,6 +710,14 @@ def test_mentions_read_as_names_but_never_as_numbers(
     assert parsed(frame(message=text, mentions=mentions)).text == expected
 
 
+def test_names_longer_than_their_mentions_make_a_text_no_longer_than_any_other() -> None:
+    mentions = [{"start": place, "length": 1, "name": "ü" * 512} for place in range(LIST_LIMIT)]
+    told = parse_frame(frame(message="\ufffc" * LIST_LIMIT + "end", mentions=mentions), BOT)
+    assert isinstance(told, IncomingMessage)
+    assert told.text.startswith(f"@{'ü' * 512}@ü")
+    assert TEXT_LIMIT_BYTES - 1 <= len(told.text.encode()) <= TEXT_LIMIT_BYTES
+
+
 def test_a_mere_mention_of_the_bot_is_a_message_without_words() -> None:
     raw = frame(message="\ufffc", mentions=[mention(0, "Bot", bot=True)])
     assert parsed(raw) == message("", addresses_bot=True)

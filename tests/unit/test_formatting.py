@@ -139,6 +139,11 @@ def test_an_enormous_answer_is_cut_and_says_so(unit: str) -> None:
     assert text == unit.strip() * (len(text) // len(unit.strip()))
 
 
+def test_an_answer_that_begins_with_more_blanks_than_are_sent_is_cut_and_says_so() -> None:
+    blanks = StyledText(" " * ANSWER_LIMIT_BYTES + "word")
+    assert split_styled(blanks) == (StyledText(CUT_NOTICE),)
+
+
 def test_an_answer_at_the_limit_is_not_cut() -> None:
     text = "word " * (ANSWER_LIMIT_BYTES // 5)
     assert words(" ".join(split(text))) == words(text)

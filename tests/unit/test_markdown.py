@@ -142,6 +142,8 @@ def test_links_show_where_they_lead(markdown: str, shown: str) -> None:
         ("a\n---\nb", "a\n———\nb"),
         ("> a\n> **b**\n>\n> c\n\nd", "> a\n> <b>b</b>\n>\n> c\n\nd"),
         ("> a\n> > b", "> a\n> > b"),
+        ("> a\nb", "> a\nb"),
+        ("> - a\nb\n- > c\n  d", "> • a\nb\n• > c\n  d"),
         ("a\r\nb\rc", "a\nb\nc"),
     ],
 )

@@ -1,0 +1,376 @@
+"""How long does one text keep the event loop from everybody else?
+
+Every function that reads people's or models' words on the loop is given texts of a grammar. Counted
+is the processor time of the loop's thread from one turn of the loop to the next: another
+program's load does not change it.
+"""
+
+import asyncio
+import gc
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import cycle, product
+from typing import Any, Final
+
+from mcp.types import CallToolResult, TextContent
+
+from benchmarks.report import Figure
+from benchmarks.rough_texts import SIZE_BYTES, rough_text
+from bot.chat.prompt import Prompt
+from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_MARKERS, Renderer, open_renderer
+from bot.demo.signal_frames import data_message, edit_frame, message_frame
+from bot.demo.signal_side import ADA, BOT
+from bot.llm.errors import LlmError
+from bot.llm.failures import error_inside_answer, refusal_from_http
+from bot.llm.messages import Message, Role, ToolCall
+from bot.llm.stream import EventStream, WholeBody
+from bot.llm.wire import Streaming, request_body
+from bot.messaging.envelope import parse_frame
+from bot.messaging.json_rpc import LineBuffer
+from bot.messaging.markdown import MAX_MARKERS, markers_in
+from bot.messaging.readable import readable_file_name, readable_name, readable_quote
+from bot.messaging.rest_errors import error_from_answer
+from bot.messaging.rest_styles import escaped_markup
+from bot.messaging.styled import StyleRange, TextStyle
+from conversation_store.models import (
+    OverheardMessage,
+    ReceivedMessage,
+    ReceivedQuote,
+    StoredMessage,
+)
+from tools import policy
+from tools.base import Heard, Tool
+from tools.display import shown, visible
+from tools.errors import InvalidArguments
+from tools.mcp.arguments import parser
+from tools.mcp.results import output_of
+from tools.registry import Registry
+from tools.results import holds_marked, mark, marked_by, trim
+from tools.schema import parse_object, tool_from
+from tools.settings import RESULT_LIMIT_BYTES
+from tools.web.parts import part_of
+from tools.web.search_results import SearchResult, numbered
+
+MOST_MS: Final = 50.0
+TEXTS: Final = 150
+QUICK_TEXTS: Final = 3
+TRIES: Final = 3
+"""The least of so many counts: what else the machine does costs processor time, too."""
+CLEAR_MS: Final = 10.0
+"""So far from the bound that there is nothing to count again."""
+RENDERING: Final = "rendering"
+SHORT_RENDERING: Final = "rendering of a short answer"
+PIECE_CHARACTERS: Final = 5
+READ_BYTES: Final = 64 * 1024
+NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
+Reads = Iterator[Callable[[], object]]
+"""Steps of the loop, each of which is done in one go."""
+
+GROUP: Final = "group:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+SCHEMA: Final[Mapping[str, object]] = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "list": {"type": "array"}},
+    "required": ["list"],
+}
+
+
+@dataclass(slots=True)
+class Longest:
+    """The longest that the loop was kept, in seconds of processor time."""
+
+    seconds: float = 0.0
+
+
+@asynccontextmanager
+async def stalls() -> AsyncIterator[Longest]:
+    """Measure inside how long the loop's thread works between two of the loop's turns.
+
+    Garbage is not collected meanwhile: what that takes depends on the whole process, not on a text.
+    """
+    longest = Longest()
+
+    async def watch() -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest.seconds, before = max(longest.seconds, now - before), now
+
+    gc.disable()
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    try:
+        yield longest
+    finally:
+        await asyncio.sleep(0)
+        watching.cancel()
+        gc.enable()
+
+
+async def send_somewhere(text: str, count: int = 1) -> str:
+    """Send a text somewhere.
+
+    Args:
+        text: what to send.
+        count: how often.
+    """
+    return text * count
+
+
+async def open_page(url: str) -> str:
+    """Open a page.
+
+    Args:
+        url: which.
+    """
+    return url
+
+
+SENDING: Final[Tool] = tool_from(send_somewhere, side_effects=True)
+OPENING: Final[Tool] = tool_from(open_page, address="url")
+PROMPT: Final = Prompt(32_000, Registry())
+
+
+def _received(text: str, chat: str = f"direct:{ADA.aci}") -> ReceivedMessage:
+    quote = ReceivedQuote(timestamp=1, author=ADA.aci, by_bot=False, text=text)
+    return ReceivedMessage(
+        BOT.number, ADA.aci, 1, chat, text, received_at=1, author_name=text[:512], quote=quote
+    )
+
+
+def _frames(text: str) -> Reads:
+    """One message as it is delivered, with the text wherever there can be one."""
+    mentions = [{"start": at, "length": 1, "name": text[:128]} for at in range(0, 4_000, 2)]
+    files = [{"id": "a", "contentType": text[:2_000], "filename": text[:2_000]}] * 32
+    data = data_message(BOT, 1, text) | {
+        "mentions": mentions,
+        "attachments": files,
+        "quote": {"id": 1, "authorUuid": ADA.aci, "text": text},
+    }
+    edit = edit_frame(BOT, ADA, 1, data_message(BOT, 1, text))
+    for frame in (message_frame(BOT, ADA, data), edit):
+        yield partial(_line, json.dumps(frame).encode())
+    yield partial(_line, text.replace("\n", " ").encode(errors="replace"))
+
+
+def _line(line: bytes) -> None:
+    for one in LineBuffer(2**25).feed(line + b"\n"):
+        with suppress(ValueError, RecursionError):
+            parse_frame(json.loads(one or b""), BOT)
+
+
+def _names(text: str) -> Reads:
+    yield partial(readable_name, text)
+    yield partial(readable_file_name, text)
+    yield partial(readable_quote, text)
+
+
+def _asked(text: str) -> Reads:
+    """What one person wrote, several did, and others said to each other."""
+    yield partial(PROMPT.user_content, [_received(text)])
+    yield partial(PROMPT.user_content, [_received(text, GROUP)])
+    heard = [OverheardMessage(1, text[:512], line, 1) for line in text.split("\n")[:50]]
+    pieces = [_received(piece) for piece in _pieces(text, 500)]
+    yield partial(PROMPT.user_content, pieces, overheard=heard)
+
+
+def _remembered(text: str) -> Reads:
+    """Turns of one character, as many as fit; the oldest are left out for the running turn."""
+    said = f"[{NOW:%Y-%m-%d %H:%M} UTC] "
+    room = PROMPT.history_bytes(NOW, ()) // len(said)
+    turns = [
+        [StoredMessage("user", said + character), StoredMessage("assistant", character)]
+        for character in text[:room]
+    ]
+    yield partial(PROMPT.build, NOW, turns, [StoredMessage("user", text)])
+
+
+def _sent(text: str) -> Reads:
+    call = ToolCall("1", "send", text)
+    messages = [Message(Role.USER, text), Message(Role.ASSISTANT, text, (call,))]
+    messages.append(Message(Role.TOOL, text, (), "1"))
+    yield partial(request_body, "model", messages, (), Streaming.PLAIN)
+
+
+def _streamed(text: str) -> Reads:
+    """Answers in small pieces, as many at once as a socket is read in."""
+    for delta in (
+        '{"choices":[{"delta":{"content":%s}}]}',
+        '{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":%s}}]}}]}',
+    ):
+        pieces = (json.dumps(piece) for piece in _pieces(text, PIECE_CHARACTERS))
+        events = "".join(f"data: {delta % piece}\n\n" for piece in pieces).encode()
+        yield partial(_read, EventStream(), events[:READ_BYTES])
+    encoded = text.encode(errors="replace")
+    yield partial(_read, EventStream(), encoded)
+    yield partial(_read, EventStream(), b"data:" + encoded + b"\n\n")
+
+
+def _whole(text: str) -> Reads:
+    message = {"content": text, "tool_calls": [{"function": {"name": text, "arguments": text}}]}
+    for body in (json.dumps({"choices": [{"message": message}]}), text):
+        yield partial(_read, WholeBody(), body.encode(errors="replace"))
+
+
+def _read(reader: EventStream | WholeBody, data: bytes) -> None:
+    with suppress(LlmError):
+        reader.feed(data)
+        reader.completion()
+
+
+def _refused(text: str) -> Reads:
+    for body in (json.dumps({"error": {"message": text, "code": text}}), text):
+        yield partial(_refusal, body.encode(errors="replace"))
+        yield partial(error_from_answer, 400, body)
+        yield partial(error_from_answer, 429, body)
+    yield partial(error_inside_answer, text)
+
+
+def _refusal(body: bytes) -> None:
+    refusal = refusal_from_http(400, body)
+    refusal.simpler_streaming(Streaming.WITH_USAGE)
+    refusal.as_error()
+
+
+def _called(text: str) -> Reads:
+    """What a model sends as arguments: JSON of every shape, and no JSON."""
+    held_against = parser(SCHEMA)
+    objects = (
+        {"text": text},
+        {"list": list(text[:10_000])},
+        {text: 1},
+        {f"{place}{character}": 1 for place, character in enumerate(text[:5_000])},
+        {"text": "a", "url": f"https://{text[:2_000]}"},
+    )
+    for sent in (text, *map(json.dumps, objects)):
+        for parse in (parse_object, held_against, SENDING.parse, OPENING.parse):
+            yield partial(_parsed, parse, sent[:SIZE_BYTES])
+
+
+def _parsed(parse: Callable[[Any], object], sent: object) -> None:
+    with suppress(InvalidArguments):
+        parse(sent)
+
+
+def _questioned(text: str) -> Reads:
+    messages = [
+        SENDING.parse(json.dumps({"text": text[:most]}))
+        for most in (SIZE_BYTES, policy.QUESTION_LIMIT_BYTES, policy.QUESTION_LIMIT_BYTES // 4)
+    ]
+    address = OPENING.parse(json.dumps({"url": text[:2_000] or "a"}))
+    heard = Heard(people=[text, text], results=[mark(text, "web_fetch", SIZE_BYTES), text])
+    for message in messages:
+        yield partial(_parsed, partial(policy.question, SENDING), message)
+    yield partial(_parsed, partial(policy.question, OPENING), address)
+    yield partial(policy.needs_yes, OPENING, address, heard)
+    yield partial(shown, text[: policy.QUESTION_LIMIT_BYTES])
+    yield partial(visible, text[: policy.QUESTION_LIMIT_BYTES])
+
+
+def _results(text: str) -> Reads:
+    yield partial(trim, text, RESULT_LIMIT_BYTES)
+    yield partial(mark, text, "web_search", RESULT_LIMIT_BYTES)
+    for result in (text, mark(text, "web_search", SIZE_BYTES)):
+        yield partial(marked_by, result)
+        yield partial(holds_marked, result)
+    yield partial(part_of, text.encode(errors="replace").decode(), 0, RESULT_LIMIT_BYTES)
+    yield partial(numbered, [SearchResult(text[:4_000], "https://a.b", text[:4_000])] * 20, 20)
+    blocks = [TextContent(type="text", text=piece) for piece in _pieces(text, 1_000)]
+    structured = {"text": text}
+    yield partial(output_of, CallToolResult(content=[*blocks], structured_content=structured))
+
+
+def _marked_up(text: str) -> Reads:
+    """Styles as signal-cli-rest-api wants them, of one message that cannot be split."""
+    styles = [
+        StyleRange(place, length, style)
+        for place, (style, length) in zip(
+            range(0, len(text), 3), cycle(product(TextStyle, (1, 2, 7))), strict=False
+        )
+    ]
+    yield partial(escaped_markup, text, ())
+    yield partial(escaped_markup, text, styles[:MAX_MARKERS])
+
+
+def _pieces(text: str, size: int) -> Sequence[str]:
+    return [text[place : place + size] for place in range(0, len(text), size)]
+
+
+READERS: Final[Mapping[str, Callable[[str], Reads]]] = {
+    "a message with quote, mentions, files": _frames,
+    "names and quotes": _names,
+    "what the model is asked": _asked,
+    "a history of very short turns": _remembered,
+    "a request to the model": _sent,
+    "an answer in small pieces": _streamed,
+    "an answer in one piece": _whole,
+    "an endpoint's or a gateway's error": _refused,
+    "arguments of a tool": _called,
+    "questions to a person": _questioned,
+    "results of tools": _results,
+    "markup for signal-cli-rest-api": _marked_up,
+}
+"""What reads people's or models' words on the loop; answers are rendered beside it."""
+
+
+async def longest_stalls(numbers: Iterable[int]) -> dict[str, float]:
+    """Return the longest stall of each reader under the texts of some numbers, in ms."""
+    longest = dict.fromkeys((*READERS, RENDERING, SHORT_RENDERING), 0.0)
+    async with open_renderer() as renderer:
+        for number in numbers:
+            text = rough_text(number)
+            for name, reads in READERS.items():
+                for read in reads(text):
+                    longest[name] = max(longest[name], _taken_by(read))
+            for name, answer in ((RENDERING, text), (SHORT_RENDERING, short(text))):
+                longest[name] = max(longest[name], await _kept_by(renderer, answer))
+    return longest
+
+
+def _taken_by(read: Callable[[], object]) -> float:
+    """Return how long a step of the loop takes, in ms: the least of a few tries."""
+    found = math.inf
+    for _ in range(TRIES):
+        began = time.thread_time()
+        read()
+        found = min(found, (time.thread_time() - began) * 1000)
+        if found < CLEAR_MS:
+            break
+    return found
+
+
+async def _kept_by(renderer: Renderer, answer: str) -> float:
+    """Return the longest that the rendering of an answer keeps the loop, in ms."""
+    found = []
+    for _ in range(TRIES):
+        async with stalls() as longest:
+            await renderer.messages(answer, ())
+        found.append(longest.seconds * 1000)
+        if found[-1] < CLEAR_MS:
+            break
+    return min(found)
+
+
+def short(text: str) -> str:
+    """Return the longest beginning of a text that is rendered on the loop."""
+    least, most = 0, SHORT_CHARACTERS
+    while least < most:
+        middle = (least + most + 1) // 2
+        fits = markers_in(text[:middle]) <= SHORT_MARKERS
+        least, most = (middle, most) if fits else (least, middle - 1)
+    return text[:least]
+
+
+async def measure(*, quick: bool) -> Sequence[Figure]:
+    """Return the longest stall of each kind of reading."""
+    found = await longest_stalls(range(QUICK_TEXTS if quick else TEXTS))
+    return [
+        Figure(f"longest stall, {name}", milliseconds, "ms", at_most=MOST_MS)
+        for name, milliseconds in found.items()
+    ]

@@ -1,0 +1,78 @@
+"""The rendering of answers seen from the daemon.
+
+To render takes up to some 10 µs for each character, so only short answers are rendered on the event
+loop. A longer one is rendered in a process that can be killed, with a deadline; an answer that is
+not rendered by then is shown as it was typed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+from pydantic import TypeAdapter
+
+from bot.chat.rendering.layout import plain, rendered
+from bot.messaging.markdown import markers_in
+from bot.messaging.styled import StyledText
+from tools.errors import ToolError
+from tools.sandbox.pool import Limits, Sandbox, SandboxBug
+
+SHORT_CHARACTERS: Final = 2_048
+SHORT_MARKERS: Final = 256
+"""What is rendered on the event loop: 10 ms at the most, measured by `benchmarks/loop_stall.py`."""
+
+RENDER_SECONDS: Final = 4.0
+"""From the request to its reply; a process for it may have to start first."""
+
+LIMITS: Final = Limits(
+    call_seconds=2.0,
+    line_bytes=4 * 2**20,  # the longest answer of a model, each character as two escapes
+    idle_seconds=180.0,
+)
+
+Ask = Callable[[str], Awaitable[str]]
+
+_MESSAGES: Final = TypeAdapter(tuple[StyledText, ...])
+
+log = structlog.get_logger()
+
+
+class Renderer:
+    """Makes messages of answers.
+
+    Args:
+        ask: has `bot.chat.rendering.worker` answer a request; raises what `Sandbox.call` does.
+        seconds: for a long answer to be rendered.
+    """
+
+    def __init__(self, ask: Ask, *, seconds: float = RENDER_SECONDS) -> None:
+        self._ask = ask
+        self._seconds = seconds
+
+    async def messages(self, answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
+        """Return the messages that show an answer, whatever it is made of.
+
+        Args:
+            answer: what the model wrote.
+            notices: plain lines above it.
+        """
+        if len(answer) <= SHORT_CHARACTERS and markers_in(answer) <= SHORT_MARKERS:
+            return rendered(answer, notices)
+        request = json.dumps({"answer": answer, "notices": [*notices]})
+        try:
+            async with asyncio.timeout(self._seconds):
+                return _MESSAGES.validate_json(await self._ask(request))
+        except (ToolError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
+            log.warning("answer.not_rendered", error=type(error).__name__)
+        # On a thread: the time that it takes grows with the length alone, and the loop goes on.
+        return await asyncio.to_thread(plain, answer, notices)
+
+
+@asynccontextmanager
+async def open_renderer() -> AsyncIterator[Renderer]:
+    """Provide what renders answers; its processes start with the first long one, end when idle."""
+    async with Sandbox("bot.chat.rendering.worker", LIMITS) as sandbox:
+        yield Renderer(sandbox.call)

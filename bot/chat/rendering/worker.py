@@ -1,0 +1,29 @@
+"""The program of the answers' sandbox: `python -I -m bot.chat.rendering.worker`.
+
+A request is JSON with the answer and the notices above it, the reply the messages as JSON.
+"""
+
+import json
+from dataclasses import asdict
+from typing import Final
+
+from bot.chat.rendering.layout import rendered
+from tools.sandbox.child import serve
+
+SAMPLE: Final = (
+    "# *a*\n\n> **b** `c` [d](https://a.b) ![e](f) ||g|| ~~h~~ &amp; \\* <https://a.b>\n\n"
+    "1. [x] i\n   - j  \n\n| k | l |\n|:-:|--:|\n| m | n |\n\n---\n"
+    "```py\no\n```\n    p\n\n$q$ 👍🏽。"
+)
+"""A little of everything that is rendered."""
+
+
+def answer(request: str) -> str:
+    """Return the messages of an answer."""
+    fields = json.loads(request)
+    return json.dumps([asdict(part) for part in rendered(fields["answer"], fields["notices"])])
+
+
+if __name__ == "__main__":
+    rendered(SAMPLE, (SAMPLE,))  # so that nothing is loaded from disk later
+    serve(answer)

@@ -1,0 +1,149 @@
+"""Answers as messages: short ones at once, long ones in a process, none without its words."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from benchmarks.loop_stall import MOST_MS, READERS, longest_stalls, short, stalls
+from benchmarks.rough_texts import SIZE_BYTES, rough_text
+from bot.chat.rendering.client import (
+    SHORT_CHARACTERS,
+    SHORT_MARKERS,
+    Ask,
+    Renderer,
+    open_renderer,
+)
+from bot.chat.rendering.layout import plain, rendered
+from bot.messaging.formatting import ANSWER_LIMIT_BYTES, CUT_NOTICE
+from bot.messaging.styled import StyledText
+from tools.errors import ToolError, ToolTimeout
+from tools.sandbox.pool import SandboxBug
+
+QUICK: Final = range(2)
+MANY: Final = range(1_000, 1_060)
+LONG: Final = "A **bold** word, `code` and 👍🏽\n\n" * 200
+DENSE: Final = "*a* " * 200
+SOON_SECONDS: Final = 0.05
+RED_TEAM: Final = "a|b\n> 1)\n" * 2_000
+RELATIVES: Final = (
+    RED_TEAM,
+    "a|b\n> 1)\n" * 7_000,
+    "> 1)\na|b\n" * 2_000,
+    "> - \nx\n" * 2_000,
+    "> > 1.\n> a|b\n|-|\n" * 2_000,
+    "- > *\n  a|b\n" * 2_000,
+    "\U0001d538C:\\x\\" * 9_000,
+    "x://a.b" * 9_000,
+    "[" * 60_000,
+    "\U0001f1e9" * 16_000,
+    " " * 60_001 + "a",
+    "\\*" * 30_000,
+    "\ud83d" * 20_000,
+)
+"""Texts that once took long, or broke the splitting, and others like them."""
+
+ROUGH: Final = [RED_TEAM, *(pytest.param(text, marks=pytest.mark.full) for text in RELATIVES[1:])]
+
+
+def words(messages: Sequence[StyledText]) -> list[str]:
+    return "\n".join(message.text for message in messages).split()
+
+
+async def nobody(_: str) -> str:
+    raise AssertionError("a short answer needs no process")
+
+
+async def test_a_short_answer_is_rendered_at_once() -> None:
+    answer = "**Yes.** " * 20
+    assert await Renderer(nobody).messages(answer, ["a note"]) == rendered(answer, ["a note"])
+
+
+@pytest.mark.parametrize("answer", [LONG, DENSE, rough_text(5), *ROUGH])
+async def test_a_long_answer_is_rendered_like_a_short_one_with_notices_above_it(
+    answer: str,
+) -> None:
+    notices = ["🎤 “What is it?”", "one more"]
+    async with open_renderer() as renderer:
+        messages = await renderer.messages(answer, notices)
+    assert messages == rendered(answer, notices)
+    assert messages[0].text.startswith("🎤 “What is it?”\none")
+
+
+async def hanging(_: str) -> str:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody answers this")
+
+
+async def too_slow(_: str) -> str:
+    raise ToolTimeout("This took over 2 seconds and was stopped.")
+
+
+async def refusing(_: str) -> str:
+    raise ToolError("No process for this could be started in time; try again.")
+
+
+async def buggy(_: str) -> str:
+    raise SandboxBug
+
+
+async def without_processes(_: str) -> str:
+    raise BlockingIOError
+
+
+async def babbling(_: str) -> str:
+    return '[{"text": 1}]'
+
+
+@pytest.mark.parametrize("ask", [hanging, too_slow, refusing, buggy, without_processes, babbling])
+async def test_an_answer_that_cannot_be_rendered_in_time_is_shown_as_it_was_typed(
+    ask: Ask,
+) -> None:
+    messages = await Renderer(ask, seconds=SOON_SECONDS).messages(LONG, ["a note"])
+    assert messages == plain(LONG, ["a note"])
+    assert words(messages) == ["a", "note", *LONG.split()]
+
+
+@pytest.mark.parametrize("answer", RELATIVES)
+def test_of_the_roughest_answer_no_word_is_lost_but_at_its_end(answer: str) -> None:
+    messages = plain(answer, ())
+    assert sum(len(message.text.encode()) for message in messages) <= ANSWER_LIMIT_BYTES
+    shown = "".join(words(messages))
+    meant = "".join(answer.encode(errors="replace").decode().split())
+    assert shown == meant or meant.startswith(shown.removesuffix("".join(CUT_NOTICE.split())))
+
+
+@pytest.mark.parametrize("answer", ROUGH)
+async def test_what_once_took_eleven_seconds_keeps_the_loop_for_no_time(answer: str) -> None:
+    async with open_renderer() as renderer, stalls() as longest:
+        await renderer.messages(answer, ())
+    assert longest.seconds * 1_000 < MOST_MS
+
+
+async def test_no_reader_of_texts_keeps_the_loop_whatever_the_text() -> None:
+    found = await longest_stalls(QUICK)
+    assert set(found) > set(READERS)
+    assert {name: taken for name, taken in found.items() if taken >= MOST_MS} == {}
+
+
+@pytest.mark.full
+async def test_no_reader_of_texts_keeps_the_loop_under_any_of_many_texts() -> None:
+    found = await longest_stalls(MANY)
+    assert {name: taken for name, taken in found.items() if taken >= MOST_MS} == {}
+
+
+async def test_the_measure_sees_whoever_keeps_the_loop() -> None:
+    async with stalls() as longest:
+        sum(range(3_000_000))
+    assert longest.seconds > 0.01
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_texts_of_the_grammar_are_as_long_as_they_should_be(number: int) -> None:
+    text = rough_text(number)
+    assert SIZE_BYTES / 2 < len(text.encode(errors="surrogatepass")) <= SIZE_BYTES
+    assert text == rough_text(number)
+    assert short(text) == text[: len(short(text))]
+    assert len(short(text)) <= SHORT_CHARACTERS
+    assert sum(map(short(text).count, "*|[")) <= SHORT_MARKERS
