@@ -106,11 +106,12 @@ image:
 	build --tag signal-cli:local --file "$$context/deploy/container/signal-cli.Dockerfile"
 
 # What an enclave runs and what people compare it with (docs/VERIFY.md), in dist/. Pushes the images:
-#   make release REGISTRY=registry.example/you SYSTEM="2 CPUs, 4 GB=measured.json" KMS_ID=30…
+#   make release REGISTRY=registry.example/you SYSTEM="2 CPUs, 4 GB=measured.json" KMS_ID=30… \
+#     MODEL_PINS=model-pins.json
 # With podman: BUILDER="podman build" ENGINE=podman PUSH="podman push --digestfile=/dev/stdout"
 ENGINE = docker
 PUSH = $(ENGINE) push
-export REGISTRY SYSTEM KMS_ID
+export REGISTRY SYSTEM KMS_ID MODEL_PINS
 release: image $(VENV)/.installed
 	commit=$$(git rev-parse HEAD) && \
 	pushed() { \
@@ -119,7 +120,8 @@ release: image $(VENV)/.installed
 	  echo "$$1=$$REGISTRY/$$1@$$digest"; } && \
 	bot=$$(pushed signal-tee-bot) && signal_cli=$$(pushed signal-cli) && \
 	$(BIN)/signal-tee-bot release "dist/release-$$commit" --commit "$$commit" \
-	  --image "$$bot" --image "$$signal_cli" --os "$$SYSTEM" --kms-id "$$KMS_ID"
+	  --image "$$bot" --image "$$signal_cli" --os "$$SYSTEM" --kms-id "$$KMS_ID" \
+	  --model-pins "$$MODEL_PINS"
 
 # Names, versions and hashes only: a lock names no index.
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"

@@ -18,7 +18,7 @@ from bot.attestation.near_ai.signatures import AnswerSignatures
 from bot.attestation.pinning import pin
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
-from bot.endpoint import OpenEndpoint, llm_endpoint
+from bot.endpoint import OpenEndpoint, llm_endpoint, model_pins
 from bot.llm.attested import Sealing
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmNotAttested
@@ -35,9 +35,13 @@ async def open_attested(
         settings: say where it is and what it has to prove.
         trust: whom a verification trusts; only tests give another than the real one.
         clock: seconds since 1970; the age of proofs goes by it.
+
+    Raises:
+        SettingsError: the pins cannot be read.
     """
     endpoint = llm_endpoint(settings)
     required = settings.attestation.model_policy == "require"
+    pins = model_pins(settings)
     async with AsyncExitStack() as open_parts:
         http = await open_parts.enter_async_context(open_http(tls=trust.tls))
         evidence_client = NearAiClient(
@@ -52,6 +56,7 @@ async def open_attested(
         model = AttestedModel(
             evidence_client,
             policy="require" if required else "warn",
+            pins=pins,
             trust=trust,
             clock=clock,
         )

@@ -21,7 +21,7 @@ from bot.account_setup import signal_cli_at
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
-from bot.errors import BotError, SignalError, SignalUnavailable
+from bot.errors import BotError, SettingsError, SignalError, SignalUnavailable
 from bot.finding import Finding, Verdict, access, attachments, profile, safety_numbers
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
@@ -361,7 +361,14 @@ async def _attestation(settings: Settings, trust: Trust) -> Finding:
 
 
 async def _model_proof(settings: Settings, trust: Trust) -> Finding:
-    """Verify the model's evidence now."""
+    """Verify the model's evidence now, with the pins that are there now."""
+    try:
+        return await _verified_model(settings, trust)
+    except SettingsError as error:
+        return Finding("model proof", Verdict.FAILED, str(error))
+
+
+async def _verified_model(settings: Settings, trust: Trust) -> Finding:
     async with open_endpoint(settings, trust=trust) as endpoint, asyncio.TaskGroup() as tasks:
         verifying = tasks.create_task(endpoint.keep_verified())
         with suppress(TimeoutError):

@@ -132,6 +132,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_verify_arguments(verify)
     verify.set_defaults(run=_verify)
 
+    attest = commands.add_parser("attest", help="look at evidence, and pin what it shows")
+    attest.set_defaults(run=_attest)
+    subjects = attest.add_subparsers(title="of", required=True, metavar="WHAT", dest="subject")
+    model = subjects.add_parser("model", help="pins for ATTESTATION__MODEL_PINS")
+    model.add_argument(
+        "--output", type=Path, default=Path("model-pins.json"), metavar="FILE", help="for the pins"
+    )
+    model.add_argument("--force", action="store_true", help="replace a file that is there")
+
     release = commands.add_parser("release", help="make what a TEE runs and what people compare")
     _add_release_arguments(release)
     release.set_defaults(run=_release)
@@ -182,6 +191,9 @@ def _add_release_arguments(release: argparse.ArgumentParser) -> None:
     )
     release.add_argument(
         "--kms-id", action="append", required=True, metavar="HEX", help="a key service's id"
+    )
+    release.add_argument(
+        "--model-pins", type=Path, metavar="FILE", help="as signal-tee-bot attest model makes it"
     )
     release.add_argument("--commit", metavar="HEX", help="of the source; else of this program")
     release.add_argument(
@@ -324,6 +336,18 @@ def _verify(arguments: argparse.Namespace) -> int:
     return OK if asyncio.run(verify(request)) else FAILED
 
 
+def _attest(arguments: argparse.Namespace) -> int:
+    from bot.attest import attest_model
+    from bot.config import load_settings
+    from bot.observability import logs
+
+    logs.configure(level="error", log_format="console")  # what services do is in the report
+    # What makes the pins must not ask for them.
+    settings = load_settings({"attestation": {"model_policy": "warn", "model_pins": None}})
+    made = asyncio.run(attest_model(settings, arguments.output, force=arguments.force))
+    return OK if made else FAILED
+
+
 def _release(arguments: argparse.Namespace) -> int:
     from bot.release import COMPOSE_FILE, Order, make_release
 
@@ -335,6 +359,7 @@ def _release(arguments: argparse.Namespace) -> int:
         kms_ids=arguments.kms_id,
         commit=arguments.commit,
         app_compose=arguments.app_compose,
+        model_pins=arguments.model_pins,
     )
     print(make_release(order))
     return OK

@@ -308,6 +308,7 @@ class AttestationSettings(_Section):
     pccs_url: HttpUrl = "https://pccs.phala.network"
     key_origin: Literal["generated-in-tee", "imported"] = "imported"
     model_policy: Literal["off", "warn", "require"] = "warn"
+    model_pins: str | None = Field(None, description="a file, or its JSON")
     e2ee: bool = False
 
     @model_validator(mode="after")
@@ -453,6 +454,7 @@ def _validated(kind: type[Settings], values: Mapping[str, object]) -> Settings:
         raise SettingsError(".env or a secret file is no text") from None
     _require_tls_for_proof(settings)
     _refuse_unproven_listening(settings)
+    _require_pins(settings)
     return settings
 
 
@@ -465,6 +467,15 @@ def _require_tls_for_proof(settings: Settings) -> None:
     if urlsplit(settings.llm.base_url).scheme != "https" and any(wanted.values()):
         name = next(name for name, on in wanted.items() if on)
         raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
+
+
+def _require_pins(settings: Settings) -> None:
+    """Refuse to require proof of the model from whatever machine happens to answer."""
+    if settings.attestation.model_policy == "require" and settings.attestation.model_pins is None:
+        raise SettingsError(
+            "ATTESTATION__MODEL_PINS: is required by ATTESTATION__MODEL_POLICY=require, a file of"
+            " the measurements to accept; this makes one: signal-tee-bot attest model --output FILE"
+        )
 
 
 def _refuse_unproven_listening(settings: Settings) -> None:

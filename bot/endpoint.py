@@ -3,15 +3,19 @@
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from bot.attestation.errors import MalformedEvidence
 from bot.config import Settings
+from bot.errors import SettingsError
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.transcription import Transcriber
 
 if TYPE_CHECKING:
     from bot.attestation.near_ai.evidence import ModelEvidence
+    from bot.attestation.near_ai.pins import ModelPins
     from bot.attestation.near_ai.signatures import AnswerSignatures
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -126,6 +130,29 @@ def api_key(settings: Settings) -> str | None:
     """Return the bearer token for the endpoint; None where none is set."""
     key = settings.llm.api_key
     return key.get_secret_value() if key is not None else None
+
+
+def model_pins(settings: Settings) -> "ModelPins | None":
+    """Return which of the model's machines are accepted; None where that is not set.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds no pins.
+    """
+    value = settings.attestation.model_pins
+    if value is None:
+        return None
+    # Imported here: who pins nothing does without 13 MB of cryptography.
+    from bot.attestation.near_ai.pins import MAX_PINS_BYTES, ModelPins  # noqa: PLC0415
+
+    try:
+        if value.startswith("{"):
+            return ModelPins.parse(value)
+        with Path(value).open("rb") as file:
+            return ModelPins.parse(file.read(MAX_PINS_BYTES + 1))
+    except OSError as error:
+        raise SettingsError(f"ATTESTATION__MODEL_PINS: {value}: {error.strerror}") from None
+    except MalformedEvidence as error:
+        raise SettingsError(f"ATTESTATION__MODEL_PINS: {error}") from None
 
 
 def has_to_prove(settings: Settings) -> bool:

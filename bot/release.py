@@ -23,8 +23,11 @@ from bot.attestation.checks import Verdict
 from bot.attestation.compose import MAX_APP_COMPOSE_CHARS, MAX_COMPOSE_CHARS, PINNED, images_of
 from bot.attestation.environment import environment_check
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.release import KEY_SERVICE, OsMeasurement, Release
+from bot.attestation.event_log import KEY_SERVICE
+from bot.attestation.near_ai.pins import MAX_PINS_BYTES, ModelPins
+from bot.attestation.release import Release
 from bot.attestation.strict_json import read
+from bot.attestation.systems import OsMeasurement
 from bot.config import DELIMITER, settings_of
 from bot.errors import BotError, SettingsError
 
@@ -34,6 +37,8 @@ MAX_MEASUREMENT_BYTES: Final = 64 * 1024
 
 _UNRELEASED: Final = "@sha256:unreleased"
 _PLACE: Final = re.compile(rf"(?<=image: )([a-z0-9._/-]+){_UNRELEASED}$", re.MULTILINE)
+_PINS: Final = "ATTESTATION__MODEL_PINS"
+_PLACE_OF_PINS: Final = re.compile(rf"(?<={_PINS}: )unreleased$", re.MULTILINE)
 _VARIABLE: Final = re.compile(r"\$(?:\$|\{?([A-Za-z_]\w*))")
 """What Docker Compose fills in; `$$` is a dollar sign."""
 _SECRET: Final = re.compile(r"\w+(KEY|PASSWORD|SECRET|TOKEN)")
@@ -78,6 +83,7 @@ class Order:
         kms_ids: of the key services that may have the keys, in hex.
         commit: of the source; None: of this program.
         app_compose: what another tool has made of the compose file; None: it is made here.
+        model_pins: the file of pins for the place that the compose file leaves open.
     """
 
     directory: Path
@@ -87,6 +93,7 @@ class Order:
     kms_ids: Sequence[str]
     commit: str | None
     app_compose: Path | None
+    model_pins: Path | None = None
 
 
 class _Measured(BaseModel):
@@ -130,6 +137,7 @@ def make_release(order: Order) -> str:
         MalformedEvidence: a file is not what it should be.
     """
     compose = _filled_in(_text(order.compose, MAX_COMPOSE_CHARS), _images(order.images))
+    compose = _with_pins(compose, order.model_pins)
     app_compose = _app_compose(compose, order.app_compose)
     _require_fitness(compose, app_compose)
     release = _release(order, app_compose)
@@ -218,6 +226,20 @@ def _filled_in(compose: str, images: Mapping[str, str]) -> str:
     if problems:
         raise SettingsError(*problems)
     return _PLACE.sub(lambda place: images[place[1]], compose)
+
+
+def _with_pins(compose: str, file: Path | None) -> str:
+    """Write the pins themselves where the compose file leaves a place: nothing measures a file."""
+    has_place = _PLACE_OF_PINS.search(compose) is not None
+    if file is None and has_place:
+        raise SettingsError("--model-pins: is missing; signal-tee-bot attest model makes the file")
+    if file is None:
+        return compose
+    if not has_place:
+        raise SettingsError("--model-pins: has no open place in the compose file")
+    pins = ModelPins.parse(_text(file, MAX_PINS_BYTES)).text()
+    quoted = pins.replace("'", "''").replace("$", "$$")
+    return _PLACE_OF_PINS.sub(lambda _: f"'{quoted}'", compose)
 
 
 def _app_compose(compose: str, made_elsewhere: Path | None) -> str:
@@ -350,6 +372,8 @@ def _setting_problems(environment: Mapping[str, str]) -> Iterator[str]:
     for name in written:
         if _SECRET.fullmatch(name):
             yield f"{name}: is a secret, and the compose file is published"
+    if not written.get(_PINS, "{").startswith("{"):
+        yield f"{_PINS}: nothing measures a file; the pins themselves belong here"
     try:
         settings_of(_SOME_NUMBER | written)
     except SettingsError as error:

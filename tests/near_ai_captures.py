@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer, NrasWord
+from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.verification import (
     NOT_REQUIRED,
     FirmwareRule,
@@ -68,6 +69,7 @@ class Capture:
         nras: NrasWord | None = None,
         now: int | None = None,
         firmware: FirmwareRule = NOT_REQUIRED,
+        pins: ModelPins | None = None,
         **evidence: Any,
     ) -> ModelFindings:
         """Verify it, with something in it replaced."""
@@ -79,6 +81,7 @@ class Capture:
             nras=[self.nras if nras is None else nras],
             now=self.now if now is None else now,
             firmware=firmware,
+            pins=pins,
             trust=OF_THEIR_TIME,
         )
 

@@ -97,6 +97,20 @@ def not_checked(name: str, why: str, *, asked: bool = False) -> Check:
     return Check(name, Verdict.NOT_CHECKED, why, asked=asked)
 
 
+def as_good_as(quote: Check, checks: Iterable[Check]) -> Iterator[Check]:
+    """Return checks that rest on a quote; unless that is proven, they prove and claim nothing.
+
+    Anybody can make pieces that fit each other.
+    """
+    for check in checks:
+        counts = check.verdict in {Verdict.PROVEN, Verdict.CLAIMED}
+        if counts and quote.verdict is not Verdict.PROVEN:
+            words = f"only if the quote is genuine: {check.words}"
+            yield not_checked(check.name, words)
+        else:
+            yield check
+
+
 def proven_if(holds: bool, name: str, words: str, otherwise: str) -> Check:
     """Return `words` as proven when it holds, `otherwise` as failed when not."""
     return proven(name, words) if holds else failed(name, otherwise)

@@ -24,6 +24,8 @@ from bot.attestation.strict_json import StrictModel, decode, read
 
 RUNTIME_EVENT: Final = 0x08000001
 RUNTIME_RTMR: Final = 3
+KEY_SERVICE: Final = "kms"
+"""The key provider that keys survive with."""
 MAX_LOG_CHARS: Final = 1024 * 1024
 MAX_EVENTS: Final = 512
 MAX_NAME_CHARS: Final = 256
@@ -166,7 +168,7 @@ def _boot_claims(events: Iterable[Event]) -> BootClaims:
         raise MalformedEvidence("a boot event was written again after the boot")
     said = {event.name: event.payload for event in boot}
     key_provider = _key_provider(said["key-provider"])
-    if "os-image-hash" in said and key_provider.name != "kms":
+    if "os-image-hash" in said and key_provider.name != KEY_SERVICE:
         raise MalformedEvidence("an image hash was noted without a KMS that could know it")
     return BootClaims(
         app_id=_sized(said["app-id"], _APP_ID_BYTES),

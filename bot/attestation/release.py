@@ -20,13 +20,13 @@ from pydantic import Field, StringConstraints
 from bot.attestation.checks import Check, claimed, failed, not_checked, proven, proven_if
 from bot.attestation.compose import images_of
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.event_log import BootClaims
+from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.quote import TdQuote
 from bot.attestation.strict_json import StrictModel, VersionOne, read
+from bot.attestation.systems import Label, OsMeasurement
 from bot.attestation.td import TdFindings
 
 MAX_RELEASE_BYTES: Final = 1024 * 1024
-KEY_SERVICE: Final = "kms"
 
 _NO_RELEASE: Final = "there was no release file to compare with"
 _WITHOUT_KEY_SERVICE: Final = {
@@ -35,31 +35,9 @@ _WITHOUT_KEY_SERVICE: Final = {
     "local": "no key service: the bot's keys belong to one machine and one version of the code",
 }
 
-_Label = Annotated[str, StringConstraints(pattern="^[ -~]{1,200}$")]
 _Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-_Measurement = Annotated[str, StringConstraints(pattern="^[0-9a-f]{96}$")]
 _Image = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z./:_-]{1,300}@sha256:[0-9a-f]{64}$")]
 _KeyId = Annotated[str, StringConstraints(pattern="^([0-9a-f]{2}){1,1024}$")]
-
-
-class OsMeasurement(StrictModel):
-    """What one image of the operating system measures on one shape of machine."""
-
-    label: _Label
-    mrtd: _Measurement
-    rtmr0: _Measurement
-    rtmr1: _Measurement
-    rtmr2: _Measurement
-
-    def matches(self, quote: TdQuote) -> bool:
-        """Whether a quote comes from this system on this shape."""
-        measured = (quote.mr_td, *quote.rtmrs[:3])
-        return tuple(part.hex() for part in measured) == (
-            self.mrtd,
-            self.rtmr0,
-            self.rtmr1,
-            self.rtmr2,
-        )
 
 
 class Release(StrictModel):
@@ -67,8 +45,8 @@ class Release(StrictModel):
 
     type: Literal["signal-bot-release"]
     v: VersionOne
-    version: _Label
-    commit: _Label
+    version: Label
+    commit: Label
     compose_hashes: Annotated[list[_Hash], Field(min_length=1, max_length=1000)]
     images: Annotated[list[_Image], Field(min_length=1, max_length=100)]
     os: Annotated[list[OsMeasurement], Field(min_length=1, max_length=1000)]

@@ -49,6 +49,7 @@ MODEL_LABELS: Final = {
     "listed": "further machines",
     "actions": "log of actions is complete",
     "started": "what it started",
+    "application": "the model's programs",
 }
 """Those on the model beside them. A check without a label is shown by its name."""
 

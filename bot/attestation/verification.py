@@ -14,7 +14,15 @@ from typing import Final
 
 from bot.attestation.binding import binding_checks
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
+from bot.attestation.checks import (
+    Check,
+    Report,
+    Verdict,
+    as_good_as,
+    claimed,
+    failed,
+    not_checked,
+)
 from bot.attestation.environment import environment_check
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import NrasWord
@@ -102,20 +110,9 @@ def verify_bundle(
         ),
         *release_checks(findings, release, app_compose=bundle.app_compose),
     )
-    own = Report(_as_good_as_the_quote(parts, findings.report["quote"]))
+    own = Report(as_good_as(findings.report["quote"], parts))
     model = _model_checks(bundle, own["policy"], collateral, nras, now=now, trust=trust)
     return BundleReport((*own, *model), _facts(bundle, findings, statement))
-
-
-def _as_good_as_the_quote(checks: Iterable[Check], quote: Check) -> Iterable[Check]:
-    if quote.verdict is Verdict.PROVEN:
-        return checks
-    return (
-        not_checked(check.name, f"only if the quote is genuine: {check.words}")
-        if check.verdict in {Verdict.PROVEN, Verdict.CLAIMED}
-        else check
-        for check in checks
-    )
 
 
 def _verify_enclave(

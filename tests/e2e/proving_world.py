@@ -54,6 +54,8 @@ class ProvingWorld:
         }
         if policy == "off":
             del sections["llm"]
+        if policy == "require":
+            sections["attestation"]["model_pins"] = self.cloud.pins.text()
         for section, values in overrides.items():
             sections.setdefault(section, {}).update(values)
         return self.here.settings(**sections)

@@ -25,6 +25,7 @@ from Crypto.Hash import keccak
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bot.attestation.canonical import canonical_json
+from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.trust import Trust
 from tests.fakes.certificates import Authority, ServerIdentity
 from tests.fakes.dstack_agent import SoftAgent
@@ -149,6 +150,20 @@ class NearAi(OpenAiServer):
             nras_url=self.nras.url,
             tls=self.authority.client_context(),
         )
+
+    @property
+    def pins(self) -> ModelPins:
+        """What accepts this cloud's machines and no others."""
+        gateway, model = (
+            {
+                "systems": [_system(machine)],
+                "applications": [{"compose_hash": machine.compose_hash.hex()}],
+            }
+            for machine in (self._gateway, self._machine)
+        )
+        kms_id = json.loads(self._machine.key_provider_info)["id"]
+        pins = {"type": "signal-bot-model-pins", "v": 1, "model": model, "kms_ids": [kms_id]}
+        return ModelPins.parse(json.dumps(pins if self.direct else {**pins, "gateway": gateway}))
 
     def change_tls_key(self) -> None:
         """Go on with another key, whose certificate is as good, from the next connection on."""
@@ -353,6 +368,13 @@ def _dechunked(framed: bytes) -> bytes:
 
 def _question(request: Request) -> Mapping[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(request.path).query).items()}
+
+
+def _system(machine: SoftAgent) -> dict[str, str]:
+    registers = (machine.mr_td, *machine.rtmrs()[:3])
+    names = ("mrtd", "rtmr0", "rtmr1", "rtmr2")
+    measured = {name: value.hex() for name, value in zip(names, registers, strict=True)}
+    return {"label": "soft", **measured}
 
 
 def _compose(name: str) -> str:

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.release import Release
 from bot.errors import SettingsError
 from bot.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
 from bot.verify import Request, verify
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
+from tests.fakes.some_pins import SOME_PINS, SOME_PINS_TEXT
 from tests.processes import run_process
 from tests.unit.soft_machine import machine
 
@@ -29,6 +32,8 @@ KMS_ID: Final = "aa" * 32
 COMMIT: Final = "0123abcd"
 FILES: Final = {"dstack-compose.yaml", "app-compose.json", "release.json"}
 CHALLENGE: Final = "blue kettle 14"
+PINS: Final = ModelPins.parse(SOME_PINS_TEXT)
+PINS_IN_COMPOSE: Final = "'" + PINS.text().replace("'", "''").replace("$", "$$") + "'"
 OUTSIDE: Final = [
     "ACCESS__ALLOWED",
     "LLM__API_KEY",
@@ -47,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
     registers = dict(zip(("rtmr0", "rtmr1", "rtmr2"), agent.rtmrs()[:3], strict=True))
     measured = {name: value.hex() for name, value in {"mrtd": agent.mr_td, **registers}.items()}
     (tmp_path / "measured.json").write_text(json.dumps(measured, indent=2))
+    (tmp_path / "model-pins.json").write_text(json.dumps(SOME_PINS, indent=2))
     return tmp_path
 
 
@@ -59,6 +65,7 @@ def order(folder: Path, **changes: Any) -> Order:
         kms_ids=[KMS_ID],
         commit=COMMIT,
         app_compose=None,
+        model_pins=folder / "model-pins.json",
     )
     return replace(ordered, **changes)
 
@@ -80,6 +87,7 @@ def test_what_is_deployed_holds_the_compose_file_with_its_images_and_what_comes_
     assert files.keys() == FILES
     filled_in = COMPOSE.replace("signal-tee-bot@sha256:unreleased", BOT_IMAGE)
     filled_in = filled_in.replace("signal-cli@sha256:unreleased", SIGNAL_CLI_IMAGE)
+    filled_in = filled_in.replace("MODEL_PINS: unreleased", f"MODEL_PINS: {PINS_IN_COMPOSE}")
     assert files["dstack-compose.yaml"] == filled_in
     app = json.loads(files["app-compose.json"])
     assert app.pop("docker_compose_file") == filled_in
@@ -97,6 +105,15 @@ def test_what_is_deployed_holds_the_compose_file_with_its_images_and_what_comes_
         "no_instance_id": False,
         "secure_time": True,
     }
+
+
+def test_the_pins_of_the_model_are_measured_themselves_as_the_bot_will_read_them(
+    folder: Path,
+) -> None:
+    app = json.loads(released(folder)["app-compose.json"])
+    compose = yaml.safe_load(app["docker_compose_file"])
+    written = compose["services"]["bot"]["environment"]["ATTESTATION__MODEL_PINS"]
+    assert ModelPins.parse(written.replace("$$", "$")) == PINS
 
 
 def test_a_dollar_sign_that_stands_for_itself_asks_for_nothing_from_outside(folder: Path) -> None:
@@ -286,6 +303,17 @@ def test_what_another_tool_made_otherwise_is_refused(
         ),
         ("# ACCESS__ADMINS: 0", "ACCESS__ADMINS: $ADMINS #", "should: ADMINS, ACCESS__ADMINS"),
         ("LLM__API_KEY: ${LLM__API_KEY}", "LLM__API_KEY: sk-1", "LLM__API_KEY: is a secret"),
+        (
+            "MODEL_PINS: unreleased",
+            "MODEL_PINS: ${ATTESTATION__MODEL_PINS}",
+            "should: ATTESTATION__MODEL_PINS",
+        ),
+        ("MODEL_PINS: unreleased", "MODEL_PINS: /pins.json", "nothing measures a file"),
+        (
+            "ATTESTATION__MODEL_PINS: unreleased",
+            'BOT__READ_RECEIPTS: "true"',
+            "MODEL_PINS: is required",
+        ),
     ],
 )
 def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
@@ -294,8 +322,9 @@ def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
     assert written in COMPOSE
     (folder / "compose.yaml").write_text(COMPOSE.replace(written, instead))
     fitting = slice(1) if written.startswith("signal-cli@") else slice(2)
+    pins = None if "MODEL_PINS: unreleased" in written else folder / "model-pins.json"
     with pytest.raises(ReleaseRefused, match=re.escape(words)):
-        make_release(order(folder, images=order(folder).images[fitting]))
+        make_release(order(folder, images=order(folder).images[fitting], model_pins=pins))
     assert not (folder / "release").exists()
 
 
@@ -346,9 +375,10 @@ def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
     folder: Path, file: str, content: bytes, words: str
 ) -> None:
     (folder / file).write_bytes(content)
-    images = order(folder).images if file == "measured.json" else []
+    without_places = {"images": [], "model_pins": None}
+    changes = {} if file == "measured.json" else without_places
     with pytest.raises(MalformedEvidence, match=re.escape(words)):
-        make_release(order(folder, images=images))
+        make_release(order(folder, **changes))
     assert not (folder / "release").exists()
 
 
@@ -369,6 +399,7 @@ async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_
         f"--os={ordered.systems[0]}",
         f"--kms-id={KMS_ID}",
         "--compose=compose.yaml",
+        "--model-pins=model-pins.json",
     ]
 
     async def run(*arguments: str) -> tuple[str, str, int | None]:

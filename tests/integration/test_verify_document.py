@@ -29,6 +29,7 @@ from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
 from tests.fakes.soft_bundle import POLICY, STATEMENT, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
+from tests.fakes.some_pins import SOME_PINS_TEXT
 from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
 from tests.processes import run_process
 
@@ -222,6 +223,7 @@ def source(laptop: Laptop) -> Path:
     (folder / "measured.json").write_text(
         json.dumps({name: value.hex() for name, value in measured.items()})
     )
+    (folder / "model-pins.json").write_text(SOME_PINS_TEXT)
     (folder / "kms.id").write_text(json.loads(laptop.agent.key_provider_info)["id"])
     return folder
 

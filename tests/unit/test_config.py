@@ -297,10 +297,17 @@ def test_a_socket_that_may_not_be_looked_at_is_no_enclave(
 def test_proof_that_is_required_needs_an_endpoint_over_tls(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
+    monkeypatch.setenv("ATTESTATION__MODEL_PINS", "pins.json")
     plain = problems_of(monkeypatch, LLM__BASE_URL="http://model.test/v1", **{name: value})
     assert plain == (f"{name}: needs an LLM__BASE_URL that begins with https://",)
     monkeypatch.setenv("LLM__BASE_URL", "https://model.test/v1")
     assert load_settings().llm.base_url == "https://model.test/v1"
+
+
+def test_proof_that_is_required_needs_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    [problem] = problems_of(monkeypatch, ATTESTATION__MODEL_POLICY="require")
+    assert problem.startswith("ATTESTATION__MODEL_PINS: is required by ATTESTATION__MODEL_POLICY=")
+    assert "signal-tee-bot attest model" in problem
 
 
 def test_encryption_needs_a_policy_that_finds_the_models_key(

@@ -20,6 +20,7 @@ from bot.attestation.near_ai.evidence import (
     NrasSilence,
 )
 from bot.attestation.near_ai.gpu import Devices
+from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.verification import (
     NOT_REQUIRED,
     FirmwareRule,
@@ -30,6 +31,7 @@ from bot.attestation.near_ai.verification import (
     verify_model,
 )
 from bot.attestation.quote import Collateral, parse_quote
+from bot.attestation.systems import OsMeasurement
 from bot.attestation.trust import Trust
 from tests.fakes.near_ai import NearAi, Signing
 from tests.fakes.openai_server import echo
@@ -86,13 +88,47 @@ def test_a_report_from_a_platform_behind_on_updates_fails_exactly_there() -> Non
 
 def test_what_nothing_proves_is_said() -> None:
     findings = recorded_capture(CLOUD).verify()
-    assert verdicts(findings, Verdict.NOT_CHECKED) == [
-        "gateway.os",
-        "model.gpu_binding",
-        "model.os",
-        "model.weights",
+    assert verdicts(findings, Verdict.NOT_CHECKED) == ["model.gpu_binding", "model.weights"]
+    what_a_system_says = ["boot_events", "compose", "images"]
+    what_it_is = ["os", "application", "key_provider"]
+    assert verdicts(findings, Verdict.CLAIMED) == [
+        *(f"gateway.{name}" for name in (*what_a_system_says, *what_it_is)),
+        *(f"model.{name}" for name in (*what_a_system_says, "name", *what_it_is)),
+        *(f"compose_manager.{name}" for name in ("boot_events", "compose", "started")),
     ]
+
+
+def test_with_pins_it_is_proven_which_machines_answer() -> None:
+    capture = recorded_capture(CLOUD)
+    findings = capture.verify(pins=pins_of(capture.verify()))
+    assert failures(findings) == set()
     assert verdicts(findings, Verdict.CLAIMED) == ["model.name", "compose_manager.started"]
+
+
+def test_a_later_report_of_other_programs_fails_pins_of_a_hash_but_not_those_of_an_id() -> None:
+    earlier, later = recorded_capture(OUT_OF_DATE), recorded_capture(CLOUD)
+    by_hash = pins_of(earlier.verify())
+    names = {"gateway.application", "model.application"}
+    assert failed(later.verify(pins=by_hash)) == names
+    machines = dict(earlier.verify().machines)
+    ids = {part: found.boot.app_id.hex() for part, found in machines.items() if found.boot}
+    plain = json.loads(by_hash.text())
+    for part in ("gateway", "model"):
+        plain[part]["applications"] = [{"app_id": ids[part]}]
+    assert failures(later.verify(pins=ModelPins.parse(json.dumps(plain)))) == set()
+
+
+def pins_of(findings: ModelFindings) -> ModelPins:
+    """What accepts the machines of a report and no others."""
+    plain: Json = {"type": "signal-bot-model-pins", "v": 1}
+    for part, found in findings.machines:
+        assert found.quote is not None
+        assert found.boot is not None
+        system = OsMeasurement.of(found.quote, part).model_dump()
+        application = {"compose_hash": found.boot.compose_hash.hex()}
+        plain[part] = {"systems": [system], "applications": [application]}
+        plain["kms_ids"] = [found.boot.key_provider_id]
+    return ModelPins.parse(json.dumps(plain))
 
 
 def test_without_nvidias_service_the_gpus_own_signatures_carry_the_proof() -> None:
@@ -461,7 +497,7 @@ class Soft:
         report: Json = json.loads(json.dumps(self.cloud.report(self.nonce, self.algorithm)))
         return report
 
-    def verify(self, report: Json) -> ModelFindings:
+    def verify(self, report: Json, pins: ModelPins | None = None) -> ModelFindings:
         """Verify a report as if the cloud had just given it."""
         key = self.cloud.identity.key_sha256
         now = self.cloud.platform.now
@@ -471,6 +507,7 @@ class Soft:
             collateral=lambda _: Collateral.parse(self.cloud.platform.collateral),
             nras=[self.nras.answer(one["nvidia_payload"]) for one in machines(report)],
             now=now,
+            pins=pins,
             trust=self.trust,
         )
 
@@ -622,6 +659,77 @@ def test_a_further_machine_without_all_of_its_evidence_vouches_for_no_key(missin
     assert findings.models == (signer_of(first, "ed25519"),)
     assert findings.tls_keys == {cloud.cloud.identity.key_sha256}
     assert findings.report["listed"].verdict is Verdict.NOT_CHECKED
+
+
+# Which machines they are
+
+
+def invented_machine(cloud: Soft, **changes: Any) -> NearAi:
+    """A cloud of somebody who starts what he likes on genuine hardware, with genuine GPUs."""
+    other = NearAi(echo, platform=cloud.cloud.platform, authority=cloud.cloud.authority, **changes)
+    other.gpus = SoftGpus(like=cloud.cloud.gpus)
+    return other
+
+
+def test_an_invented_machine_on_genuine_hardware_passes_for_the_model_only_without_pins() -> None:
+    cloud = soft()
+    pins = cloud.cloud.pins
+    assert cloud.verify(cloud.report(), pins).report.passed
+    invented = replace(cloud, cloud=invented_machine(cloud))
+    report = invented.report()
+    unpinned = invented.verify(report)
+    assert unpinned.report.passed
+    for name in ("os", "application", "key_provider", "compose", "images", "boot_events"):
+        assert unpinned.report[f"model.{name}"].verdict is Verdict.CLAIMED
+    pinned = invented.verify(report, pins)
+    assert failed(pinned) == {"gateway.application", "model.application"}
+    assert (pinned.models, pinned.tls_keys) == ((), frozenset())
+
+
+OTHER: Final = "99" * 48
+WRONG_PINS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
+    "another MRTD": (lambda p: p["model"]["systems"][0].update(mrtd=OTHER), {"model.os"}),
+    "another RTMR0": (lambda p: p["model"]["systems"][0].update(rtmr0=OTHER), {"model.os"}),
+    "another RTMR1": (lambda p: p["gateway"]["systems"][0].update(rtmr1=OTHER), {"gateway.os"}),
+    "another RTMR2": (lambda p: p["gateway"]["systems"][0].update(rtmr2=OTHER), {"gateway.os"}),
+    "another application": (
+        lambda p: p["model"].update(applications=[{"compose_hash": OTHER[:64]}]),
+        {"model.application"},
+    ),
+    "another id": (
+        lambda p: p["model"].update(applications=[{"app_id": OTHER[:40]}]),
+        {"model.application"},
+    ),
+    "the gateway's application for the model's": (
+        lambda p: p["model"].update(applications=p["gateway"]["applications"]),
+        {"model.application"},
+    ),
+    "another key service": (
+        lambda p: p.update(kms_ids=["99"]),
+        {"gateway.key_provider", "model.key_provider"},
+    ),
+    "no gateway": (lambda p: p.pop("gateway"), {"gateway.os", "gateway.application"}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PINS)
+def test_a_machine_that_is_not_pinned_fails_and_none_of_its_keys_counts(name: str) -> None:
+    change, expected = WRONG_PINS[name]
+    cloud = soft()
+    plain = json.loads(cloud.cloud.pins.text())
+    change(plain)
+    findings = cloud.verify(cloud.report(), ModelPins.parse(json.dumps(plain)))
+    assert failed(findings) == expected
+    assert (findings.models, findings.gateway, findings.tls_keys) == ((), None, frozenset())
+
+
+def test_every_further_machine_has_to_be_a_pinned_one() -> None:
+    cloud = soft(direct=True)
+    report = cloud.report()
+    invented = replace(cloud, cloud=invented_machine(cloud, direct=True)).report()
+    invented["tls_cert_fingerprint"] = report["tls_cert_fingerprint"]
+    report["all_attestations"].append(invented)
+    assert "model_2.application" in failed(cloud.verify(report, cloud.cloud.pins))
 
 
 # NVIDIA's word on the firmware

@@ -13,6 +13,7 @@ from bot.attestation.compose import PINNED, images_of
 from bot.attestation.environment import environment_check
 from bot.config import Settings, settings_of
 from bot.release import COMPOSE_FILE, Order, make_release
+from tests.fakes.some_pins import SOME_PINS_TEXT
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / COMPOSE_FILE).read_text()
@@ -114,6 +115,7 @@ def test_the_settings_that_people_rely_on_are_written_and_strict() -> None:
         "ATTESTATION__DSTACK_SOCKET",
         "ATTESTATION__E2EE",
         "ATTESTATION__KEY_ORIGIN",
+        "ATTESTATION__MODEL_PINS",
         "ATTESTATION__MODEL_POLICY",
         "HEALTH__LISTEN",
         "LLM__BASE_URL",
@@ -154,6 +156,8 @@ def test_the_check_of_the_environment_finds_nothing_that_is_left_to_the_operator
     measured = tmp_path / "measured.json"
     registers = ("mrtd", "rtmr0", "rtmr1", "rtmr2")
     measured.write_text(json.dumps(dict.fromkeys(registers, "00" * 48)))
+    pins = tmp_path / "model-pins.json"
+    pins.write_text(SOME_PINS_TEXT)
     images = {"signal-tee-bot": f"a@sha256:{'0' * 64}", "signal-cli": f"b@sha256:{'1' * 64}"}
     make_release(
         Order(
@@ -164,6 +168,7 @@ def test_the_check_of_the_environment_finds_nothing_that_is_left_to_the_operator
             kms_ids=["aa"],
             commit="0123abcd",
             app_compose=None,
+            model_pins=pins,
         )
     )
     app_compose = (tmp_path / "release" / "app-compose.json").read_text()

@@ -22,6 +22,7 @@ from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, M
 from bot.attestation.near_ai.client import Gathered, NearAiClient
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.gpu import Devices
+from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.signers import AttestedSigners
 from bot.attestation.near_ai.verdict import (
     ModelState,
@@ -89,6 +90,7 @@ class AttestedModel:
     Args:
         client: fetches the evidence.
         policy: `warn` or `require`.
+        pins: which machines are accepted; None: any, whose measurements are then only claimed.
         trust: whom the verification trusts; only tests give another than the real one.
         pace: when to verify again.
         clock: unix seconds.
@@ -103,6 +105,7 @@ class AttestedModel:
         client: NearAiClient,
         *,
         policy: ModelPolicy,
+        pins: ModelPins | None = None,
         trust: Trust = REAL,
         pace: Pace = DEFAULT_PACE,
         clock: Callable[[], float] = time.time,
@@ -110,6 +113,7 @@ class AttestedModel:
         self.keys: Final = AttestedKeys(enforcing=policy == "require", clock=clock)
         self._client = client
         self._policy = policy
+        self._pins = pins
         self._trust = trust
         self._pace = pace
         self._clock = clock
@@ -235,6 +239,7 @@ class AttestedModel:
             nras=gathered.nras,
             now=self._now(),
             firmware=FirmwareRule(self._policy == "require", self._vouched_until),
+            pins=self._pins,
             trust=self._trust,
         )
 

@@ -68,7 +68,8 @@ def summary(verdict: ModelVerdict) -> str:
         case ModelState.PENDING:
             return "The model's proof of who can read along is being checked."
         case ModelState.VERIFIED:
-            return f"{_verified(verdict)}{_firmware(verdict.report)}{_trouble(verdict)}"
+            open_ends = f"{_firmware(verdict.report)}{_unpinned(verdict.report)}"
+            return f"{_verified(verdict)}{open_ends}{_trouble(verdict)}"
         case ModelState.FAILED:
             return f"The model's proof does not hold, since {_when(verdict)}: {_failed(verdict)}."
         case ModelState.UNAVAILABLE:
@@ -104,6 +105,15 @@ def _firmware(report: Report | None) -> str:
     if not unchecked:
         return ""
     return " Its GPUs were checked by their own signatures only, without NVIDIA's service."
+
+
+def _unpinned(report: Report | None) -> str:
+    claims = report is not None and any(
+        check.name.endswith(".os") and check.verdict is Verdict.CLAIMED for check in report
+    )
+    if not claims:
+        return ""
+    return " Which system and program run there is only claimed: no measurements are pinned."
 
 
 def _trouble(verdict: ModelVerdict) -> str:

@@ -8,7 +8,9 @@ several machines run the model):
     gateway.nonce               quote and report were made for our request
     gateway.report_data         the quote vouches for signing key and TLS key
     gateway.signing_key         key, address and algorithm belong together
-    gateway.os                  never made: nothing is published to compare with
+    gateway.os .application .key_provider   which machine it is, see `pins`; only claimed while
+                                nothing is pinned, and then boot_events, compose and images are
+                                so too: an unknown system may say anything of what it started
     listed                      only of a direct endpoint that names further machines without all
                                 of their evidence: their keys do not count
     tls_key                     the machine that was asked holds the key of the TLS connection
@@ -35,7 +37,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from bot.attestation.checks import Check, Report, claimed, failed, not_checked, proven
+from bot.attestation.checks import (
+    Check,
+    Report,
+    Verdict,
+    as_good_as,
+    claimed,
+    failed,
+    not_checked,
+    proven,
+)
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.binding import (
     actions_check,
@@ -55,8 +66,8 @@ from bot.attestation.near_ai.evidence import (
 )
 from bot.attestation.near_ai.gpu import Devices, GpuFindings, gpu_question, verify_gpus
 from bot.attestation.near_ai.nras import verify_nras
+from bot.attestation.near_ai.pins import ModelPins, Part, pin_checks
 from bot.attestation.near_ai.wire import (
-    ComposeManager,
     Machine,
     ModelMachine,
     ModelReport,
@@ -72,6 +83,7 @@ CollateralFor = Callable[[TdQuote], Collateral | str]
 _IN_THE_MODELS_PART: Final = "images"
 """One compose file starts the model's machine and the compose manager in it."""
 
+_WHAT_A_SYSTEM_SAYS: Final = frozenset({"boot_events", "compose", "images"})
 _NRAS_NOT_ASKED: Final = NrasSilence("NVIDIA was not asked")
 
 
@@ -121,6 +133,7 @@ class ModelFindings:
             at the address that was asked.
         expires_at: Unix seconds at which the first piece of evidence is no longer valid.
         vouched: the GPUs of each machine that NVIDIA vouches for in this very evidence.
+        machines: what was found of each machine, also where the report has not passed.
     """
 
     report: Report
@@ -129,6 +142,7 @@ class ModelFindings:
     tls_keys: frozenset[bytes]
     expires_at: int | None
     vouched: tuple[Devices, ...] = ()
+    machines: tuple[tuple[Part, TdFindings], ...] = ()
 
 
 def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
@@ -171,6 +185,7 @@ def verify_model(
     nras: Sequence[NrasWord],
     now: int,
     firmware: FirmwareRule = NOT_REQUIRED,
+    pins: ModelPins | None = None,
     trust: Trust = REAL,
 ) -> ModelFindings:
     """Verify everything that a report says; bad evidence becomes failed checks.
@@ -181,13 +196,14 @@ def verify_model(
         nras: NVIDIA's word on the GPUs of each machine, in the report's order.
         now: Unix seconds at which everything must be valid.
         firmware: when the firmware of the GPUs counts as known.
+        pins: which machines are accepted; None: any.
         trust: whose roots.
     """
     try:
         report = read_report(evidence.report)
     except MalformedEvidence as error:
         return _without_keys(Report([failed("report", str(error))]))
-    verification = _Verification(report, evidence, collateral, _Rules(now, firmware, trust))
+    verification = _Verification(report, evidence, collateral, _Rules(now, firmware, pins, trust))
     if report.gateway is not None:
         verification.gateway(report.gateway)
     verification.tls_key()
@@ -204,6 +220,7 @@ class _Rules:
 
     now: int
     firmware: FirmwareRule
+    pins: ModelPins | None
     trust: Trust
 
 
@@ -225,11 +242,13 @@ class _Verification:
         self._ends: list[int] = []
         self._gpu_keys: set[bytes] = set()
         self._vouched: list[Devices] = []
+        self._machines: list[tuple[Part, TdFindings]] = []
 
     def gateway(self, machine: Machine) -> None:
         td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
         keys = self._binding_checks(machine, td.quote, address_is_enough=True)
-        self._add("gateway", *td.report, *keys, _os())
+        self._machines.append(("gateway", td))
+        self._add("gateway", td, *keys, *pin_checks("gateway", td, self._rules.pins))
 
     def tls_key(self) -> None:
         self._checks.append(tls_key_check(self._report, self._evidence.peer_key_sha256))
@@ -241,20 +260,20 @@ class _Verification:
 
     def model(self, machine: ModelMachine, number: int, nras: NrasWord) -> None:
         suffix = "" if number == 1 else f"_{number}"
-        app_compose = machine.info.tcb_info.app_compose
-        td = self._td(machine.intel_quote, machine.event_log, app_compose)
+        td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
         keys = self._binding_checks(machine, td.quote, address_is_enough=False)
         gpus = self._gpu_checks(machine.nvidia_payload, nras)
         name = self._name_check(machine.model_name)
-        self._add(f"model{suffix}", *td.report, *keys, name, *gpus, _os(), _weights())
-        manager = machine.compose_manager_attestation
-        self._add(f"compose_manager{suffix}", *self._manager_checks(manager, td, app_compose))
+        pinned = pin_checks("model", td, self._rules.pins)
+        self._machines.append(("model", td))
+        self._add(f"model{suffix}", td, *keys, name, *gpus, *pinned, _weights())
+        self._add_manager(f"compose_manager{suffix}", machine, td)
 
     def findings(self) -> ModelFindings:
         report = self._report
         checks = Report(self._checks)
         if not checks.passed:
-            return _without_keys(checks)
+            return _without_keys(checks, tuple(self._machines))
         asked = (report.gateway,) if report.gateway is not None else report.models
         keys = (machine.tls_cert_fingerprint for machine in asked)
         return ModelFindings(
@@ -264,6 +283,7 @@ class _Verification:
             tls_keys=frozenset(key for key in keys if key is not None),
             expires_at=min(self._ends),
             vouched=tuple(self._vouched),
+            machines=tuple(self._machines),
         )
 
     def _td(self, quote: bytes, event_log: str | list[object], app_compose: str) -> TdFindings:
@@ -351,37 +371,46 @@ class _Verification:
             asked=self._rules.firmware.required,
         )
 
-    def _manager_checks(
-        self, manager: ComposeManager | None, model: TdFindings, app_compose: str
-    ) -> tuple[Check, ...]:
+    def _add_manager(self, part: str, machine: ModelMachine, model: TdFindings) -> None:
+        manager = machine.compose_manager_attestation
         if manager is None:
             why = "the report does not say what was started after the machine's boot"
-            return (failed("quote", why),)
-        td = self._td(manager.quote, manager.event_log, app_compose)
-        return (
-            *(check for check in td.report if check.name != _IN_THE_MODELS_PART),
+            self._checks.extend(Report([failed("quote", why)]).under(part))
+            return
+        td = self._td(manager.quote, manager.event_log, machine.info.tcb_info.app_compose)
+        self._add(
+            part,
+            td,
             nonce_check(td.quote, manager.nonce, self._evidence.nonce),
             same_machine_check(td.quote, model.quote),
             actions_check(td.quote, manager),
             claimed("started", "which images run the model is the word of that log alone"),
+            leaving_out=_IN_THE_MODELS_PART,
         )
 
-    def _add(self, part: str, *checks: Check) -> None:
-        self._checks.extend(Report(checks).under(part))
+    def _add(self, part: str, td: TdFindings, *checks: Check, leaving_out: str = "") -> None:
+        """Take note of what a machine's quote says, and of what else rests on it."""
+        of_td = [check for check in td.report if check.name != leaving_out]
+        if self._rules.pins is None:
+            of_td = [_by_an_unknown_system(check) for check in of_td]
+        self._checks.extend(Report(as_good_as(td.report["quote"], (*of_td, *checks))).under(part))
 
 
 def _signer(machine: Machine) -> Signer:
     return Signer(machine.signing_algo, machine.signing_address, public_key_of(machine))
 
 
-def _without_keys(report: Report) -> ModelFindings:
-    return ModelFindings(report, None, (), frozenset(), None)
+def _without_keys(
+    report: Report, machines: tuple[tuple[Part, TdFindings], ...] = ()
+) -> ModelFindings:
+    return ModelFindings(report, None, (), frozenset(), None, machines=machines)
 
 
-def _os() -> Check:
-    return not_checked(
-        "os", "NEAR AI publishes no measurements of its systems to compare these with"
-    )
+def _by_an_unknown_system(check: Check) -> Check:
+    """Which code runs, a system that nobody has pinned can only claim."""
+    if check.name not in _WHAT_A_SYSTEM_SAYS or check.verdict is not Verdict.PROVEN:
+        return check
+    return claimed(check.name, f"by the word of a system that nobody has pinned, {check.words}")
 
 
 def _weights() -> Check:

@@ -1,0 +1,177 @@
+"""`signal-tee-bot attest model`: pins, made of the evidence that the model's endpoint shows now.
+
+The pins accept what is shown, so they are worth as much as this look at it: all that can be
+verified is, what nothing proves is printed to be compared with other sources, and evidence that
+fails makes no pins.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from bot.attestation.collateral import CollateralSource
+from bot.attestation.event_log import KEY_SERVICE, BootClaims
+from bot.attestation.http import open_http
+from bot.attestation.near_ai.client import NearAiClient
+from bot.attestation.near_ai.known import KNOWN
+from bot.attestation.near_ai.pins import Application, ModelPins, Part, PinnedPart, pins_sha256
+from bot.attestation.near_ai.verification import FirmwareRule, ModelFindings, verify_model
+from bot.attestation.quote import TdQuote
+from bot.attestation.report import LEGEND, table
+from bot.attestation.systems import OsMeasurement
+from bot.attestation.trust import REAL, Trust
+from bot.config import Settings
+from bot.endpoint import has_to_prove, llm_endpoint
+from bot.errors import SettingsError
+
+REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
+IS_THERE: Final = "is there already; --force replaces it"
+NEVER_SEEN: Final = "not seen before: compare it with what others have measured"
+WRITTEN: Final = """\
+{file} accepts these machines and no others. The bot's proofs name it by {sha256}.
+Set ATTESTATION__MODEL_PINS={file}; in an enclave it is part of the release (docs/VERIFY.md).
+
+A compose hash changes with every version of NEAR AI's programs, and then nothing is sent until you
+have made new pins. To leave it to the key service which versions may run, write the application's
+id in its place: {{"app_id": "…"}} for {{"compose_hash": "…"}}."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A machine whose quote and log could be read."""
+
+    part: Part
+    quote: TdQuote
+    boot: BootClaims
+
+
+async def attest_model(
+    settings: Settings,
+    output: Path,
+    *,
+    force: bool = False,
+    trust: Trust = REAL,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """Print what the model's endpoint shows now and what is known of it, and write it as pins.
+
+    Args:
+        settings: say where the endpoint is.
+        output: the file of pins.
+        force: replace a file that is there.
+        trust: whose roots; only tests give another than the real ones.
+        clock: Unix seconds.
+
+    Returns:
+        Whether the evidence holds, so that the file was written.
+
+    Raises:
+        SettingsError: nothing can be proven over this endpoint, or the file cannot be written.
+        EvidenceUnavailable: the endpoint shows no evidence.
+    """
+    if not has_to_prove(settings):
+        raise SettingsError("LLM__BASE_URL: must begin with https://, or no machine can be known")
+    if os.path.lexists(output) and not force:  # noqa: ASYNC240
+        raise SettingsError(f"{output}: {IS_THERE}")
+    findings = await _findings(settings, trust, clock)
+    machines = [
+        _Seen(part, found.quote, found.boot)
+        for part, found in findings.machines
+        if found.quote is not None and found.boot is not None
+    ]
+    print("\n\n".join((table(findings.report), LEGEND, *map(_described, machines))))  # noqa: T201
+    if not findings.report.passed:
+        named = ", ".join(check.name for check in findings.report.failures)
+        print(f"\nNo pins are made of this evidence: {named} did not hold.")  # noqa: T201
+        return False
+    if any(one.boot.key_provider != KEY_SERVICE for one in machines):
+        print("\nNo pins are made of this evidence: no key service vouches for a machine.")  # noqa: T201
+        return False
+    pins = _pins(machines, datetime.fromtimestamp(clock(), UTC).date().isoformat())
+    _write(output, pins.model_dump_json(indent=2, exclude_none=True), force=force)
+    words = WRITTEN.format(file=output, sha256=pins_sha256(pins.text()))
+    print(f"\n{words}")  # noqa: T201
+    return True
+
+
+async def _findings(settings: Settings, trust: Trust, clock: Callable[[], float]) -> ModelFindings:
+    endpoint = llm_endpoint(settings)
+    async with open_http(tls=trust.tls) as http:
+        client = NearAiClient(
+            http,
+            CollateralSource(http, settings.attestation.pccs_url, clock=clock),
+            base_url=endpoint.base_url,
+            model=endpoint.model,
+            api_key=endpoint.api_key,
+            trust=trust,
+            clock=clock,
+        )
+        gathered = await client.gather()
+    return verify_model(
+        gathered.evidence,
+        collateral=gathered.collateral_for,
+        nras=gathered.nras,
+        now=int(clock()),
+        firmware=REQUIRED,
+        trust=trust,
+    )
+
+
+def _described(machine: _Seen) -> str:
+    """Say what a machine measures, and what is known of each of it."""
+    quote, boot = machine.quote, machine.boot
+    image = boot.os_image_hash
+    measured = {
+        "MRTD": quote.mr_td,
+        **{f"RTMR{number}": rtmr for number, rtmr in enumerate(quote.rtmrs[:3])},
+        "compose hash": boot.compose_hash,
+        "app id": boot.app_id,
+        **({"image hash": image} if image is not None else {}),
+    }
+    lines = [
+        f"{name:<13} {value.hex()}\n  {_known(value.hex())}" for name, value in measured.items()
+    ]
+    service = f"{boot.key_provider:<13} {boot.key_provider_id}\n  {_known(boot.key_provider_id)}"
+    return "\n".join((f"Machine of the {machine.part}:", *lines, service))
+
+
+def _known(value: str) -> str:
+    return KNOWN.get(value, NEVER_SEEN)
+
+
+def _pins(machines: Iterable[_Seen], day: str) -> ModelPins:
+    seen = list(machines)
+    kms_ids = dict.fromkeys(one.boot.key_provider_id for one in seen)
+    of_gateway = [one for one in seen if one.part == "gateway"]
+    return ModelPins(
+        type="signal-bot-model-pins",
+        v=1,
+        gateway=_pinned(of_gateway, day) if of_gateway else None,
+        model=_pinned([one for one in seen if one.part == "model"], day),
+        kms_ids=list(kms_ids),
+    )
+
+
+def _pinned(machines: Iterable[_Seen], day: str) -> PinnedPart:
+    systems: list[OsMeasurement] = []
+    hashes: list[str] = []
+    for one in machines:
+        system = OsMeasurement.of(one.quote, f"{one.part}, seen on {day}")
+        systems += [system] if system not in systems else []
+        hashes.append(one.boot.compose_hash.hex())
+    applications = [Application(compose_hash=each) for each in dict.fromkeys(hashes)]
+    return PinnedPart(systems=systems, applications=applications)
+
+
+def _write(output: Path, text: str, *, force: bool) -> None:
+    try:
+        with output.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except FileExistsError:
+        raise SettingsError(f"{output}: {IS_THERE}") from None
+    except OSError as error:
+        raise SettingsError(f"{output}: {error.strerror}") from None
