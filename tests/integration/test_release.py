@@ -375,7 +375,7 @@ def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
     folder: Path, file: str, content: bytes, words: str
 ) -> None:
     (folder / file).write_bytes(content)
-    without_places = {"images": [], "model_pins": None}
+    without_places: dict[str, Any] = {"images": [], "model_pins": None}
     changes = {} if file == "measured.json" else without_places
     with pytest.raises(MalformedEvidence, match=re.escape(words)):
         make_release(order(folder, **changes))
