@@ -189,7 +189,7 @@ async def _is_ready(host: str, port: int) -> bool:
     except ConnectionError:
         return False
     try:
-        writer.write(b"GET /readyz HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         async with asyncio.timeout(ANSWER_SECONDS):
             return (await reader.readline()).startswith(b"HTTP/1.1 200 ")
     finally:

@@ -117,7 +117,9 @@ async def _gauges(port: int) -> dict[str, float]:
         async with asyncio.timeout(HTTP_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                writer.write(b"GET /metrics HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
+                writer.write(
+                    b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+                )
                 page = (await reader.read()).decode()
             finally:
                 writer.close()

@@ -8,6 +8,8 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 import structlog
@@ -16,6 +18,7 @@ from bot.observability.http_server import (
     Limits,
     Request,
     Response,
+    for_hosts,
     host_and_port,
     routes,
     serve,
@@ -23,7 +26,7 @@ from bot.observability.http_server import (
 
 CHECK_SECONDS: Final = 5.0
 
-LIMITS: Final = Limits(connections=32)
+LIMITS: Final = Limits(connections=32, head_seconds=5.0, idle_seconds=60.0, write_seconds=5.0)
 """Whoever asks for health, however often, leaves descriptors for Signal and the model."""
 
 log = structlog.get_logger()
@@ -51,7 +54,9 @@ async def health_server(
     """Serve health and metrics while the context is open, and yield the port.
 
     Args:
-        listen: `host:port`, an IPv6 address in brackets; port 0 takes a free one.
+        listen: `host:port`, an IPv6 address in brackets; port 0 takes a free one. Requests are
+            answered that name this host, `localhost` or a loopback address, and any address where
+            the server listens everywhere.
         checks: what `/readyz` asks, all at once.
         metrics: Prometheus's text format; answers within a bound of its own.
         check_seconds: a check that takes longer counts as not ok.
@@ -73,8 +78,26 @@ async def health_server(
     handler = routes(
         {("GET", "/healthz"): alive, ("GET", "/readyz"): ready, ("GET", "/metrics"): exposition}
     )
-    async with serve(handler, host=host, port=port, limits=LIMITS) as bound_port:
+    guarded = for_hosts(partial(_is_ours, host.lower()), handler)
+    async with serve(guarded, host=host, port=port, limits=LIMITS) as bound_port:
         yield bound_port
+
+
+def _is_ours(listened: str, asked: str) -> bool:
+    """Whether a request for a host is meant for whoever listens there."""
+    if asked in {listened, "localhost"}:
+        return True
+    own, address = _address(listened), _address(asked)
+    if address is None:
+        return False
+    return address == own or address.is_loopback or (own is not None and own.is_unspecified)
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 async def _readiness(checks: Mapping[str, Check], seconds: float) -> Response:

@@ -23,7 +23,7 @@ async def ask(listen: str, path: str) -> bytes:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         # After an answer to HTTP/1.0 the connection is closed.
-        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {listen}\r\n\r\n".encode())
         answer = b""
         while len(answer) < ANSWER_BYTES and (more := await reader.read(ANSWER_BYTES)):
             answer += more

@@ -6,9 +6,10 @@ chunked requests.
 """
 
 import asyncio
+import re
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -21,6 +22,8 @@ BACKLOG: Final = 1024
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 MAX_LENGTH_DIGITS: Final = 18
 
+_HOST: Final = re.compile(r"(?P<host>\[[^\[\]\s]+\]|[^\[\]:@/,\s]+)(?::[0-9]{1,5})?")
+
 log = structlog.get_logger()
 
 
@@ -31,14 +34,18 @@ class Limits:
     Attributes:
         header_bytes: request line and headers together; more is answered 431.
         body_bytes: of a request; more is answered 413.
-        idle_seconds: from one answer to the end of the next request; then the connection closes.
+        head_seconds: from the first byte of a request to the end of its head, and for the first
+            byte of a connection; then the connection closes.
+        idle_seconds: from one answer to the first byte of the next request, and for a body.
         write_seconds: for a client to take what is written before the next piece.
-        connections: open at once; one more is answered 503.
+        connections: open at once. For one more, that one is closed which has waited for its client
+            longest; it is answered 503 where all others wait for this server.
         grace_seconds: for running requests to end when the server stops.
     """
 
     header_bytes: int = 16 * 1024
     body_bytes: int = 1024 * 1024
+    head_seconds: float = 10.0
     idle_seconds: float = 60.0
     write_seconds: float = 30.0
     connections: int = 2048
@@ -129,6 +136,28 @@ def routes(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
     return route
 
 
+def for_hosts(is_ours: Callable[[str], bool], handler: Handler) -> Handler:
+    """Return a handler that only answers requests for hosts of this server (`Host`).
+
+    A browser that a stranger's page has led here by a name of the stranger's sends that name (DNS
+    rebinding). It is answered 421, and 400 where there is no such header or it makes no sense.
+
+    Args:
+        is_ours: told a name or an address in lower case, without port and brackets.
+        handler: answers the others.
+    """
+
+    async def guarded(request: Request) -> Response:
+        found = _HOST.fullmatch(request.headers.get("host", ""))
+        if found is None:
+            return _plain(400)
+        if not is_ours(found["host"].strip("[]").lower()):
+            return _plain(421)
+        return await handler(request)
+
+    return guarded
+
+
 class _ClientGone(ConnectionError):
     """The client does not take what is written."""
 
@@ -177,7 +206,9 @@ class _Connections:
         self._handler = handler
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
+        self._places: set[asyncio.StreamWriter] = set()
         self._idle: set[asyncio.StreamWriter] = set()
+        self._waiting: dict[asyncio.StreamWriter, None] = {}  # for their clients, in this order
         self._stopping = False
 
     async def accept_from(self, listener: socket.socket) -> None:
@@ -203,13 +234,37 @@ class _Connections:
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take a new connection, or say that there are too many."""
-        if self._stopping or len(self._running) >= self.limits.connections:
+        if len(self._places) >= self.limits.connections:
+            self._give_up_one()
+        if self._stopping or len(self._places) >= self.limits.connections:
             writer.write(_last_answer(503))
             writer.close()
             return
+        self._places.add(writer)
         task = self._tasks.create_task(self._run(reader, writer))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+    def _give_up_one(self) -> None:
+        """Close the connection that has waited for its client longest, if any waits."""
+        for writer in self._waiting:
+            self._leave(writer)
+            return
+
+    def _leave(self, writer: asyncio.StreamWriter) -> None:
+        self._places.discard(writer)
+        self._idle.discard(writer)
+        self._waiting.pop(writer, None)
+        writer.transport.abort()
+
+    @contextmanager
+    def _waits(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        """Note that a connection waits for its client inside; then its place may be taken."""
+        self._waiting[writer] = None
+        try:
+            yield
+        finally:
+            self._waiting.pop(writer, None)
 
     async def finish(self) -> None:
         """Close what is idle, give the rest its grace time, then cancel it."""
@@ -222,24 +277,26 @@ class _Connections:
             task.cancel()
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seconds = self.limits.head_seconds
         try:
-            while not self._stopping and await self._exchange(reader, writer):
-                pass
-            await _close(writer)
+            while not self._stopping and await self._exchange(reader, writer, seconds):
+                seconds = self.limits.idle_seconds
+            with self._waits(writer):
+                await _close(writer)
         except OSError:
             pass  # the client went away, or was too slow (TimeoutError is an OSError)
         finally:
-            self._idle.discard(writer)
-            writer.transport.abort()
+            self._leave(writer)
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; return whether another may follow."""
-        self._idle.add(writer)
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
+    ) -> bool:
+        """Answer one request that begins in time; return whether another may follow."""
         try:
-            async with asyncio.timeout(self.limits.idle_seconds):
-                head = await _read_head(reader)
-                self._idle.discard(writer)
-                body = await self._read_body(head, reader, writer)
+            with self._waits(writer):
+                head = await self._head(reader, writer, seconds)
+                async with asyncio.timeout(self.limits.idle_seconds):
+                    body = await self._read_body(head, reader, writer)
         except asyncio.IncompleteReadError:
             return False
         except _Refused as refused:
@@ -247,6 +304,19 @@ class _Connections:
             return False
         request = Request(head.method, head.path, head.headers, body)
         return await self._answer(head, await self._handle(request), writer)
+
+    async def _head(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
+    ) -> _Head:
+        """Read the head of a request, whose first byte has some seconds to come."""
+        self._idle.add(writer)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(seconds) as bound:
+            first = await reader.readexactly(1)
+            bound.reschedule(loop.time() + self.limits.head_seconds)
+            head = await _read_head(first, reader)
+        self._idle.discard(writer)
+        return head
 
     async def _read_body(
         self, head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -308,15 +378,17 @@ class _Connections:
         """
         await self._write(writer, _last_answer(status))
         writer.write_eof()
-        async with asyncio.timeout(LINGER_SECONDS):
-            while await reader.read(self.limits.header_bytes):
-                pass
+        with self._waits(writer):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while await reader.read(self.limits.header_bytes):
+                    pass
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(data)
         try:
-            async with asyncio.timeout(self.limits.write_seconds):
-                await writer.drain()
+            with self._waits(writer):
+                async with asyncio.timeout(self.limits.write_seconds):
+                    await writer.drain()
         except OSError as error:
             raise _ClientGone from error
 
@@ -327,11 +399,12 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def _read_head(reader: asyncio.StreamReader) -> _Head:
+async def _read_head(first: bytes, reader: asyncio.StreamReader) -> _Head:
     try:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
+        rest = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as overrun:
         raise _Refused(431) from overrun
+    lines = (first + rest).decode("latin-1").split("\r\n")[:-2]
     match lines[0].split(" "):
         case [method, target, ("HTTP/1.1" | "HTTP/1.0") as version] if method and target:
             path, _, _ = target.partition("?")

@@ -48,7 +48,7 @@ def at_most(bot: Daemon, descriptors: int) -> Iterator[None]:
 
 async def health(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: bot\r\nConnection: close\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     try:
         return await reader.read()
     finally:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 import httpx
 import pytest
@@ -185,11 +186,47 @@ async def test_a_bug_in_a_stream_cuts_it_so_that_the_client_knows() -> None:
     assert [entry["event"] for entry in logs] == ["http.stream_failed"]
 
 
-async def test_a_silent_client_is_let_go() -> None:
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n"])
+async def test_a_client_that_ends_no_head_is_let_go(sent: bytes) -> None:
+    limits = Limits(head_seconds=0.05)
+    async with serve(echo, host="127.0.0.1", port=0, limits=limits) as port:
+        assert await exchange(port, sent) == b""
+
+
+async def test_a_head_that_comes_byte_by_byte_has_no_longer_than_any_other() -> None:
+    limits = Limits(head_seconds=0.1)
+    sent = 0
+    async with (
+        serve(echo, host="127.0.0.1", port=0, limits=limits) as port,
+        connection(port) as (reader, writer),
+        asyncio.timeout(BOUND_SECONDS),
+    ):
+        ended = asyncio.create_task(reader.read())
+        while not ended.done():
+            writer.write(b"GET"[sent : sent + 1] or b"x")
+            sent += 1
+            await asyncio.wait({ended}, timeout=0.01)
+        assert ended.result() == b""
+    assert sent > 1
+
+
+async def test_a_client_that_is_silent_after_an_answer_or_in_a_body_is_let_go() -> None:
     limits = Limits(idle_seconds=0.05)
     async with serve(echo, host="127.0.0.1", port=0, limits=limits) as port:
-        assert await exchange(port, b"") == b""
+        answer = await exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200")
         assert await exchange(port, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf") == b""
+
+
+async def test_a_later_request_has_as_long_for_its_head_as_the_first() -> None:
+    limits = Limits(head_seconds=0.05)
+    async with (
+        serve(echo, host="127.0.0.1", port=0, limits=limits) as port,
+        connection(port) as (reader, writer),
+        asyncio.timeout(BOUND_SECONDS),
+    ):
+        writer.write(b"GET / HTTP/1.1\r\n\r\nG")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_client_that_does_not_read_is_let_go() -> None:
@@ -215,18 +252,69 @@ async def test_a_client_that_does_not_read_is_let_go() -> None:
         await ended.wait()
 
 
-async def test_one_connection_too_many_is_sent_away_until_another_leaves() -> None:
-    limits = Limits(connections=1)
-    url = "http://127.0.0.1:{}/"
-    async with serve(echo, host="127.0.0.1", port=0, limits=limits) as port:
-        async with httpx.AsyncClient() as first, httpx.AsyncClient() as second:
-            assert (await first.get(url.format(port))).status_code == 200
-            assert (await second.get(url.format(port))).status_code == 503
-        answer = b"HTTP/1.1 503"
-        async with asyncio.timeout(BOUND_SECONDS):
-            while answer.startswith(b"HTTP/1.1 503"):
-                answer = await exchange(port, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200")
+WAITING: Final = (
+    b"",
+    b"GET / HTTP",
+    b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET /long HTTP/1.1\r\n\r\n" * 9,
+    b"nonsense\r\n\r\n",
+)
+"""What clients send that then keep the server waiting, the last but one by not reading."""
+
+
+@pytest.mark.parametrize("sent", WAITING)
+async def test_connections_that_wait_for_their_clients_keep_nobody_out(sent: bytes) -> None:
+    async def answer(request: Request) -> Response:
+        return Response(200, bytes(8 * 1024 * 1024) if request.path == "/long" else b"")
+
+    limits = Limits(connections=8)
+    async with (
+        serve(answer, host="127.0.0.1", port=0, limits=limits) as port,
+        AsyncExitStack() as opened,
+        asyncio.timeout(BOUND_SECONDS),
+    ):
+        for number in range(5 * limits.connections):
+            _, writer = await opened.enter_async_context(connection(port))
+            writer.write(sent)
+            if number % limits.connections == 0:
+                asked = await exchange(port, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+                assert asked.startswith(b"HTTP/1.1 200")
+
+
+async def test_of_connections_that_wait_the_one_that_does_longest_gives_way() -> None:
+    async with (
+        serve(echo, host="127.0.0.1", port=0, limits=Limits(connections=2)) as port,
+        connection(port) as (oldest, _),
+        connection(port) as (newer, writer),
+        connection(port) as (_, _),
+        asyncio.timeout(BOUND_SECONDS),
+    ):
+        assert await oldest.read() == b""
+        writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert (await newer.read()).startswith(b"HTTP/1.1 200")
+
+
+async def test_one_connection_too_many_is_sent_away_while_all_others_are_being_answered() -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Request) -> Response:
+        started.set()
+        await go_on.wait()
+        return Response(200)
+
+    request = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+    async with (
+        serve(slow, host="127.0.0.1", port=0, limits=Limits(connections=1)) as port,
+        connection(port) as (reader, writer),
+        asyncio.timeout(BOUND_SECONDS),
+    ):
+        writer.write(request)
+        await started.wait()
+        assert (await exchange(port, request)).startswith(b"HTTP/1.1 503")
+        go_on.set()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        assert (await exchange(port, request)).startswith(b"HTTP/1.1 200")
 
 
 async def test_stopping_lets_a_running_request_end_and_closes_idle_connections() -> None:
