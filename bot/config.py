@@ -90,6 +90,15 @@ def _http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _mcp_url(value: str) -> str:
+    if value.startswith("unix:/") and not value.startswith("unix://"):
+        return value
+    try:
+        return _http_url(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or unix:/path/to/socket") from None
+
+
 def _is_name_or_ip(host: str) -> bool:
     if ":" not in host and not re.fullmatch(r"[\d.]+", host):
         return True
@@ -271,7 +280,7 @@ class McpServerSettings(_Section):
 
     command: Annotated[tuple[str, ...], BeforeValidator(_command_line)] = ()
     env: dict[str, SecretStr] = {}
-    url: HttpUrl | None = None
+    url: Annotated[str, AfterValidator(_mcp_url)] | None = None
     token: BearerToken | None = None
     timeout_seconds: float = Field(30, gt=0, le=600)
 
@@ -279,8 +288,8 @@ class McpServerSettings(_Section):
     def _one_way_to_it(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise ValueError("needs COMMAND or URL, and not both")
-        if self.command and self.token:
-            raise ValueError("has a TOKEN, which is for a URL; a command gets ENV__NAME")
+        if self.token and not (self.url or "").startswith("http"):
+            raise ValueError("has a TOKEN, which is for an http URL; a command gets ENV__NAME")
         return self
 
 

@@ -50,7 +50,8 @@ class McpServer:
         name: the prefix of its tools' names, `[a-z0-9_]+`.
         command: program and arguments; empty for a server with a URL.
         environment: variables for the command, beyond the few that any program needs.
-        url: of a streamable HTTP endpoint; None for a command.
+        url: of a streamable HTTP endpoint, or `unix:/path` of a socket that stands for a server's
+            standard streams; None for a command.
         headers: sent with every request to the URL.
         timeout_seconds: for one call of one of its tools, and for connecting.
     """

@@ -18,6 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.fakes.mcp_http import answering
+from tests.fakes.socket_activation import service_for_each_connection
 from tools.base import Tool, ToolOutput
 from tools.catalog import open_tools
 from tools.errors import InvalidArguments, ToolError, ToolTimeout
@@ -738,3 +739,27 @@ async def _longest_stall(*, seconds: float) -> float:
         await asyncio.sleep(0.005)
         longest, used = max(longest, thread_time() - used), thread_time()
     return longest
+
+
+# A service of its own, behind a Unix socket
+
+
+async def test_a_server_of_another_user_is_reached_over_a_socket_and_ends_with_the_connection(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "odd"
+    command = (sys.executable, "-m", "tests.fakes.mcp_odd")
+    async with service_for_each_connection(path, *command) as processes:
+        async with offered(McpServer("odd", url=f"unix:{path}")) as registry:
+            assert await call(registry, "odd_echo", text="hello") == "hello"
+            assert "was lost before it answered" in await failure(registry, "odd_crash")
+            await registry.until(lambda: len(processes) == 2 and registry.has("odd_echo"))
+            assert await call(registry, "odd_echo", text="again") == "again"
+        async with asyncio.timeout(CLOSE_SECONDS):
+            assert await processes[-1].wait() == 0
+
+
+async def test_a_socket_where_nobody_listens_is_said_without_its_path(tmp_path: Path) -> None:
+    server = McpServer("odd", url=f"unix:{tmp_path / 'nobody'}")
+    async with offered(server) as registry:
+        assert registry.absent["odd"] == "The MCP server could not be reached."

@@ -37,6 +37,7 @@ API_KEY: Final = "sk-not-to-be-seen"
 STORE_KEY: Final = "a key that nobody may see"
 USERS: Final = ("signal-tee-bot", "signal-cli")
 UNITS: Final = (*USERS, "signal-cli-alive")
+MCP: Final = "mcp/mcp-notes@"
 INTO_OTHERS: Final = frozenset(
     {"kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"}
 )
@@ -289,7 +290,27 @@ def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> N
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", UNITS)
+def test_systemd_finds_nothing_wrong_with_the_service_of_an_mcp_server(tmp_path: Path) -> None:
+    for file in (DEPLOY / "mcp").iterdir():
+        (tmp_path / file.name).write_text(file.read_text().replace("/usr/bin/npx", "/bin/true"))
+    verified = run("systemd-analyze", "verify", "--man=no", *tmp_path.iterdir())
+    assert verified.returncode == 0, verified.stderr
+    assert "mcp-notes" not in verified.stderr
+
+
+def test_an_mcp_server_of_its_own_has_another_user_and_only_the_bot_reaches_it() -> None:
+    service = Unit.read(MCP, Path("/"))
+    assert service.one("DynamicUser") == "yes"
+    assert service.one("User") not in USERS
+    assert (service.one("StandardInput"), service.one("StandardOutput")) == ("socket", "socket")
+    assert service.one("StandardError") == "null"
+    opened = (DEPLOY / "mcp/mcp-notes.socket").read_text().splitlines()
+    user = Unit.read("signal-tee-bot", Path("/")).one("User")
+    assert {"Accept=yes", f"SocketUser={user}", "SocketMode=0600"} <= set(opened)
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", [*UNITS, MCP])
 def test_a_unit_is_locked_in(name: str) -> None:
     """The threshold is ten times the exposure level that `systemd-analyze security` shows."""
     unit = DEPLOY / f"{name}.service"
@@ -298,7 +319,7 @@ def test_a_unit_is_locked_in(name: str) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", [*UNITS, MCP])
 def test_a_unit_s_processes_cannot_reach_into_others(name: str) -> None:
     allowed = allowed_calls(Unit.read(name, Path("/")).all("SystemCallFilter"))
     assert {"read", "clone3", "execve"} <= allowed

@@ -223,7 +223,7 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
         (
             "MCP__SERVERS__A__URL",
             "ftp://x",
-            "MCP__SERVERS__A__URL: must be an http:// or https:// address",
+            "MCP__SERVERS__A__URL: must be an http:// or https:// address, or unix:/path/to/socket",
         ),
         (
             "MCP__SERVERS__A-B__COMMAND",

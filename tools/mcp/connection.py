@@ -37,7 +37,7 @@ from tools.errors import ToolError, ToolTimeout
 from tools.mcp.errors import McpError, first_cause, reason
 from tools.mcp.listing import MOST_TOOLS, usable_tools
 from tools.mcp.results import output_of, text_of
-from tools.mcp.stdio import stdio_streams
+from tools.mcp.stdio import socket_streams, stdio_streams
 from tools.mcp.streamable_http import http_streams
 from tools.mcp.transport import bounded
 from tools.registry import Registry
@@ -213,6 +213,9 @@ class McpConnection:
 def _streams(server: McpServer) -> AbstractAsyncContextManager[TransportStreams]:
     if server.url is None:
         return stdio_streams(server)
+    scheme, _, path = server.url.partition(":")
+    if scheme == "unix":
+        return socket_streams(path, timeout_seconds=server.timeout_seconds)
     return http_streams(server.url, headers=server.headers, timeout_seconds=server.timeout_seconds)
 
 

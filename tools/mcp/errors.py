@@ -1,6 +1,7 @@
 """Why a server cannot be used, as sentences for the operator.
 
 McpError                what this package finds wrong by itself; its text is such a sentence
+├── Unreachable         nobody listens at its socket
 ├── ServerEnded         the server closed the connection
 ├── MessageTooLong      it sent more at once than is taken in
 ├── TooManyRequests     it asks more than it reads answers
@@ -14,6 +15,10 @@ from mcp import MCPError, types
 
 class McpError(Exception):
     """Something about a server that ends the connection to it."""
+
+
+class Unreachable(McpError):
+    """Nobody listens at the server's socket."""
 
 
 class ServerEnded(McpError):

@@ -20,7 +20,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import jsonrpc_message_adapter
 
-from tools.mcp.errors import MessageTooLong
+from tools.mcp.errors import MessageTooLong, Unreachable
 from tools.mcp.transport import MESSAGE_LIMIT_BYTES, Closing
 from tools.settings import McpServer
 
@@ -57,6 +57,31 @@ async def stdio_streams(server: McpServer) -> AsyncIterator[TransportStreams]:
         finally:
             _signal(group, signal.SIGKILL)
             transport.close()
+
+
+@asynccontextmanager
+async def socket_streams(path: str, *, timeout_seconds: float) -> AsyncIterator[TransportStreams]:
+    """Speak with a server that runs as a service of its own, its standard streams being a socket.
+
+    Each connection has a process of its own there (systemd.socket(5), Accept=), which ends as it
+    would when its standard input is closed.
+
+    Args:
+        path: of the Unix socket.
+        timeout_seconds: for connecting.
+
+    Raises:
+        Unreachable: nobody listens there, or this program may not connect.
+    """
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            reader, writer = await asyncio.open_unix_connection(path, limit=MESSAGE_LIMIT_BYTES)
+    except OSError as error:  # TimeoutError is one, too
+        raise Unreachable("The MCP server could not be reached.") from error
+    try:
+        yield _Lines(reader), _Input(writer)
+    finally:
+        writer.transport.abort()
 
 
 class _Streams(SubprocessStreamProtocol):
@@ -117,6 +142,8 @@ class _Lines(Closing):
             line = await self._stdout.readline()
         except ValueError:
             raise MessageTooLong("The MCP server sent more at once than is taken in.") from None
+        except ConnectionError:  # a socket's way to end with something unread
+            line = b""
         if not line:
             raise StopAsyncIteration
         try:
