@@ -343,13 +343,16 @@ async def _attestation(settings: Settings, trust: Trust) -> Finding:
     if not settings.attestation.has_agent:
         words = "Not in a trusted execution environment; !verify says so."
         return Finding("attestation", Verdict.WARNING, words)
-    from bot.prover import can_quote  # noqa: PLC0415 - as in bot.parts
+    from bot.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.parts
 
     if not await can_quote(settings, trust=trust):
         words = (
             "The dstack guest agent makes no quotes of genuine, closed hardware. See"
             " ATTESTATION__DSTACK_SOCKET."
         )
+        return Finding("attestation", Verdict.FAILED, words)
+    if problem := await left_to_the_operator(settings):
+        words = f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold."
         return Finding("attestation", Verdict.FAILED, words)
     if settings.attestation.key_origin == "imported":
         words = (

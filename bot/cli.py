@@ -311,8 +311,9 @@ def _register(arguments: argparse.Namespace) -> int:
         run_register(
             arguments.number,
             voice=arguments.voice,
-            captcha=arguments.captcha or None,  # empty where a container's variable is unset
-            code=arguments.code or None,
+            # A container's variable is empty where it is unset.
+            captcha=arguments.captcha or os.environ.get("SIGNAL_CAPTCHA") or None,
+            code=arguments.code or os.environ.get("SIGNAL_CODE") or None,
             unattended=arguments.unattended,
         )
     )

@@ -14,6 +14,7 @@ import structlog
 from bot.attestation.checks import Verdict
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.dstack import REPORT_DATA_BYTES, DstackAgent
+from bot.attestation.environment import environment_check
 from bot.attestation.errors import AgentError
 from bot.attestation.evidence import OwnEvidence
 from bot.attestation.http import open_http
@@ -21,6 +22,7 @@ from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.policy import Policy
 from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks
+from bot.attestation.td_settings import td_settings_checks
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.messaging.account import OwnIdentity
@@ -97,8 +99,22 @@ async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
     except (AgentError, TimeoutError) as error:
         log.error("attestation.no_quote", error=type(error).__name__)
         return False
-    checks = quote_checks(parse_quote(made.quote), None, now=int(time.time()), trust=trust)
+    quote = parse_quote(made.quote)
+    hardware = quote_checks(quote, None, now=int(time.time()), trust=trust)
+    checks = (*hardware, *td_settings_checks(quote))
     refused = [check for check in checks if check.verdict is Verdict.FAILED]
     if refused:
         log.error("attestation.no_quote", reason=refused[0].words)
     return not refused
+
+
+async def left_to_the_operator(settings: Settings) -> str | None:
+    """Return what is wrong with this machine's configuration; None where a proof would pass it."""
+    agent = DstackAgent(settings.attestation.dstack_socket)
+    try:
+        async with asyncio.timeout(FIRST_QUOTE_SECONDS):
+            info = await agent.info()
+    except (AgentError, TimeoutError):
+        return "the dstack guest agent does not tell the machine's configuration"
+    check = environment_check(info.app_compose, is_running=True)
+    return check.words if check.verdict is Verdict.FAILED else None

@@ -43,7 +43,7 @@ async def run_register(
     """Register the bot's number, by the settings there are.
 
     Args:
-        number: E.164; asked for where it is not given.
+        number: E.164; if not given, it is asked for, or taken from the settings when unattended.
         voice: have Signal call and not write.
         captcha: the link of a captcha that is solved already.
         code: what Signal sent when this was run before; then nothing is sent anew.
@@ -56,8 +56,10 @@ async def run_register(
     """
     console = console or Console()
     try:
-        number = number or await console.ask("The bot's number, such as +4915112345678:")
-        settings = load_settings({"signal": {"phone_number": number}})
+        if number is None and not unattended:
+            number = await console.ask("The bot's number, such as +4915112345678:")
+        settings = load_settings({"signal": {"phone_number": number}} if number else {})
+        number = settings.signal.phone_number
         async with open_setup(settings, console, wait=unattended) as setup:
             if unattended and number in await setup.accounts():
                 console.say(PRESENT)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import yaml
-from pydantic import BaseModel, StrictStr, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bot import __version__, build
-from bot.attestation.checks import Verdict
 from bot.attestation.compose import MAX_APP_COMPOSE_CHARS, MAX_COMPOSE_CHARS, PINNED, images_of
-from bot.attestation.environment import environment_check
+from bot.attestation.compose_grammar import environments
+from bot.attestation.environment import configuration_problems, environment_check
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import KEY_SERVICE
 from bot.attestation.near_ai.pins import MAX_PINS_BYTES, ModelPins
@@ -39,13 +38,10 @@ _UNRELEASED: Final = "@sha256:unreleased"
 _PLACE: Final = re.compile(rf"(?<=image: )([a-z0-9._/-]+){_UNRELEASED}$", re.MULTILINE)
 _PINS: Final = "ATTESTATION__MODEL_PINS"
 _PLACE_OF_PINS: Final = re.compile(rf"(?<={_PINS}: )unreleased$", re.MULTILINE)
-_VARIABLE: Final = re.compile(r"\$(?:\$|\{?([A-Za-z_]\w*))")
-"""What Docker Compose fills in; `$$` is a dollar sign."""
+_VARIABLE: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
+"""What Docker Compose fills in from outside."""
 _SECRET: Final = re.compile(r"\w+(KEY|PASSWORD|SECRET|TOKEN)")
 _KMS_ID: Final = re.compile("([0-9a-f]{2}){1,1024}")
-_AGENT: Final = "/var/run/dstack.sock"
-_A_PLACE: Final = re.compile("[/.~]")
-"""How the source of a volume begins that is no volume's name."""
 _SOME_NUMBER: Final = {"SIGNAL__PHONE_NUMBER": "+15550100000"}
 """The one required setting, whose value comes from outside."""
 
@@ -107,25 +103,7 @@ class _AppCompose(BaseModel):
     docker_compose_file: str
     kms_enabled: bool = False
     key_provider: str | None = None
-    public_logs: bool = False
     allowed_envs: tuple[str, ...] = ()
-
-
-class _Service(BaseModel, extra="allow"):
-    command: object = None
-    env_file: object = None
-    environment: dict[str, StrictStr] = {}
-    network_mode: object = None
-    ports: object = None
-
-
-class _Volume(BaseModel):
-    driver_opts: object = None
-
-
-class _Compose(BaseModel):
-    services: dict[str, _Service]
-    volumes: dict[str, _Volume | None] = {}
 
 
 def make_release(order: Order) -> str:
@@ -238,7 +216,8 @@ def _with_pins(compose: str, file: Path | None) -> str:
     if not has_place:
         raise SettingsError("--model-pins: has no open place in the compose file")
     pins = ModelPins.parse(_text(file, MAX_PINS_BYTES)).text()
-    quoted = pins.replace("'", "''").replace("$", "$$")
+    # These stand in texts of the JSON alone; a compose file's text may hold neither.
+    quoted = pins.replace("'", r"\u0027").replace("$", r"\u0024")
     return _PLACE_OF_PINS.sub(lambda _: f"'{quoted}'", compose)
 
 
@@ -270,104 +249,55 @@ def _rendered(compose: str) -> str:
         "key_provider_id": "",
         "public_logs": False,
         "public_sysinfo": False,
-        "allowed_envs": sorted(_variables(_parsed(compose))),
+        "allowed_envs": sorted(_variables(compose)),
         "no_instance_id": False,
         "secure_time": True,
     }
     return json.dumps(fields, indent=4, ensure_ascii=False)
 
 
-def _parsed(compose: str) -> object:
-    try:
-        return yaml.safe_load(compose)
-    except yaml.YAMLError:
-        raise MalformedEvidence("the compose file is no YAML") from None
-
-
 def _app(text: str, name: str = "app-compose.json") -> _AppCompose:
     return read(_AppCompose, text, name)
 
 
-def _variables(node: object) -> set[str]:
-    """Return the names that Docker Compose fills in."""
-    if isinstance(node, str):
-        return {name for name in _VARIABLE.findall(node) if name}
-    if isinstance(node, dict):
-        node = list(node.values())
-    return set().union(*map(_variables, node)) if isinstance(node, list) else set()
+def _variables(compose: str) -> set[str]:
+    """Return the variables that Docker Compose fills in."""
+    values = (value for _, settings in environments(compose) for value in settings.values())
+    return {found[1] for value in values if (found := _VARIABLE.fullmatch(value))}
 
 
 # What must not be released
 
 
 def _require_fitness(compose: str, app_compose: str) -> None:
-    problems = [*_app_problems(compose, app_compose), *_compose_problems(compose)]
+    problems = [
+        *configuration_problems(app_compose),
+        *_deployment_problems(_app(app_compose), _variables(compose)),
+        *(
+            f"{service}: {problem}"
+            for service, settings in environments(compose)
+            for problem in _setting_problems(settings)
+        ),
+    ]
     if problems:
         raise ReleaseRefused("\n  ".join(("this must not be released:", *problems)))
 
 
-def _app_problems(compose: str, app_compose: str) -> Iterator[str]:
-    for image in images_of(app_compose):
-        if not PINNED.fullmatch(image):
-            yield f"image {image}: is not pinned by its digest"
-    environment = environment_check(app_compose, is_running=True)
-    if environment.verdict is Verdict.FAILED:
-        yield environment.words
-    app = _app(app_compose)
-    asked_for = _variables(_parsed(compose))
+def _deployment_problems(app: _AppCompose, asked_for: set[str]) -> Iterator[str]:
     for name in sorted(set(app.allowed_envs) - asked_for):
         yield f"allowed_envs: {name} has no place in the compose file"
     for name in sorted(asked_for - set(app.allowed_envs)):
         yield f"allowed_envs: {name} is missing, which the compose file has a place for"
-    if app.public_logs:
-        yield "public_logs: everybody could read when people write"
     if (app.key_provider or KEY_SERVICE) != KEY_SERVICE or not app.kms_enabled:
         yield "kms_enabled: without a key service the account and all conversations get lost"
 
 
-def _compose_problems(compose: str) -> Iterator[str]:
-    try:
-        file = _Compose.model_validate(_parsed(compose))
-    except ValidationError as error:
-        for detail in error.errors():
-            yield f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
-        return
-    for name, volume in file.volumes.items():
-        if volume and volume.driver_opts:
-            yield f"volumes: {name}: has driver_opts, by which it may be any place of the machine"
-    for name, service in file.services.items():
-        for problem in _service_problems(service):
-            yield f"{name}: {problem}"
-
-
-def _service_problems(service: _Service) -> Iterator[str]:
-    if service.ports or service.network_mode:
-        yield "nothing may be reached from outside, so no ports and no network_mode"
-    if service.env_file:
-        yield "nothing measures an env_file; write the settings into environment"
-    more = service.model_extra or {}
-    for place in _places(more.get("volumes")):
-        yield f"nothing measures {place}; of the machine only dstack's socket may be in"
-    for variable in sorted(_variables(more)):
-        yield f"${{{variable}}} may stand in environment and command alone"
-    yield from _setting_problems(service.environment)
-
-
-def _places(volumes: object) -> Iterator[str]:
-    """Return what volumes take from the machine's own disk, the guest agent's socket aside."""
-    for volume in volumes if isinstance(volumes, list) else ():
-        named = volume.get("source") if isinstance(volume, dict) else volume
-        source = str(named).partition(":")[0]
-        if _A_PLACE.match(source) and source != _AGENT:
-            yield source
-
-
-def _setting_problems(environment: Mapping[str, str]) -> Iterator[str]:
+def _setting_problems(settings: Mapping[str, str]) -> Iterator[str]:
     """Try the settings that are written there, as the bot does at its start."""
     written = {
         name: value
-        for name, value in environment.items()
-        if DELIMITER in name and not _variables(value)
+        for name, value in settings.items()
+        if DELIMITER in name and not _VARIABLE.fullmatch(value)
     }
     for name in written:
         if _SECRET.fullmatch(name):

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from bot.attestation.checks import Check, Report, Verdict
+from bot.attestation.checks import Check, Report, Verdict, is_closed
 from bot.attestation.safety_number import half, spaced
 from bot.attestation.statement import Statement
 
@@ -61,7 +61,7 @@ def _success(report: Report) -> Iterator[str]:
         yield f"NOT CHECKED HERE\n{why} So whether the file is genuine, your own check will tell."
     yield (
         f"{'IF IT IS GENUINE, ' if unchecked else ''}THE FILE PROVES\n"
-        "• It comes from a machine that Intel's hardware closes even to its operator.\n"
+        f"• {_machine(report)}\n"
         "• That machine calls the Signal account with the digits below its own."
     )
     yield (
@@ -72,6 +72,14 @@ def _success(report: Report) -> Iterator[str]:
     said = [f"• {_sentence(claim.words)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
     if said:
         yield "\n".join(("ONLY THE PROGRAM SAYS", *said))
+
+
+def _machine(report: Report) -> str:
+    """Say how far the machine is closed, which is what the check of its configuration found."""
+    if is_closed(report):
+        return "It comes from a machine that Intel's hardware closes even to its operator."
+    why = report["environment"].words
+    return f"It comes from a machine with Intel's protected hardware. {_sentence(why)}"
 
 
 def _failure(failed: list[Check]) -> Iterator[str]:

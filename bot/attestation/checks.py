@@ -114,3 +114,9 @@ def as_good_as(quote: Check, checks: Iterable[Check]) -> Iterator[Check]:
 def proven_if(holds: bool, name: str, words: str, otherwise: str) -> Check:
     """Return `words` as proven when it holds, `otherwise` as failed when not."""
     return proven(name, words) if holds else failed(name, otherwise)
+
+
+def is_closed(report: Report) -> bool:
+    """Whether it is proven that a machine is closed to whoever operates it."""
+    proven = {check.name for check in report if check.verdict is Verdict.PROVEN}
+    return proven >= {"debug", "attributes", "quote", "compose", "images", "environment"}

@@ -58,6 +58,8 @@ class TdQuote:
         mr_owner_config: likewise.
         report_data: 64 bytes that the code inside asked to have signed.
         td_attributes: eight bytes; see `debug` about the first.
+        xfam: which processor features the TD may use, eight bytes.
+        mr_seam: measurement of the TDX module.
         mr_signer_seam: who signed the TDX module; zero is Intel.
         pck_chain: DER certificates of the machine, its CA and the root.
     """
@@ -72,6 +74,8 @@ class TdQuote:
     mr_owner_config: bytes
     report_data: bytes
     td_attributes: bytes
+    xfam: bytes
+    mr_seam: bytes
     mr_signer_seam: bytes
     pck_chain: tuple[bytes, ...]
 
@@ -104,8 +108,10 @@ def parse_quote(raw: bytes) -> TdQuote:
         raw=raw,
         fmspc=fmspc,
         ca=ca,
+        mr_seam=raw[64:112],
         mr_signer_seam=raw[112:160],
         td_attributes=raw[168:176],
+        xfam=raw[176:184],
         mr_td=raw[184:232],
         mr_config_id=raw[232:280],
         mr_owner=raw[280:328],

@@ -4,13 +4,15 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from bot.attestation.checks import Check, Report, Verdict
+from bot.attestation.checks import Check, Report, Verdict, is_closed
 from bot.attestation.safety_number import spaced
 
 LABELS: Final = {
     "debug": "closed to debuggers",
     "quote": "genuine Intel TDX hardware",
     "tcb": "hardware is up to date",
+    "attributes": "started without side doors",
+    "tdx_module": "a published TDX module",
     "rtmrs": "start-up log is complete",
     "boot_events": "start-up in order",
     "compose": "configuration is the shown one",
@@ -151,15 +153,18 @@ def _achieved(report: Report) -> str:
     """Say what a report proves; a code that is not known may call any account its own."""
     proven = {check.name for check in report if check.verdict is Verdict.PROVEN}
     account = "the account in your chat" if "safety_number" in proven else "the account named below"
+    closed, left = "", " It is not proven that nothing is left to whoever operates it."
+    if is_closed(report):
+        closed, left = ", closed to whoever operates it,", ""
     if {"release", "os"} <= proven:
         return (
-            f"Everything you asked for holds: {account} belongs to the published code,"
-            " which runs on genuine Intel hardware, closed to whoever operates it."
+            f"Everything you asked for holds: {account} belongs to the published code, which runs"
+            f" on genuine Intel hardware{closed.removesuffix(',')}.{left}"
         )
     return (
-        "Everything you asked for holds: a closed machine of genuine Intel hardware calls"
-        f" {account} its own. Which program runs in it, and so whether that is true, only the"
-        " release file proves (--release)."
+        f"Everything you asked for holds: a machine of genuine Intel hardware{closed} calls"
+        f" {account} its own.{left} Which program runs in it, and so whether that is true, only"
+        " the release file proves (--release)."
     )
 
 

@@ -8,9 +8,18 @@ from bot.attestation.compose import compose_checks
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import BootClaims, log_checks, parse_event_log
 from bot.attestation.quote import Collateral, TdQuote, parse_quote, quote_checks
+from bot.attestation.td_settings import td_settings_checks
 from bot.attestation.trust import REAL, Trust
 
-_AFTER_THE_QUOTE: Final = ("tcb", "rtmrs", "boot_events", "compose", "images")
+_AFTER_THE_QUOTE: Final = (
+    "tcb",
+    "attributes",
+    "tdx_module",
+    "rtmrs",
+    "boot_events",
+    "compose",
+    "images",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,8 @@ class TdFindings:
     """What its verification found. Beside the report nothing is proven unless it says so.
 
     Attributes:
-        report: checks `debug`, `quote`, `tcb`, `rtmrs`, `boot_events`, `compose`, `images`.
+        report: checks `debug`, `quote`, `tcb`, `attributes`, `tdx_module`, `rtmrs`, `boot_events`,
+            `compose`, `images`.
         quote: None when unreadable.
         boot: what the boot events claim; None when they are not as they must be.
         compose_hash: of the running application, when all three places agree on it.
@@ -70,7 +80,7 @@ def verify_td(
     log, boot = _log_checks(quote, evidence.event_log)
     compose = compose_checks(quote, boot, evidence.app_compose)
     return TdFindings(
-        report=Report((*checks, *log, *compose)),
+        report=Report((*checks, *td_settings_checks(quote), *log, *compose)),
         quote=quote,
         boot=boot,
         compose_hash=boot.compose_hash if boot and compose[0].verdict is Verdict.PROVEN else None,

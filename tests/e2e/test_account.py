@@ -493,8 +493,15 @@ async def test_with_nobody_there_it_is_done_in_two_starts_and_later_ones_change_
         side.registrar.wants_captcha = True
 
         async def start(captcha: str, code: str) -> tuple[str, int | None]:
-            given = ("--unattended", f"--captcha={captcha}", f"--code={code}")
-            return await piped("", *given, url=side.url, folder=folder)
+            return await ended(
+                "",
+                "--unattended",
+                folder=folder,
+                SIGNAL__URL=side.url,
+                SIGNAL__PHONE_NUMBER=BOT.number,
+                SIGNAL_CAPTCHA=captcha,
+                SIGNAL_CODE=code,
+            )
 
         output, exit_code = await start("", "")
         assert (Reason.CAPTCHA_NEEDED in output, exit_code) == (True, 1)
@@ -522,13 +529,19 @@ def test_with_nobody_there_a_signal_cli_that_starts_at_the_same_moment_gets_a_mi
 
 
 async def piped(answers: str, *arguments: str, url: str, folder: Path) -> tuple[str, int | None]:
+    return await ended(answers, BOT.number, *arguments, folder=folder, SIGNAL__URL=url)
+
+
+async def ended(
+    answers: str, *arguments: str, folder: Path, **variables: str
+) -> tuple[str, int | None]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bot", "register", BOT.number, *arguments,
+        sys.executable, "-m", "bot", "register", *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "SIGNAL__URL": url},
+        env={"PATH": os.environ["PATH"], **variables},
     )  # fmt: skip
     output, _ = await process.communicate(answers.encode())
     return output.decode(), process.returncode

@@ -40,8 +40,14 @@ _QE_ISV_PROD_ID: Final = 2
 _QE_ISV_SVN: Final = 4
 _TEE_TCB_SVN: Final = bytes([5, 1, 2]) + bytes(13)  # byte 1 selects the TDX module identity TDX_01
 _TDX_COMPONENT_SVNS: Final = bytes([5, 0, 2]) + bytes(13)
-_XFAM: Final = bytes.fromhex("e702060000000000")
 _TCB_EVALUATION: Final = 99
+_MR_SEAM: Final = bytes.fromhex(
+    "7bf063280e94fb051f5dd7b1fc59ce9aac42bb961df8d44b709c9b0ff87a7b4d"
+    "f648657ba6d1189589feab1d5a3c9a9d"
+)
+"""Of TDX module 1.5.16, which genuine machines run."""
+_SEPT_VE_DISABLE: Final = 1 << 28
+_XFAM: Final = 0x602E7
 
 _HEADER_SIZE: Final = 48
 _TD_REPORT_SIZE: Final = 584
@@ -135,19 +141,28 @@ class SoftTdx:
         *,
         debug: bool = False,
         mr_signer_seam: bytes = bytes(MEASUREMENT_SIZE),
+        mr_seam: bytes = _MR_SEAM,
+        td_attributes: int = _SEPT_VE_DISABLE,
+        xfam: int = _XFAM,
+        mr_owner: bytes = bytes(MEASUREMENT_SIZE),
+        mr_owner_config: bytes = bytes(MEASUREMENT_SIZE),
     ) -> bytes:
         """Return a signed TDX quote (version 4), about 4 kB; `debug` sets the TD's debug bit."""
         _require_size("report_data", report_data, REPORT_DATA_SIZE)
         _require_size("mr_td", mr_td, MEASUREMENT_SIZE)
         _require_size("mr_config_id", mr_config_id, MEASUREMENT_SIZE)
         _require_size("mr_signer_seam", mr_signer_seam, MEASUREMENT_SIZE)
+        _require_size("owner", mr_owner + mr_owner_config, 2 * MEASUREMENT_SIZE)
         if len(rtmrs) != RTMR_COUNT:
             raise ValueError(f"four RTMRs are needed, got {len(rtmrs)}")
         for index, rtmr in enumerate(rtmrs):
             _require_size(f"rtmr{index}", rtmr, MEASUREMENT_SIZE)
 
-        measured = b"".join((mr_td, mr_config_id, bytes(2 * MEASUREMENT_SIZE), *rtmrs))
-        signed = _quote_header() + _td_report(mr_signer_seam, measured, report_data, debug=debug)
+        started = struct.pack("<QQ", td_attributes | debug, xfam)
+        measured = b"".join((mr_td, mr_config_id, mr_owner, mr_owner_config, *rtmrs))
+        signed = _quote_header() + _td_report(
+            mr_seam + mr_signer_seam, started + measured, report_data
+        )
         signature = self._signature_section(signed)
         return signed + struct.pack("<I", len(signature)) + signature
 
@@ -183,20 +198,9 @@ def _quote_header() -> bytes:
     return header
 
 
-def _td_report(mr_signer_seam: bytes, measured: bytes, report_data: bytes, *, debug: bool) -> bytes:
-    td_attributes = bytes([1 if debug else 0, 0, 0, 0x10, 0, 0, 0, 0])
-    report = b"".join(
-        (
-            _TEE_TCB_SVN,
-            bytes(48),  # mr_seam
-            mr_signer_seam,
-            bytes(8),  # seam attributes
-            td_attributes,
-            _XFAM,
-            measured,
-            report_data,
-        )
-    )
+def _td_report(module: bytes, measured: bytes, report_data: bytes) -> bytes:
+    seam_attributes = bytes(8)
+    report = b"".join((_TEE_TCB_SVN, module, seam_attributes, measured, report_data))
     _require_size("TD report", report, _TD_REPORT_SIZE)
     return report
 

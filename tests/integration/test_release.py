@@ -113,15 +113,7 @@ def test_the_pins_of_the_model_are_measured_themselves_as_the_bot_will_read_them
     app = json.loads(released(folder)["app-compose.json"])
     compose = yaml.safe_load(app["docker_compose_file"])
     written = compose["services"]["bot"]["environment"]["ATTESTATION__MODEL_PINS"]
-    assert ModelPins.parse(written.replace("$$", "$")) == PINS
-
-
-def test_a_dollar_sign_that_stands_for_itself_asks_for_nothing_from_outside(folder: Path) -> None:
-    greeting = "      BOT__SYSTEM_PROMPT: Ask $$ADA for her $${PURSE}.\n      LOG__FORMAT: json\n"
-    compose = COMPOSE.replace("      LOG__FORMAT: json\n", greeting)
-    assert compose != COMPOSE
-    (folder / "compose.yaml").write_text(compose)
-    assert json.loads(released(folder)["app-compose.json"])["allowed_envs"] == OUTSIDE
+    assert ModelPins.parse(written) == PINS
 
 
 def test_what_is_published_names_the_hash_of_exactly_those_bytes_and_everything_below(
@@ -240,7 +232,7 @@ def made_elsewhere(folder: Path, **changes: Any) -> Path:
 async def test_what_another_tool_made_of_the_compose_file_is_released_byte_for_byte(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    theirs = made_elsewhere(folder, pre_launch_script="echo hello", key_provider="kms")
+    theirs = made_elsewhere(folder, pre_launch_script="", key_provider="kms")
     files = released(folder, app_compose=theirs)
     assert files["app-compose.json"] == theirs.read_text()
     found = await verdicts(folder, files["app-compose.json"], capsys)
@@ -251,11 +243,13 @@ async def test_what_another_tool_made_of_the_compose_file_is_released_byte_for_b
     ("changes", "words"),
     [
         ({"docker_compose_file": COMPOSE}, "is not the compose file with these images"),
-        ({"public_logs": True}, "public_logs: everybody could read when people write"),
+        ({"public_logs": True}, "public_logs has another value than it may have"),
+        ({"pre_launch_script": "echo hello"}, "pre_launch_script has another value"),
+        ({"hooks": []}, "hooks is not on the list of what app-compose.json may have"),
         ({"allowed_envs": OUTSIDE[1:]}, "ACCESS__ALLOWED is missing"),
         ({"allowed_envs": [*OUTSIDE, "LOG__LEVEL"]}, "LOG__LEVEL has no place in the compose file"),
-        ({"allowed_envs": [*OUTSIDE, "BASH_ENV"]}, "only the code should: BASH_ENV"),
-        ({"allowed_envs": [*OUTSIDE, "ACCESS__ADMINS"]}, "only the code should: ACCESS__ADMINS"),
+        ({"allowed_envs": [*OUTSIDE, "BASH_ENV"]}, "allowed_envs has BASH_ENV, which"),
+        ({"allowed_envs": [*OUTSIDE, "ACCESS__ADMINS"]}, "allowed_envs has ACCESS__ADMINS, which"),
         ({"kms_enabled": False}, "without a key service"),
         ({"key_provider": "local"}, "without a key service"),
     ],
@@ -275,38 +269,46 @@ def test_what_another_tool_made_otherwise_is_refused(
 @pytest.mark.parametrize(
     ("written", "instead", "words"),
     [
-        ("    restart: unless-stopped\n", "    ports: ['8081:8081']\n", "no ports"),
-        ("    restart: unless-stopped\n", "    network_mode: host\n", "no network_mode"),
+        ("    restart: unless-stopped\n", "    ports: ['8081:8081']\n", "signal-cli.ports: is not"),
+        ("    restart: unless-stopped\n", "    network_mode: host\n", "network_mode: none is"),
         (
             "    restart: unless-stopped\n",
             "    env_file: /settings\n",
-            "nothing measures an env_file",
+            "signal-cli.env_file: is not",
         ),
-        ("account:/var", "${PLACE}:/var", "${PLACE} may stand in environment and command alone"),
-        ("account:/var", "/dstack/user_config:/var", "nothing measures /dstack/user_config"),
+        ("account:/var", "${PLACE}:/var", "services.signal-cli.volumes.0: a volume that is named"),
+        (
+            "account:/var",
+            "/dstack/user_config:/var",
+            "signal-cli.volumes.0: a volume that is named",
+        ),
         (
             "        source: /var/run/dstack.sock",
             "        source: /dstack",
-            "bot: nothing measures /dstack; of the machine only dstack's socket may be in",
+            "of the machine itself only /var/run/dstack.sock may be there",
         ),
-        ("\n  account:\n", "\n  account: {driver_opts: {device: /dstack}}\n", "has driver_opts"),
-        ("signal-cli@sha256:unreleased", "signal-cli:latest", "signal-cli:latest: is not pinned"),
-        ("signal-cli@sha256:unreleased", "${IMAGE}", "${IMAGE}: is not pinned"),
+        (
+            "\n  account:\n",
+            "\n  account: {driver_opts: {device: /dstack}}\n",
+            "account.driver_opts",
+        ),
+        ("signal-cli@sha256:unreleased", "signal-cli:latest", "signal-cli.image: an image by its"),
+        ("signal-cli@sha256:unreleased", "${IMAGE}", "signal-cli.image: an image by its digest"),
         ("ATTESTATION__E2EE:", "ATTESTATON__E2EE:", "did you mean ATTESTATION__E2EE?"),
         ("MODEL_POLICY: require", "MODEL_POLICY: required", "bot: ATTESTATION__MODEL_POLICY: must"),
-        ('E2EE: "true"', "E2EE: true", "services.bot.environment.ATTESTATION__E2EE"),
+        ('E2EE: "true"', "E2EE: true", "bot.environment.ATTESTATION__E2EE: a text is expected"),
         ("https://cloud-api", "http://cloud-api", "needs an LLM__BASE_URL that begins with https"),
         (
             "MODEL_POLICY: require",
             "MODEL_POLICY: ${POLICY}",
-            "should: POLICY, ATTESTATION__MODEL_POLICY",
+            "allowed_envs has POLICY, which",
         ),
-        ("# ACCESS__ADMINS: 0", "ACCESS__ADMINS: $ADMINS #", "should: ADMINS, ACCESS__ADMINS"),
+        ("# ACCESS__ADMINS: ", "ACCESS__ADMINS: $ADMINS #", "a dollar sign may stand only"),
         ("LLM__API_KEY: ${LLM__API_KEY}", "LLM__API_KEY: sk-1", "LLM__API_KEY: is a secret"),
         (
             "MODEL_PINS: unreleased",
             "MODEL_PINS: ${ATTESTATION__MODEL_PINS}",
-            "should: ATTESTATION__MODEL_PINS",
+            "allowed_envs has ATTESTATION__MODEL_PINS, which",
         ),
         ("MODEL_PINS: unreleased", "MODEL_PINS: /pins.json", "nothing measures a file"),
         (
@@ -326,6 +328,12 @@ def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
     with pytest.raises(ReleaseRefused, match=re.escape(words)):
         make_release(order(folder, images=order(folder).images[fitting], model_pins=pins))
     assert not (folder / "release").exists()
+
+
+def test_a_compose_file_that_starts_nothing_is_refused(folder: Path) -> None:
+    (folder / "compose.yaml").write_text("services: {}")
+    with pytest.raises(ReleaseRefused, match="compose file, line 1, the file: starts no service"):
+        make_release(order(folder, images=[]))
 
 
 @pytest.mark.parametrize(
@@ -366,8 +374,7 @@ def test_a_wrong_argument_is_named(folder: Path, changes: dict[str, Any], words:
             ).encode(),
             "96 digits from 0 to f are expected in mrtd, rtmr1",
         ),
-        ("compose.yaml", b"services: [", "no YAML"),
-        ("compose.yaml", b"services: {}", "starts nothing"),
+        ("compose.yaml", b"services: [", "line 1: between brackets"),
         ("compose.yaml", b" " * 200_000, "compose.yaml: has more than 131072 bytes"),
     ],
 )

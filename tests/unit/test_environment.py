@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from bot.attestation.checks import Check, Verdict
-from bot.attestation.environment import _MAY_BE_THE_OPERATORS, environment_check
+from bot.attestation.compose_grammar import FROM_OUTSIDE
+from bot.attestation.environment import environment_check
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
 from bot.config import setting_names
@@ -22,26 +23,117 @@ def app(**fields: Any) -> str:
     return json.dumps(json.loads(COMPOSE) | fields)
 
 
+def shown(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else "a name that cannot be shown"
+
+
 def checked(**fields: Any) -> Check:
     return environment_check(app(**fields), is_running=True)
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"allowed_envs": []}, {"allowed_envs": None, "pre_launch_script": ""}],
-    ids=["unnamed", "none", "null"],
+    [
+        {},
+        {"allowed_envs": []},
+        {"allowed_envs": None, "pre_launch_script": ""},
+        {
+            "features": ["kms", "tproxy-net"],
+            "kms_enabled": True,
+            "gateway_enabled": True,
+            "tproxy_enabled": False,
+            "local_key_provider_enabled": False,
+            "key_provider": "kms",
+            "key_provider_id": "00ff",
+            "public_logs": False,
+            "public_sysinfo": False,
+            "public_tcbinfo": True,
+            "no_instance_id": False,
+            "secure_time": True,
+            "storage_fs": "zfs",
+            "swap_size": 0,
+            "docker_config": {},
+            "event_log_version": 2,
+        },
+    ],
+    ids=["unnamed", "none", "null", "all that tools write"],
 )
 def test_a_machine_without_variables_and_scripts_leaves_nothing_to_its_operator(
     fields: dict[str, Any],
 ) -> None:
-    assert checked(**fields).verdict is Verdict.PROVEN
+    check = checked(**fields)
+    assert (check.verdict, check.words) == (
+        Verdict.PROVEN,
+        "nothing in there is left to whoever operates the machine",
+    )
 
 
-def test_secrets_and_scripts_are_named_for_who_reads_the_configuration() -> None:
-    check = checked(allowed_envs=[*SECRETS, "SIGNAL_CODE"], init_script="true")
+def test_variables_are_named_for_who_reads_the_configuration() -> None:
+    check = checked(allowed_envs=[*SECRETS, "SIGNAL_CODE"])
     assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
-    for name in (*SECRETS, "SIGNAL_CODE", "init_script"):
+    for name in (*SECRETS, "SIGNAL_CODE"):
         assert name in check.words
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("public_logs", True),
+        ("public_logs", None),
+        ("public_logs", 0),
+        ("public_sysinfo", True),
+        ("pre_launch_script", "docker run --privileged evil"),
+        ("pre_launch_script", " "),
+        ("pre_launch_script", None),
+        ("init_script", "true"),
+        ("init_script", ["x"]),
+        ("bash_script", "x"),
+        ("runner", "bash"),
+        ("runner", None),
+        ("manifest_version", 9),
+        ("manifest_version", True),
+        ("manifest_version", "2"),
+        ("name", "$(id)"),
+        ("name", ""),
+        ("features", ["evil"]),
+        ("features", "kms"),
+        ("kms_enabled", "true"),
+        ("kms_enabled", 1),
+        ("key_provider", "evil"),
+        ("key_provider_id", "xyz"),
+        ("docker_config", {"registry": "evil.example"}),
+        ("event_log_version", 3),
+        ("storage_fs", "nfs"),
+        ("swap_size", "1 x"),
+        ("swap_size", -1),
+        ("docker_compose_file", ["services: {}"]),
+        ("port_policy", {"ports": []}),
+        ("Public_Logs", False),
+        ("hooks", []),
+        ("an \u202e unknown\nkey", 1),
+    ],
+)
+def test_what_the_manifest_may_not_have_is_refused_by_its_name(name: str, value: object) -> None:
+    check = checked(**{name: value})
+    assert check.verdict is Verdict.FAILED
+    assert shown(name) in check.words
+    assert check.words.isascii()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "{", '{"runner": "a", "runner": "b"}', " " * 2_000_000, "[" * 100_000, "{}"],
+    ids=["nothing", "a list", "null", "no JSON", "a key twice", "length", "depth", "no fields"],
+)
+def test_an_application_that_cannot_be_read_leaves_anything_to_its_operator(text: str) -> None:
+    assert environment_check(text, is_running=True).verdict is Verdict.FAILED
+
+
+def test_of_many_problems_the_first_are_named_and_all_are_counted() -> None:
+    check = checked(**{f"unknown_{number}": 1 for number in range(30)})
+    assert "unknown_4 is" in check.words
+    assert "unknown_5" not in check.words
+    assert check.words.endswith("; and 25 more")
 
 
 @pytest.mark.parametrize(
@@ -58,12 +150,17 @@ def test_secrets_and_scripts_are_named_for_who_reads_the_configuration() -> None
         "MCP__SERVERS__X__COMMAND",
         "MCP__SERVERS__X__ENV__PATH",
         "LLM__API_KEY__BASE_URL",
+        "llm__api_key",
+        "LLM__API_KEY ",
+        "LLM__API_KEY\n",
+        "MCP__SERVERS__\u00dc__TOKEN",
+        "MCP__SERVERS__X__COMMAND__TOKEN",
     ],
 )
 def test_a_setting_that_decides_what_a_proof_is_worth_is_not_the_operators(name: str) -> None:
     check = checked(allowed_envs=["LLM__API_KEY", name])
     assert check.verdict is Verdict.FAILED
-    assert check.words.endswith(f": {name}")
+    assert f"allowed_envs has {shown(name)}," in check.words
 
 
 @pytest.mark.parametrize(
@@ -86,92 +183,11 @@ def test_a_setting_that_decides_what_a_proof_is_worth_is_not_the_operators(name:
 def test_a_variable_that_is_not_known_to_decide_nothing_is_not_the_operators(name: str) -> None:
     check = checked(allowed_envs=["LLM__API_KEY", name])
     assert check.verdict is Verdict.FAILED
-    assert check.words.endswith(f": {name}")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "      - ATTESTATION__KEY_ORIGIN=${LOG__LEVEL}",
-        "      - 'ATTESTATION__KEY_ORIGIN=$LOG__LEVEL'",
-        '      "ATTESTATION__KEY_ORIGIN": "${LOG__LEVEL:-imported}"',
-        "      attestation__key_origin : im${LOG__LEVEL}ported",
-        "      ATTESTATION__KEY_ORIGIN:\n        ${LOG__LEVEL}",
-        '      "ATTESTATION__KEY\\x5fORIGIN": ${LOG__LEVEL}',
-        "      LOG__LEVEL: &level ${LOG__LEVEL}\n      ATTESTATION__KEY_ORIGIN: *level",
-    ],
-)
-def test_a_setting_under_another_name_is_the_operators_as_well(line: str) -> None:
-    compose = f"services:\n  bot:\n    environment:\n{line}\n"
-    renamed = checked(allowed_envs=["LOG__LEVEL"], docker_compose_file=compose)
-    assert renamed.verdict is Verdict.FAILED
-    assert renamed.words.lower().endswith(": attestation__key_origin")
-    for without in (compose.replace("$", ""), compose.replace("$", "$$")):
-        written = checked(allowed_envs=["LOG__LEVEL"], docker_compose_file=without)
-        assert written.verdict is Verdict.NOT_CHECKED
-
-
-@pytest.mark.parametrize(
-    ("service", "place"),
-    [
-        ('environment: ["${LLM__API_KEY}"]', "${LLM__API_KEY}"),
-        ("environment: {LD_PRELOAD: $LLM__API_KEY}", "LD_PRELOAD"),
-        (
-            "environment: {<<: {STORE__KEY: $LLM__API_KEY}}",
-            "services.bot.environment.<<.STORE__KEY",
-        ),
-        ("command: run ${LLM__API_KEY}", "services.bot.command"),
-        ('entrypoint: ["${LLM__API_KEY}"]', "services.bot.entrypoint."),
-        ('volumes: ["${LLM__API_KEY}:/usr"]', "services.bot.volumes."),
-    ],
-)
-def test_a_variable_in_another_place_than_a_secrets_decides(service: str, place: str) -> None:
-    compose = f"services:\n  bot:\n    {service}\n"
-    check = checked(allowed_envs=["LLM__API_KEY"], docker_compose_file=compose)
-    assert check.verdict is Verdict.FAILED
-    assert check.words.endswith(f": {place}")
-
-
-@pytest.mark.parametrize(
-    ("more", "place"),
-    [
-        ("services: {bot: {env_file: [/dstack/settings]}}", "services.bot.env_file"),
-        ("secrets: {it: {environment: LLM__API_KEY}}", "secrets.it.environment"),
-        ("configs: {it: {file: /dstack/settings}}", "configs.it.file"),
-    ],
-)
-def test_what_comes_from_the_guest_s_files_and_variables_by_other_ways_decides(
-    more: str, place: str
-) -> None:
-    check = checked(docker_compose_file=more)
-    assert check.verdict is Verdict.FAILED
-    assert check.words.endswith(f": {place}")
-
-
-def test_a_secret_under_another_name_stays_a_secret() -> None:
-    compose = "services:\n  bot:\n    environment:\n      - NOTES_TOKEN=${LLM__API_KEY}\n"
-    check = checked(allowed_envs=["LLM__API_KEY"], docker_compose_file=compose)
-    assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
-
-
-@pytest.mark.parametrize(
-    "compose",
-    [
-        "services: [",
-        "a: " + "[" * 5_000 + "]" * 5_000,
-        "a: &a [*a]",
-        "\n".join(["a0: &a0 []", *(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]" for n in range(1, 9))]),
-        "#" * 200_000,
-        "services: {bot: {environment: {STORE__PATH: a, STORE__PATH: b}}}",
-    ],
-    ids=["no YAML", "deep", "in itself", "a bomb", "long", "two values"],
-)
-def test_a_compose_file_that_cannot_be_read_leaves_anything_to_its_operator(compose: str) -> None:
-    assert checked(docker_compose_file=compose).verdict is Verdict.FAILED
+    assert f"allowed_envs has {shown(name)}," in check.words
 
 
 def test_what_may_be_the_operators_are_settings_that_there_are() -> None:
-    theirs = {name for name in setting_names() if _MAY_BE_THE_OPERATORS.fullmatch(name)}
+    theirs = {name for name in setting_names() if FROM_OUTSIDE.fullmatch(name)}
     assert theirs == {
         "SIGNAL__PHONE_NUMBER",
         "LLM__API_KEY",
@@ -186,8 +202,13 @@ def test_what_may_be_the_operators_are_settings_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"allowed_envs": "LLM__BASE_URL"}, {"allowed_envs": ["A"] * 1001}, {"init_script": ["x"]}],
-    ids=["a text", "a thousand and one", "a script that is none"],
+    [
+        {"allowed_envs": "LLM__API_KEY"},
+        {"allowed_envs": ["LLM__API_KEY"] * 1001},
+        {"allowed_envs": {"LLM__API_KEY": "x"}},
+        {"allowed_envs": [["LLM__API_KEY"]]},
+    ],
+    ids=["a text", "a thousand and one", "an object", "a list in a list"],
 )
 def test_what_cannot_be_read_is_not_taken_for_nothing(fields: dict[str, Any]) -> None:
     assert checked(**fields).verdict is Verdict.FAILED

@@ -100,7 +100,9 @@ async def test_an_endless_report_of_the_model_leaves_the_bots_own_proof_readable
 
 
 async def test_a_configuration_of_a_hundred_thousand_bytes_comes_through(tmp_path: Path) -> None:
-    large = COMPOSE[:-1] + ', "note": "' + "ä" * 50_000 + '"}'
+    app = json.loads(COMPOSE)
+    app["docker_compose_file"] += f"# {'x' * 1000}\n" * 100
+    large = json.dumps(app)
     async with machine(tmp_path, app_compose=large) as running:
         bundle = Bundle.parse((await running.evidence.collect(CHALLENGE)).to_json())
         assert bundle.app_compose == large

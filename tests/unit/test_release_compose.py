@@ -188,7 +188,7 @@ def test_the_socket_and_the_files_of_signal_cli_are_where_the_bot_looks_for_them
     assert chosen.signal.data_dir is not None
     assert str(chosen.signal.data_dir) in targets(BOT) & targets(SERVICES["signal-cli"])
     assert str(chosen.store.path.parent) in targets(BOT)
-    assert SERVICES["register"]["environment"] == {"SIGNAL__URL": chosen.signal.url}
+    assert SERVICES["register"]["environment"]["SIGNAL__URL"] == chosen.signal.url
 
 
 def test_the_bot_waits_for_an_account_that_is_registered_inside_with_nobody_there(
@@ -197,7 +197,9 @@ def test_the_bot_waits_for_an_account_that_is_registered_inside_with_nobody_ther
     register = SERVICES["register"]
     assert BOT["depends_on"] == {"register": {"condition": "service_completed_successfully"}}
     assert (register["restart"], register["image"]) == ("no", BOT["image"])
-    command = [re.sub(r"\$\{\w+\}", "", word) for word in register["command"]]
+    command = register["command"]
+    given = {"SIGNAL__PHONE_NUMBER", "SIGNAL_CAPTCHA", "SIGNAL_CODE"}
+    assert {name for name, value in register["environment"].items() if "$" in value} == given
     assert "--unattended" in command
     with pytest.raises(SystemExit) as left:
         cli.main([*command, "--help"])

@@ -18,7 +18,19 @@ from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote, recorded_tds
 
 DAY: Final = 24 * 3600
-CHECKS: Final = ("debug", "quote", "tcb", "rtmrs", "boot_events", "compose", "images")
+CHECKS: Final = (
+    "debug",
+    "quote",
+    "tcb",
+    "attributes",
+    "tdx_module",
+    "rtmrs",
+    "boot_events",
+    "compose",
+    "images",
+)
+SEPT_VE_DISABLE: Final = 1 << 28
+XFAM: Final = 0x602E7
 PLATFORM: Final = SoftTdx(now=CLOCK)
 AGENT: Final = SoftAgent(PLATFORM)
 LOOSE: Final = COMPOSE.replace("@sha256:" + "ab" * 32, ":latest")
@@ -110,6 +122,21 @@ ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
     "a revoked certificate": (on(SoftTdx(now=CLOCK, revoked=True)), "quote"),
     "a debug machine": (on(PLATFORM, debug=True), "debug"),
     "a foreign TDX module": (on(PLATFORM, mr_signer_seam=b"\1" * 48), "quote"),
+    **{
+        f"a machine started with {name}": (
+            on(PLATFORM, td_attributes=SEPT_VE_DISABLE | 1 << bit),
+            "attributes",
+        )
+        for name, bit in {"LASS": 27, "PKS": 30, "KL": 31, "TPA": 62, "PERFMON": 63}.items()
+    },
+    "an attribute that nobody knows": (
+        on(PLATFORM, td_attributes=SEPT_VE_DISABLE | 1 << 16),
+        "attributes",
+    ),
+    "traces of the processor": (on(PLATFORM, xfam=XFAM | 1 << 8), "attributes"),
+    "a feature that nobody knows": (on(PLATFORM, xfam=XFAM | 1 << 63), "attributes"),
+    "an owner": (on(PLATFORM, mr_owner=bytes(47) + b"\1"), "attributes"),
+    "an owner's configuration": (on(PLATFORM, mr_owner_config=b"\1" * 48), "attributes"),
     "no quote": (quoted(lambda quote: b""), "quote"),
     "half a quote": (quoted(lambda quote: quote[:2000]), "quote"),
     "changed report data": (
@@ -215,6 +242,35 @@ def test_a_compose_hash_is_found_only_where_all_places_agree(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("attributes", [0, SEPT_VE_DISABLE | 1 << 29])
+def test_a_machine_that_intel_s_verifier_refuses_as_well_is_named_by_its_attributes(
+    attributes: int,
+) -> None:
+    report = on(PLATFORM, td_attributes=attributes).findings().report
+    assert report["quote"].verdict is Verdict.FAILED
+    assert report["attributes"].verdict is Verdict.FAILED
+
+
+def test_a_failed_start_names_what_is_unusual() -> None:
+    odd = on(PLATFORM, td_attributes=SEPT_VE_DISABLE | 1 << 30 | 1 << 63, xfam=XFAM | 1 << 15)
+    assert odd.findings().report["attributes"].words == (
+        "the machine was started in an unusual way: with PKS, with PERFMON, with processor"
+        " feature 15"
+    )
+
+
+def test_a_machine_with_fewer_processor_features_is_a_usual_one() -> None:
+    assert on(PLATFORM, xfam=7).findings().report.passed
+
+
+def test_a_tdx_module_that_nobody_has_published_is_shown_and_no_failure() -> None:
+    report = on(PLATFORM, mr_seam=b"\7" * 48).findings().report
+    check = report["tdx_module"]
+    assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
+    assert check.words.endswith(f"MRSEAM {'07' * 48}")
+    assert report.passed
+
+
 # Genuine evidence
 
 
@@ -233,6 +289,7 @@ def test_recorded_machines_pass_with_the_clock_of_their_time(
     evidence = dict(recorded_tds(capture))[place]
     findings = verify_td(evidence, Collateral.parse(collateral), now=CLOCK)
     assert findings.report.failures == ()
+    assert findings.report["tdx_module"].words.startswith("Intel's TDX module 1.5.16")
     assert findings.boot is not None
     assert findings.compose_hash == findings.boot.compose_hash
 

@@ -114,9 +114,9 @@ def edit_payload(log: list[dict[str, Any]]) -> None:
 
 
 NAMES_OF_A_GOOD_BUNDLE: Final = (
-    "debug", "quote", "tcb", "rtmrs", "boot_events", "compose", "images",
-    "environment", "statement", "challenge", "safety_number", "linked_devices", "key_origin",
-    "policy", "code", "issued_at", "release", "os", "key_provider", "model",
+    "debug", "quote", "tcb", "attributes", "tdx_module", "rtmrs", "boot_events", "compose",
+    "images", "environment", "statement", "challenge", "safety_number", "linked_devices",
+    "key_origin", "policy", "code", "issued_at", "release", "os", "key_provider", "model",
 )  # fmt: skip
 
 ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {

@@ -4,7 +4,8 @@ Checks, in this order (of a direct endpoint without those of `gateway`; `model_2
 several machines run the model):
 
     report                      only when it cannot be read
-    gateway.debug .quote .tcb .rtmrs .boot_events .compose .images   see `bot.attestation.td`
+    gateway.debug .quote .tcb .attributes .tdx_module .rtmrs .boot_events .compose .images
+                                see `bot.attestation.td`
     gateway.nonce               quote and report were made for our request
     gateway.report_data         the quote vouches for signing key and TLS key
     gateway.signing_key         key, address and algorithm belong together

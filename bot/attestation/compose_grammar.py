@@ -1,0 +1,461 @@
+"""What the Docker Compose file of an enclave may hold: a closed list.
+
+Docker Compose knows a hundred ways to bring in what nothing measures: folders of the machine, files
+of the host, variables, other programs, rights over the machine. New versions add more. So this is
+no list of what is dangerous but one of what is known to be safe, each key with the form of its
+value; whatever is not on it is refused, by its name and line. What is on it:
+
+- images by their digest, started by their own entry point with plain words as arguments;
+- named volumes without options, in folders for data, and the guest agent's socket for one service;
+- settings that are written in the file, and secrets from outside as a whole `${NAME}`;
+- limits, and whatever takes rights away.
+
+Keys and values: https://docs.docker.com/reference/compose-file/.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.plain_yaml import Mapping, Node, Scalar, Sequence, parse
+
+AGENT_SOCKET: Final = "/var/run/dstack.sock"
+"""The one thing of the machine itself that a service may have."""
+
+FROM_OUTSIDE: Final = re.compile(
+    "SIGNAL__PHONE_NUMBER|LLM__API_KEY|TOOLS__WEB_SEARCH__API_KEY|ACCESS__ALLOWED"
+    "|MCP__SERVERS__[A-Z0-9]+(_[A-Z0-9]+)*__(TOKEN|ENV__([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN))"
+    "|HEALTH__LISTEN|LOG__(LEVEL|FORMAT)|SIGNAL_(CAPTCHA|CODE)"
+)
+"""Variables whose values may come from whoever operates the machine: secrets, what registers the
+account, and what changes nothing for people."""
+
+_A_SECRET: Final = re.compile("([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN)")
+"""What a container may call a variable from outside that is no setting of the bot's."""
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
+_SETTING: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,62}")
+
+_HOST: Final = r"[a-zA-Z0-9]+([.-][a-zA-Z0-9]+)*(:[0-9]{1,5})?"
+_PART: Final = "[a-z0-9]+((\\.|_{1,2}|-+)[a-z0-9]+)*"
+_TAG: Final = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+_IMAGE: Final = rf"({_HOST}/)?{_PART}(/{_PART})*(:{_TAG})?@sha256:[0-9a-f]{{64}}"
+
+_WORD: Final = re.compile("[A-Za-z0-9@%+=:,./_-]{1,1024}")
+_RUNS_ANYTHING: Final = re.compile(
+    "(ba|da|a|z|k|mk|c|tc|fi)?sh|busybox|toybox|env|xargs|sudo|su|doas|chroot|nsenter"
+    "|unshare|setpriv|nohup|timeout|watch|find|[gmn]?awk|sed|ed|vim?|make|expect|script"
+    "|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*"
+    "|java|tclsh|guile|R|Rscript|ipython|ld-[a-z0-9._-]*|ld[.]so"
+    "|curl|wget|aria2c|nc|ncat|netcat|socat|telnet|ssh|scp|sftp|rsync|ftp|tftp|rclone"
+    "|pip[0-9.]*|pipx|uv|uvx|npm|npx|yarn|pnpm|apk|apt|apt-get|dpkg|rpm|dnf|yum|gem|cargo|go|git"
+    "|docker|podman|nerdctl|ctr|runc|crun"
+)
+"""Programs that do whatever their arguments say, or fetch it. Most images have their own program as
+entry point and take the words as its arguments; one that has none runs the first word."""
+
+_PIECE: Final = "/[A-Za-z0-9_][A-Za-z0-9._-]*"
+_DATA_FOLDER: Final = re.compile(
+    rf"(?!/run/secrets(/|$))(/(data|srv)({_PIECE})*|/(mnt|run|var/(cache|lib|log))({_PIECE})+)"
+)
+"""Where volumes may be. A volume over programs or libraries would outlive the image they are of;
+files in /run/secrets are settings of the bot."""
+_TMPFS: Final = (
+    rf"(/tmp|/var/tmp|/run|{_DATA_FOLDER.pattern})"
+    "(:(mode=[0-7]{3,4}|size=[0-9]+[kmg]?|(uid|gid)=[0-9]{1,7}|ro|rw|exec|noexec|nosuid|nodev)"
+    "(,(mode=[0-7]{3,4}|size=[0-9]+[kmg]?|(uid|gid)=[0-9]{1,7}|ro|rw|exec|noexec|nosuid|nodev))*)?"
+)
+_DURATION: Final = "([0-9]{1,6}(us|ms|s|m|h)){1,4}"
+_SIZE: Final = "[0-9]{1,15}(b|k|kb|m|mb|g|gb)?"
+
+
+@dataclass(slots=True)
+class _File:
+    """What rules have to know of the file as a whole."""
+
+    allowed_envs: Collection[str]
+    services: Collection[str] = ()
+    volumes: Collection[str] = ()
+    networks: Collection[str] = ()
+    agents: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a value stands."""
+
+    file: _File
+    line: int = 1
+    path: str = ""
+
+    def below(self, name: str, line: int) -> "_Place":
+        return replace(self, line=line, path=f"{self.path}.{name}" if self.path else name)
+
+    def refused(self, why: str) -> str:
+        return f"line {self.line}, {self.path or 'the file'}: {why}"
+
+
+_Rule = Callable[[Node | None, _Place], Iterator[str]]
+
+
+def compose_problems(text: str, allowed_envs: Collection[str]) -> Iterator[str]:
+    """Name everything in a Docker Compose file that is not on the list, with its line.
+
+    Args:
+        text: the file.
+        allowed_envs: the variables that app-compose.json lets in.
+    """
+    try:
+        tree = parse(text)
+    except MalformedEvidence as error:
+        yield str(error)
+        return
+    file = _File(
+        allowed_envs,
+        services=_keys(tree.entries.get("services")),
+        volumes=_keys(tree.entries.get("volumes")),
+        networks={"default", *_keys(tree.entries.get("networks"))},
+    )
+    place = _Place(file)
+    yield from _FILE(tree, place)
+    if not file.services:
+        yield place.refused("starts no service")
+
+
+def environments(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Return each service with the settings that are written for it, of a file on the list.
+
+    Raises:
+        MalformedEvidence: the file cannot be read.
+    """
+    services = parse(text).entries.get("services")
+    for name, service in services.entries.items() if isinstance(services, Mapping) else ():
+        written = service.entries.get("environment") if isinstance(service, Mapping) else None
+        yield name, dict(_settings(written))
+
+
+def _settings(node: Node | None) -> Iterator[tuple[str, str]]:
+    if isinstance(node, Mapping):
+        for name, value in node.entries.items():
+            if isinstance(value, Scalar):
+                yield name, value.text
+    elif isinstance(node, Sequence):
+        for item in node.items:
+            if isinstance(item, Scalar):
+                name, _, text = item.text.partition("=")
+                yield name, text
+
+
+def _keys(node: Node | None) -> Collection[str]:
+    return node.entries.keys() if isinstance(node, Mapping) else ()
+
+
+# Forms of values
+
+
+def _text(pattern: str, expected: str) -> _Rule:
+    """A text that every parser takes for one."""
+
+    def rule(node: Node | None, place: _Place) -> Iterator[str]:
+        is_right = isinstance(node, Scalar) and node.is_text and re.fullmatch(pattern, node.text)
+        if not is_right:
+            yield place.refused(f"{expected} is expected")
+
+    return rule
+
+
+def _value(pattern: str, expected: str) -> _Rule:
+    """A text or a number."""
+
+    def rule(node: Node | None, place: _Place) -> Iterator[str]:
+        if not isinstance(node, Scalar) or not re.fullmatch(pattern, node.text):
+            yield place.refused(f"{expected} is expected")
+
+    return rule
+
+
+def _truth(node: Node | None, place: _Place) -> Iterator[str]:
+    if not isinstance(node, Scalar) or node.is_text or node.text not in {"true", "false"}:
+        yield place.refused("true or false is expected")
+
+
+def _list_of(rule: _Rule) -> _Rule:
+    def list_rule(node: Node | None, place: _Place) -> Iterator[str]:
+        if not isinstance(node, Sequence):
+            yield place.refused("a list is expected")
+            return
+        for number, item in enumerate(node.items):
+            yield from rule(item, place.below(str(number), item.line))
+
+    return list_rule
+
+
+def _keyed(rules: dict[str, _Rule], *, required: tuple[str, ...] = ()) -> _Rule:
+    """A mapping with no other keys than these."""
+
+    def rule(node: Node | None, place: _Place) -> Iterator[str]:
+        if not isinstance(node, Mapping):
+            yield place.refused("keys with values are expected")
+            return
+        for name, value in node.entries.items():
+            here = place.below(name, node.lines[name])
+            if name in rules:
+                yield from rules[name](value, here)
+            else:
+                yield here.refused("is not on the list of what may stand there")
+        for name in required:
+            if name not in node.entries:
+                yield place.refused(f"has no {name}")
+
+    return rule
+
+
+def _named(rule: _Rule) -> _Rule:
+    """A mapping from names to values of one form."""
+
+    def named_rule(node: Node | None, place: _Place) -> Iterator[str]:
+        if not isinstance(node, Mapping):
+            yield place.refused("names with values are expected")
+            return
+        for name, value in node.entries.items():
+            here = place.below(name, node.lines[name])
+            if not _NAME.fullmatch(name):
+                yield here.refused("a plain name is expected")
+            yield from rule(value, here)
+
+    return named_rule
+
+
+def _or_nothing(rule: _Rule) -> _Rule:
+    def optional_rule(node: Node | None, place: _Place) -> Iterator[str]:
+        if node is not None:
+            yield from rule(node, place)
+
+    return optional_rule
+
+
+def _by_shape(*, of_list: _Rule, of_mapping: Callable[[Mapping, _Place], Iterator[str]]) -> _Rule:
+    """What may be written as a list or as a mapping."""
+
+    def rule(node: Node | None, place: _Place) -> Iterator[str]:
+        return of_mapping(node, place) if isinstance(node, Mapping) else of_list(node, place)
+
+    return rule
+
+
+# Parts of a service
+
+
+def _words(node: Node | None, place: _Place) -> Iterator[str]:
+    """Plain words, so no shell can be among them and nothing that one would read."""
+    if not isinstance(node, Sequence):
+        yield place.refused("a list of words is expected, which no shell reads")
+        return
+    for number, item in enumerate(node.items):
+        here = place.below(str(number), item.line)
+        if not isinstance(item, Scalar) or not item.is_text or not _WORD.fullmatch(item.text):
+            yield here.refused("a word without blanks, quotes and dollar signs is expected")
+        elif _RUNS_ANYTHING.fullmatch(item.text.rpartition("/")[2].rpartition("=")[2]):
+            yield here.refused("a program that runs or fetches anything may not be there")
+
+
+def _health_test(node: Node | None, place: _Place) -> Iterator[str]:
+    first = node.items[0] if isinstance(node, Sequence) and node.items else None
+    if not isinstance(first, Scalar) or first.text not in {"CMD", "NONE"}:
+        yield place.refused("a list that begins with CMD is expected, which no shell reads")
+        return
+    yield from _words(node, place)
+
+
+def _environment_list(node: Node | None, place: _Place) -> Iterator[str]:
+    if not isinstance(node, Sequence):
+        yield place.refused("settings are expected")
+        return
+    names: set[str] = set()
+    for item in node.items:
+        text = item.text if isinstance(item, Scalar) and item.is_text else ""
+        name, equals, value = text.partition("=")
+        here = place.below(name if _SETTING.fullmatch(name) else "?", item.line)
+        if not equals:
+            yield here.refused("NAME=VALUE is expected; without one it is the machine's variable")
+        else:
+            yield from _setting(name, value, names, here)
+
+
+def _environment_mapping(node: Mapping, place: _Place) -> Iterator[str]:
+    names: set[str] = set()
+    for name, value in node.entries.items():
+        here = place.below(name, node.lines[name])
+        if not isinstance(value, Scalar) or not value.is_text:
+            yield here.refused("a text is expected; without one it is the machine's variable")
+        else:
+            yield from _setting(name, value.text, names, here)
+
+
+def _setting(name: str, value: str, names: set[str], place: _Place) -> Iterator[str]:
+    if not _SETTING.fullmatch(name):
+        yield place.refused("a name of letters, digits and underscores is expected")
+    if name.upper() in names:  # the bot's settings have no case
+        yield place.refused("stands there twice")
+    names.add(name.upper())
+    if "$" in value:
+        yield from _from_outside(name, value, place)
+
+
+def _from_outside(name: str, value: str, place: _Place) -> Iterator[str]:
+    variable = _VARIABLE.fullmatch(value)
+    if variable is None:
+        yield place.refused("a dollar sign may stand only in a whole ${NAME}")
+    elif variable[1] not in place.file.allowed_envs:
+        yield place.refused(f"{variable[1]} is not among allowed_envs")
+    elif not (FROM_OUTSIDE.fullmatch(name) or _A_SECRET.fullmatch(name)):
+        yield place.refused("decides more than whoever operates the machine may")
+
+
+def _volume(node: Node | None, place: _Place) -> Iterator[str]:
+    """A named volume in a folder for data, or the guest agent's socket."""
+    if isinstance(node, Mapping):
+        yield from _long_volume(node, place)
+        return
+    text = node.text if isinstance(node, Scalar) and node.is_text else ""
+    source, _, rest = text.partition(":")
+    target, _, mode = rest.partition(":")
+    if mode not in {"", "ro", "rw"} or text.endswith(":"):
+        yield place.refused("NAME:FOLDER, with :ro or without, is expected")
+    else:
+        yield from _mount(source, target, place)
+
+
+def _long_volume(node: Mapping, place: _Place) -> Iterator[str]:
+    is_bind = _text_of(node, "type") == "bind"
+    more: dict[str, _Rule] = {"bind": _keyed({"create_host_path": _truth})} if is_bind else {}
+    source, target = _text_of(node, "source"), _text_of(node, "target")
+    anything = _text(".*", "a text")
+    rules = {"type": _text("bind|volume", "bind or volume"), "source": anything, "target": anything}
+    yield from _keyed(
+        {**rules, "read_only": _truth, **more}, required=("type", "source", "target")
+    )(node, place)
+    if is_bind != (source == AGENT_SOCKET):
+        yield place.refused(f"of the machine itself only {AGENT_SOCKET} may be there")
+    else:
+        yield from _mount(source, target, place)
+
+
+def _text_of(node: Mapping, name: str) -> str:
+    value = node.entries.get(name)
+    return value.text if isinstance(value, Scalar) and value.is_text else ""
+
+
+def _mount(source: str, target: str, place: _Place) -> Iterator[str]:
+    if source == AGENT_SOCKET:
+        if target != AGENT_SOCKET:
+            yield place.refused(f"the guest agent's socket stands at {AGENT_SOCKET}")
+        place.file.agents.append(place.path)
+        if len(place.file.agents) > 1:
+            yield place.refused("only one service may have the guest agent's socket")
+    elif source not in place.file.volumes:
+        yield place.refused(
+            f"a volume that is named at the top is expected, or {AGENT_SOCKET}:"
+            " nothing measures what else is on the machine"
+        )
+    elif not _DATA_FOLDER.fullmatch(target):
+        yield place.refused("a folder for data is expected, such as /data or one in /var/lib")
+
+
+def _known(names: Callable[[_File], Collection[str]], what: str) -> _Rule:
+    def rule(node: Node | None, place: _Place) -> Iterator[str]:
+        text = node.text if isinstance(node, Scalar) and node.is_text else ""
+        if text not in names(place.file):
+            yield place.refused(f"{what} of this file is expected")
+
+    return rule
+
+
+def _depends_on_mapping(node: Mapping, place: _Place) -> Iterator[str]:
+    known = _known(lambda file: file.services, "a service")
+    for name, value in node.entries.items():
+        here = place.below(name, node.lines[name])
+        yield from known(Scalar(name, here.line, is_text=True), here)
+        yield from _keyed(
+            {
+                "condition": _text(
+                    "service_(started|healthy|completed_successfully)", "a condition"
+                ),
+                "required": _truth,
+                "restart": _truth,
+            }
+        )(value, here)
+
+
+# The list
+
+
+_COUNT: Final = _value("[0-9]{1,9}", "a number")
+_LASTS: Final = _value(_DURATION, "a duration such as 15s")
+_HOLDS: Final = _value(_SIZE, "a size such as 512m")
+_TEMPORARY: Final = _text(_TMPFS, "a folder such as /tmp, with known options,")
+
+_HEALTHCHECK: Final = _keyed(
+    {
+        "disable": _truth,
+        "interval": _LASTS,
+        "retries": _COUNT,
+        "start_interval": _LASTS,
+        "start_period": _LASTS,
+        "test": _health_test,
+        "timeout": _LASTS,
+    }
+)
+_LOGGING: Final = _keyed(
+    {
+        "driver": _text("none|json-file|local", "none, json-file or local"),
+        "options": _keyed({"max-file": _value("[0-9]{1,4}", "a number"), "max-size": _HOLDS}),
+    },
+    required=("driver",),
+)
+_SERVICE: Final = _keyed(
+    {
+        "cap_drop": _list_of(_text("[A-Z][A-Z_]{1,40}", "a capability")),
+        "command": _words,
+        "cpus": _value(r"[0-9]{1,4}(\.[0-9]{1,6})?", "a number"),
+        "depends_on": _by_shape(
+            of_list=_list_of(_known(lambda file: file.services, "a service")),
+            of_mapping=_depends_on_mapping,
+        ),
+        "environment": _by_shape(of_list=_environment_list, of_mapping=_environment_mapping),
+        "expose": _list_of(_value("[0-9]{1,5}", "a port")),
+        "healthcheck": _HEALTHCHECK,
+        "image": _text(_IMAGE, "an image by its digest, NAME@sha256:HEX,"),
+        "init": _truth,
+        "logging": _LOGGING,
+        "mem_limit": _HOLDS,
+        "mem_reservation": _HOLDS,
+        "memswap_limit": _HOLDS,
+        "network_mode": _text("none", "none"),
+        "networks": _list_of(_known(lambda file: file.networks, "a network")),
+        "pids_limit": _COUNT,
+        "read_only": _truth,
+        "restart": _text("no|always|unless-stopped|on-failure(:[0-9]{1,3})?", "a restart policy"),
+        "security_opt": _list_of(_text("no-new-privileges(:true)?", "no-new-privileges:true")),
+        "shm_size": _HOLDS,
+        "stop_grace_period": _LASTS,
+        "stop_signal": _text("SIG[A-Z]{2,8}[12]?", "a signal"),
+        "tmpfs": _list_of(_TEMPORARY),
+        "user": _value("[0-9]{1,7}(:[0-9]{1,7})?|[a-z_][a-z0-9_-]{0,31}", "a user"),
+        "volumes": _list_of(_volume),
+    },
+    required=("image",),
+)
+_FILE: Final = _keyed(
+    {
+        "name": _text("[a-z][a-z0-9_-]{0,62}", "a name of small letters"),
+        "networks": _named(_or_nothing(_keyed({"internal": _truth}))),
+        "services": _named(_SERVICE),
+        "version": _text(r"[0-9]{1,2}(\.[0-9]{1,2})?", "a number in quotes"),
+        "volumes": _named(_or_nothing(_keyed({}))),
+    },
+    required=("services",),
+)

@@ -1,0 +1,125 @@
+"""What a report comes to in words: only what its verdicts say."""
+
+import json
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.attestation.chat_report import chat_report
+from bot.attestation.checks import Check, Report, Verdict, is_closed, not_checked
+from bot.attestation.proof import Proof
+from bot.attestation.quote import Collateral
+from bot.attestation.release import Release
+from bot.attestation.report import conclusion, table
+from bot.attestation.verification import BundleReport, verify_bundle
+from tests.fakes.dstack_agent import COMPOSE, SoftAgent
+from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
+from tests.fakes.soft_tdx import SoftTdx
+from tests.fixtures_attestation import CLOCK
+from tests.unit.test_compose_grammar import TRICKS, configuration, files
+
+PLATFORM: Final = SoftTdx(now=CLOCK)
+CLOSED: Final = ("closed to whoever operates it", "closes even to its operator", "a closed machine")
+DECISIVE: Final = ("debug", "quote", "attributes", "compose", "images", "environment")
+
+
+def claims_closed(text: str) -> bool:
+    return any(words in " ".join(text.split()) for words in CLOSED)
+
+
+def verified(app_compose: str, *, with_release: bool) -> tuple[BundleReport, str]:
+    """Check a bot with this configuration, and have it report on itself."""
+    agent = SoftAgent(PLATFORM, app_compose)
+    bundle = soft_bundle(PLATFORM, agent)
+    release = Release.parse(json.dumps(soft_release(agent)).encode()) if with_release else None
+    report = verify_bundle(
+        bundle,
+        challenge=CHALLENGE,
+        collateral=lambda _: Collateral.parse(PLATFORM.collateral),
+        now=CLOCK,
+        safety_number=SAFETY_NUMBER,
+        release=release,
+        trust=PLATFORM.trust,
+    )
+    proof = Proof(bundle, report)
+    said = chat_report(proof, challenge=CHALLENGE, chosen=True, in_group=False, model="None.")
+    return report, said
+
+
+def everything_said(report: BundleReport, said: str) -> str:
+    return "\n".join((table(report), conclusion(report), said))
+
+
+@pytest.mark.parametrize("with_release", [True, False])
+def test_a_machine_with_nothing_left_to_its_operator_is_called_closed(with_release: bool) -> None:
+    report, said = verified(COMPOSE, with_release=with_release)
+    assert report.passed
+    assert claims_closed(conclusion(report))
+    assert claims_closed(said)
+
+
+@pytest.mark.parametrize("with_release", [True, False])
+def test_a_machine_that_gets_secrets_from_outside_passes_and_is_not_called_closed(
+    with_release: bool,
+) -> None:
+    fields: dict[str, Any] = json.loads(COMPOSE) | {"allowed_envs": ["LLM__API_KEY"]}
+    report, said = verified(json.dumps(fields), with_release=with_release)
+    assert report.passed
+    assert not claims_closed(everything_said(report, said))
+    assert "not proven that nothing is left to whoever operates it" in conclusion(report)
+    assert "sets LLM__API_KEY, and nothing else" in said
+
+
+@pytest.mark.parametrize("name", list(TRICKS)[::7])
+def test_no_trick_is_called_closed_anywhere(name: str) -> None:
+    report, said = verified(configuration(TRICKS[name]), with_release=True)
+    assert report["environment"].verdict is Verdict.FAILED
+    assert conclusion(report).startswith("Do not rely on this bot")
+    assert not claims_closed(everything_said(report, said))
+
+
+@settings(max_examples=10, deadline=None)
+@given(files(), st.sampled_from(["", "    privileged: true\n", "    pid: host\n"]))
+def test_the_words_follow_from_the_verdict_on_generated_configurations(
+    text: str, more: str
+) -> None:
+    lines = text.splitlines(keepends=True)
+    compose = "".join([*lines[:3], more, *lines[3:]])
+    fields = {"allowed_envs": ["LLM__API_KEY"]} if "${LLM__API_KEY}" in text else {}
+    report, said = verified(configuration(compose, **fields), with_release=False)
+    environment_proven = report["environment"].verdict is Verdict.PROVEN
+    assert environment_proven is (not more and not fields)
+    assert claims_closed(everything_said(report, said)) is environment_proven
+
+
+def test_without_intel_s_word_nothing_is_called_closed() -> None:
+    bundle = soft_bundle(PLATFORM, SoftAgent(PLATFORM))
+    report = verify_bundle(
+        bundle,
+        challenge=CHALLENGE,
+        collateral=lambda _: "Intel did not answer",
+        now=CLOCK,
+        trust=PLATFORM.trust,
+    )
+    proof = Proof(bundle, report)
+    said = chat_report(proof, challenge=CHALLENGE, chosen=True, in_group=False, model="None.")
+    assert not claims_closed(everything_said(report, said))
+
+
+VERDICTS: Final = st.sampled_from(list(Verdict))
+
+
+@given(st.fixed_dictionaries(dict.fromkeys((*DECISIVE, "release", "os"), VERDICTS)))
+def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
+    verdicts: dict[str, Verdict],
+) -> None:
+    report = Report(Check(name, verdict, "", asked=False) for name, verdict in verdicts.items())
+    proven = all(verdicts[name] is Verdict.PROVEN for name in DECISIVE)
+    assert is_closed(report) is proven
+    assert not claims_closed(conclusion(report)) or proven
+
+
+def test_a_report_without_those_checks_is_not_of_a_closed_machine() -> None:
+    assert not is_closed(Report([not_checked("os", "")]))
