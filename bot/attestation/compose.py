@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -69,21 +69,6 @@ def images_of(app_compose: str) -> tuple[str, ...]:
         raise MalformedEvidence("app-compose.json has no Docker Compose file")
     rest = str({key: value for key, value in fields.items() if key != "docker_compose_file"})
     return tuple(_without_variable(image, rest) for image in _compose_images(text))
-
-
-def compose_nodes(text: str, *, at_most: int) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
-    """Return all that stands in a Docker Compose file, each with where: keys, "" in a list.
-
-    Raises:
-        MalformedEvidence: it cannot be read, there is more in it, or a key stands twice.
-    """
-    try:
-        for number, found in enumerate(_below(_root(text), ())):
-            if number == at_most:
-                raise MalformedEvidence("the Docker Compose file has too much in it")
-            yield found
-    except RecursionError:
-        raise MalformedEvidence("the Docker Compose file is no YAML") from None
 
 
 # compose
@@ -165,24 +150,6 @@ def _root(text: str) -> yaml.Node | None:
     except (yaml.YAMLError, RecursionError):
         raise MalformedEvidence("the Docker Compose file is no YAML") from None
     return root
-
-
-def _below(
-    node: yaml.Node | None, path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
-    if node is None:
-        return
-    yield path, node
-    if isinstance(node, yaml.SequenceNode):
-        for entry in node.value:
-            yield from _below(entry, (*path, ""))
-    elif isinstance(node, yaml.MappingNode):
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        _unique([(name, None) for name in names])
-        for key, value in node.value:
-            yield from _below(key, (*path, ""))
-            name = key.value if isinstance(key, yaml.ScalarNode) else ""
-            yield from _below(value, (*path, name))
 
 
 def _compose_images(text: str) -> tuple[str, ...]:
