@@ -33,7 +33,7 @@ COMMIT: Final = "0123abcd"
 FILES: Final = {"dstack-compose.yaml", "app-compose.json", "release.json"}
 CHALLENGE: Final = "blue kettle 14"
 PINS: Final = ModelPins.parse(SOME_PINS_TEXT)
-PINS_IN_COMPOSE: Final = "'" + PINS.text().replace("'", "''").replace("$", "$$") + "'"
+PINS_IN_COMPOSE: Final = "'" + PINS.text().replace("'", r"\u0027").replace("$", r"\u0024") + "'"
 OUTSIDE: Final = [
     "ACCESS__ALLOWED",
     "LLM__API_KEY",
@@ -333,7 +333,7 @@ def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
 def test_a_compose_file_that_starts_nothing_is_refused(folder: Path) -> None:
     (folder / "compose.yaml").write_text("services: {}")
     with pytest.raises(ReleaseRefused, match="compose file, line 1, the file: starts no service"):
-        make_release(order(folder, images=[]))
+        make_release(order(folder, images=[], model_pins=None))
 
 
 @pytest.mark.parametrize(
