@@ -32,9 +32,10 @@ class ReceivedQuote:
     Attributes:
         timestamp: of the quoted message, in ms, where it is known.
         author: ACI of its author, where it is known.
-        by_bot: it is one of the bot's own.
-        text: its beginning.
+        by_bot: it is one of the bot's own, as the sender's phone says.
+        text: its beginning, as the sender's phone says.
         has_files: it has attachments.
+        verbatim: the bot did say so; found out when it matters, never stored.
     """
 
     timestamp: int | None
@@ -42,6 +43,7 @@ class ReceivedQuote:
     by_bot: bool
     text: str = ""
     has_files: bool = False
+    verbatim: bool = False
 
 
 class ReceivedKind(StrEnum):

@@ -131,6 +131,19 @@ def mark_failed(execute: Execute, part: int, *, give_up: bool) -> None:
     )
 
 
+def said(execute: Execute, chat: str, signal_timestamp: int) -> str:
+    """Return the answer that a message of the bot is a part of; empty where none is kept."""
+    rows = list(
+        execute(
+            "SELECT content FROM outbox JOIN messages ON turn_id = inbox_id"
+            " WHERE outbox.chat = ? AND signal_timestamp = ? AND role = 'assistant'"
+            " AND content IS NOT NULL ORDER BY messages.id DESC LIMIT 1",
+            (chat, signal_timestamp),
+        )
+    )
+    return next((content for (content,) in rows), "")
+
+
 def waiting(execute: Execute) -> tuple[OutgoingMessage, ...]:
     """Return what is still to be sent, in its order."""
     rows = list(

@@ -590,6 +590,16 @@ class ConversationStore:
 
         return await self._database.write(close)
 
+    async def said(self, chat: str, signal_timestamp: int) -> str:
+        """Return what the model said in a message of the bot, by Signal's timestamp of it (ms).
+
+        Empty where the bot sent no such message to that chat, or where its words are not kept, or
+        are not the model's.
+        """
+        return await self._database.read(
+            lambda execute: outgoing.said(execute, chat, signal_timestamp)
+        )
+
     async def add_note(self, chat: str, text: str) -> OutgoingMessage:
         """Store a message of the bot's own accord, which is to be sent."""
 

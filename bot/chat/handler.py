@@ -20,6 +20,7 @@ from bot.chat.loop import Loop
 from bot.chat.media import Prepared
 from bot.chat.progress import Progress, ProgressChannel
 from bot.chat.prompt import Prompt, as_stored
+from bot.chat.quotes import checked
 from bot.chat.rendering.layout import plain
 from bot.llm.errors import (
     LlmBroken,
@@ -265,7 +266,7 @@ class ChatHandler:
         self, pieces: Sequence[AcceptedMessage]
     ) -> tuple[Turn, tuple[StoredImage, ...], bool]:
         """Begin a turn, or go on with one; with images that are not kept, and whether to ask."""
-        messages = [piece.message for piece in pieces]
+        messages = [await checked(piece.message, self._store) for piece in pieces]
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
             resumed = await self._store.resume_turn(pieces[0])

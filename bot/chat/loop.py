@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain
 
 from bot.chat.media import CANNOT_SEE
+from bot.chat.quotes import without_bots_words
 from bot.llm.messages import Completion
 from conversation_store.models import (
     NewExchange,
@@ -63,7 +64,11 @@ class Loop:
         """What the model has been told so far."""
         told = [*chain.from_iterable(self.history), *self.messages]
         return Heard(
-            people=[message.content or "" for message in told if message.role == "user"],
+            people=[
+                without_bots_words(message.content or "")
+                for message in told
+                if message.role == "user"
+            ],
             results=[message.content or "" for message in told if message.role == "tool"],
         )
 

@@ -1,11 +1,12 @@
 """The door: what comes in is stored before anything else looks at it, then gets its lane.
 
 Who may talk is decided on the envelope alone, before the store: nothing that a stranger wrote is
-kept. What people who may talk say to others in a group is kept for a while as well, so that the
-bot knows what is talked about when it is asked.
+kept, not even in somebody else's quote. What people who may talk say to others in a group is kept
+for a while as well, so that the bot knows what is talked about when it is asked.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Final, Protocol
@@ -201,6 +202,7 @@ class Intake:
             await self._guests.stranger(message)
             return
         await self._guests.welcome(message)
+        message = self._without_strangers_words(message)
         if self._access.addressed(message):
             admitted.append(received(message, self._clock.now_ms()))
             return
@@ -210,6 +212,17 @@ class Intake:
             overheard.append(received(message, self._clock.now_ms()))
         else:
             metrics.INTAKE.labels("not_admitted").inc()
+
+    def _without_strangers_words(self, message: IncomingMessage) -> IncomingMessage:
+        """Return a message whose quote has no text, where it is of somebody who may not talk."""
+        quote = message.quote
+        if quote is None or quote.by_bot or quote.author == message.author.aci:
+            return message
+        if quote.author is not None:
+            author = Person(quote.author, quote.author_number)
+            if self._access.may_talk(author) and self._router.counts(author.aci):
+                return message
+        return replace(message, quote=replace(quote, text=""))
 
     async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
         """Return what an edit or a deletion is to be stored as, if it is anything to the bot."""
@@ -226,7 +239,8 @@ class Intake:
             metrics.INTAKE.labels("not_admitted").inc()
             self._discards.files_of(change.message)
             return []
-        edit = received_edit(change, self._clock.now_ms())
+        message = self._without_strangers_words(change.message)
+        edit = received_edit(replace(change, message=message), self._clock.now_ms())
         # Of what was never received it is answered as a message, and goes when that is deleted.
         is_addressed = self._access.addressed(change.message)
         if is_addressed or await self._store.find_target(edit) is not None:

@@ -341,6 +341,7 @@ def _quoted(quote: Quote, account: Account) -> Quoted:
         by_bot=_quotes_bot(quote, account),
         text=readable_quote(quote.text),
         has_files=bool(_user_files(quote.attachments)),
+        author_number=quote.author_number or quote.author,
     )
 
 

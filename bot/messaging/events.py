@@ -119,9 +119,10 @@ class Quoted:
     Attributes:
         timestamp: of the quoted message, in ms, where it is readable.
         author: ACI of its author, where it is known.
-        by_bot: it is one of the bot's own.
+        by_bot: it is one of the bot's own, as the sender's phone says.
         text: its beginning, as the sender's phone shows it; perhaps empty.
         has_files: it has attachments.
+        author_number: where it is known.
     """
 
     timestamp: int | None
@@ -129,6 +130,7 @@ class Quoted:
     by_bot: bool
     text: str = ""
     has_files: bool = False
+    author_number: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,14 +329,18 @@ def quote_in(raw: object) -> Quoted:
 
 def test_a_reply_in_a_group_names_the_message_of_the_bot_that_it_quotes() -> None:
     raw = frame("group_text", quote=FRAMES["quote_reply"]["envelope"]["dataMessage"]["quote"])
-    assert quote_in(raw) == Quoted(1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?")
+    assert quote_in(raw) == Quoted(
+        1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
+    )
     assert parsed(raw).chat == GROUP
 
 
 def test_a_quote_of_somebody_else_does_not_address_the_bot() -> None:
     raw = quoting(authorUuid=ADA)
     assert not parsed(raw).addresses_bot
-    assert quote_in(raw) == Quoted(1795291668387, ADA, by_bot=False, text="Did you mean A?")
+    assert quote_in(raw) == Quoted(
+        1795291668387, ADA, by_bot=False, text="Did you mean A?", author_number=BOT.number
+    )
 
 
 def test_a_mention_does_not_make_a_quote_of_somebody_else_the_bots() -> None:
@@ -352,7 +356,9 @@ def test_a_mention_does_not_make_a_quote_of_somebody_else_the_bots() -> None:
 def test_a_quote_without_a_usable_timestamp_still_addresses_the_bot(quoted: object) -> None:
     raw = quoting(id=quoted)
     assert parsed(raw).addresses_bot
-    assert quote_in(raw) == Quoted(None, BOT_ACI, by_bot=True, text="Did you mean A?")
+    assert quote_in(raw) == Quoted(
+        None, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
+    )
 
 
 @pytest.mark.parametrize(
@@ -520,7 +526,9 @@ def test_an_edit_may_leave_only_files_or_nothing_at_all() -> None:
 def test_an_edit_names_mentions_and_quotes_like_any_message() -> None:
     quote = FRAMES["quote_reply"]["envelope"]["dataMessage"]["quote"]
     raw = edited(message="\ufffc hi", mentions=[mention(0, "Bob")], quote=quote)
-    quoted = Quoted(1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?")
+    quoted = Quoted(
+        1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
+    )
     assert parse_frame(raw, BOT) == edit(message("@Bob hi", addresses_bot=True, quote=quoted))
 
 
@@ -629,7 +637,9 @@ def test_a_note_to_self_may_carry_files_and_a_quote() -> None:
         chat=NOTE_TO_SELF,
         addresses_bot=True,
         files=(IncomingFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213),),
-        quote=Quoted(1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?"),
+        quote=Quoted(
+            1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
+        ),
     )
 
 

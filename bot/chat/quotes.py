@@ -1,0 +1,86 @@
+"""What a message replies to. A quote's author and words are what its sender's phone says.
+
+So the bot's own words count as its own only where the store has them, the author's own are the
+author's anyway, and all others are marked as a stranger's.
+"""
+
+import re
+from dataclasses import replace
+from typing import Final, Protocol
+
+from conversation_store.models import ReceivedMessage, ReceivedQuote
+from tools.results import UNTRUSTED, mark
+
+MAX_CHARACTERS: Final = 300
+MAX_MARKED_BYTES: Final = 2_000
+"""So many characters, as UTF-8, and the frame."""
+
+_OTHERS: Final = "a quote"
+_CLAIMED: Final = "a quote of you"
+_YOURS: Final = "[in reply to your message: “"
+
+_BOTS_WORDS: Final = re.compile(
+    rf"{re.escape(_YOURS)}[^\]]{{0,{MAX_CHARACTERS + 2}}}\]"
+    rf"|(?<={re.escape(f'{UNTRUSTED}{_CLAIMED}, begins here: ')})"
+    rf"[^\n]{{0,200}}\n[^\n]{{0,{MAX_CHARACTERS + 10}}}"
+)
+"""What is quoted of the bot, or is said to be; of a frame its beginning stays."""
+
+
+class Sayings(Protocol):
+    """What the bot has said. Implemented by `ConversationStore`."""
+
+    async def said(self, chat: str, signal_timestamp: int) -> str:
+        """Return what the model said in a message of the bot; empty where that is not known."""
+        ...
+
+
+async def checked(message: ReceivedMessage, sayings: Sayings) -> ReceivedMessage:
+    """Return a message with what is true of its quote, where that is said to be of the bot.
+
+    The bot has said the words when they stand in the message of that timestamp which it sent to
+    the chat, whatever their punctuation and Markdown. Only a message that quotes the bot costs a
+    look into the store.
+    """
+    quote = message.quote
+    if quote is None or quote.timestamp is None or not (quote.by_bot and quote.text):
+        return message
+    said = await sayings.said(message.chat, quote.timestamp)
+    return replace(message, quote=replace(quote, verbatim=_letters(quote.text) in _letters(said)))
+
+
+def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
+    """Return what a message replies to, to stand before its own words.
+
+    What neither its author nor the bot has said is marked as a stranger's: it may be anybody's,
+    and reads as the sender's phone has made it.
+    """
+    whose, frame = "somebody's message", _OTHERS
+    if quote.by_bot:
+        whose, frame = "your message", _CLAIMED
+    elif quote.author == message.author:
+        whose = "an earlier message of mine"
+    quoted = one_line(quote.text)
+    if len(quoted) > MAX_CHARACTERS:
+        quoted = quoted[:MAX_CHARACTERS] + "…"
+    if not quoted:
+        return f"[in reply to {whose}{', an attachment' if quote.has_files else ''}] "
+    if quote.verbatim or (quote.author == message.author and not quote.by_bot):
+        return f"[in reply to {whose}: “{quoted}”] "
+    if quote.by_bot:
+        whose = "what is said to be your message"
+    return f"[in reply to {whose}:]\n{mark(quoted, frame, MAX_MARKED_BYTES)}\n"
+
+
+def without_bots_words(content: str) -> str:
+    """Return what a person wrote without what it quotes of the bot, which the model chose."""
+    return _BOTS_WORDS.sub("", content)
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line that cannot be taken for the frame around it."""
+    return " ".join(text.replace("[", "(").replace("]", ")").split())
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
