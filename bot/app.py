@@ -95,7 +95,7 @@ async def run(
         await parts.resume()
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(parts.messenger.run(parts.intake.deliver)),
+                tasks.create_task(parts.messenger.run(parts.intake.deliver, parts.doubts.take)),
                 *(tasks.create_task(work()) for work in parts.background),
                 tasks.create_task(manager.watch(partial(_moves, parts, stuck_seconds))),
                 tasks.create_task(_tell_status(manager, parts)),

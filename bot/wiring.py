@@ -29,6 +29,7 @@ from bot.dispatch import recovery, upkeep
 from bot.dispatch.access import Access
 from bot.dispatch.changes import Changes
 from bot.dispatch.discards import Discards
+from bot.dispatch.doubts import Doubts
 from bot.dispatch.expiry import Expiry
 from bot.dispatch.groups import GroupRooms, SignsByRights
 from bot.dispatch.guests import Guests
@@ -104,7 +105,7 @@ class Parts:
     """What is running, wired.
 
     Attributes:
-        messenger: the Signal side; `intake` takes what comes from it.
+        messenger: the Signal side; `intake` takes what comes from it, `doubts` the receipts.
         mailboxes: the ordinary lane.
         urgent: the lane of what may not wait.
         presence: gives signs of life.
@@ -116,6 +117,7 @@ class Parts:
 
     messenger: Messenger
     intake: Intake
+    doubts: Doubts
     mailboxes: Mailboxes
     urgent: Mailboxes
     presence: Presence
@@ -235,6 +237,7 @@ class _Wiring:
         return Parts(
             messenger=self._ground.messenger,
             intake=self.intake,
+            doubts=self.doubts,
             mailboxes=self.mailboxes,
             urgent=self.urgent,
             presence=self.presence,
@@ -275,7 +278,7 @@ class _Wiring:
             approvals=self.approvals,
             mailboxes=self.mailboxes,
             urgent=self.urgent,
-            outbox=self.outbox,
+            doubts=self.doubts,
             router=self.router,
             changes=self.changes,
             discards=self.discards,
@@ -290,6 +293,7 @@ class _Wiring:
         yield partial(upkeep.tend, self._ground.store, self._ground.clock.past)
         yield partial(_probe_tools, self._ground.registry)
         yield StorageWatch(self._ground.store, self._ground.messenger).run
+        yield self.doubts.run
         yield self.expiry.run
         yield self.discards.run
         yield self.profile_keeper.run
@@ -516,6 +520,15 @@ class _Wiring:
     @cached_property
     def outbox(self) -> Outbox:
         return Outbox(self._ground.messenger, self._ground.store, untrusted=self._look_at_key)
+
+    @cached_property
+    def doubts(self) -> Doubts:
+        return Doubts(
+            self._ground.messenger,
+            self._ground.store,
+            self.outbox,
+            reacts=lambda: self.presence.ack_reaction is not None,
+        )
 
     def _look_at_key(self, chat: str) -> None:
         person = Person(ChatId.parse(chat).value)

@@ -369,6 +369,58 @@ class UnfinishedWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A message whose sending an earlier process may have begun.
+
+    Attributes:
+        id: its row in the outbox; None for a message that has none, such as a sign of progress.
+        chat: where to.
+        since: the earliest timestamp that it can have, in ms.
+        until: no copy of it has this timestamp or a later one, in ms.
+    """
+
+    id: int | None
+    chat: str
+    since: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A message that was sent again because nothing proved that it had arrived.
+
+    Attributes:
+        sending: the message, and when its other copies were sent.
+        timestamp: Signal's timestamp of the copy that counts; None while it waits.
+        is_edit: it replaces an earlier message.
+        copies: how many others there may be.
+    """
+
+    sending: Interrupted
+    timestamp: int | None
+    is_edit: bool
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What a start does not know about the messages of earlier processes.
+
+    Attributes:
+        waiting: the messages that may have been sent without being marked: of each answer the
+            first part that waits, because parts are sent one after the other.
+        others: messages of which nothing is kept, and which phones confirm as well.
+        resent: messages of which there may be several copies.
+        confirmed: which timestamps phones confirmed, and whose phones.
+    """
+
+    waiting: tuple[Interrupted, ...]
+    others: tuple[Interrupted, ...]
+    resent: tuple[Resent, ...]
+    confirmed: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """What came of forgetting what has disappeared.
 

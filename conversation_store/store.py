@@ -20,6 +20,7 @@ from conversation_store import (
     audit_log,
     copies,
     deletions,
+    doubts,
     edits,
     exchanges,
     expiry,
@@ -47,13 +48,16 @@ from conversation_store.models import (
     AnswerPart,
     ApprovalState,
     AuditEntry,
+    Doubts,
     EditOutcome,
     ExchangeState,
     Expired,
+    Interrupted,
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
     ReceivedMessage,
+    Resent,
     StoredApproval,
     StoredAttachment,
     StoredExchange,
@@ -667,6 +671,58 @@ class ConversationStore:
 
         await self._database.write(update)
 
+    async def doubts(self, *, reaction_ms: int | None) -> Doubts:
+        """Return what a start does not know about the messages of earlier processes.
+
+        Args:
+            reaction_ms: how long after a message the bot's reaction to it may be sent; None where
+                it gives none.
+        """
+        now = self._now_ms()
+        return await self._database.read(
+            lambda execute: doubts.load(execute, now, reaction_ms=reaction_ms)
+        )
+
+    async def resent(self) -> tuple[Resent, ...]:
+        """Return the messages of which there may be other copies that can still be deleted."""
+        now = self._now_ms()
+        return await self._database.read(lambda execute: doubts.resent(execute, now))
+
+    async def known_timestamps(self, timestamps: Sequence[int]) -> frozenset[int]:
+        """Return those of some timestamps that belong to messages whose sending is stored."""
+        return await self._database.read(lambda execute: doubts.known(execute, timestamps))
+
+    def confirm(self, confirmed: Sequence[tuple[int, str]]) -> None:
+        """Keep what phones confirmed; does not wait for the disk."""
+        self._database.write_later(lambda execute: doubts.confirm(execute, confirmed))
+
+    async def mark_proven(self, part: OutgoingMessage, sending: Interrupted, proof: int) -> None:
+        """Mark a message as sent by an earlier process, with the timestamp that proves it."""
+
+        def update(execute: Execute) -> None:
+            outgoing.mark_sent(execute, part.id, proof)
+            doubts.extend(execute, sending)
+
+        await self._database.write(update)
+
+    async def expect_copy(self, sending: Interrupted) -> None:
+        """Remember, before a message is sent again, that there may be one copy more of it."""
+        await self._database.write(lambda execute: doubts.expect_copy(execute, sending))
+
+    async def copy_found(self, part: int, *, copy: int, standing: int) -> None:
+        """Remember which copy of a message people see.
+
+        Args:
+            part: the message's row in the outbox.
+            copy: Signal's timestamp that was not known.
+            standing: Signal's timestamp of the copy that stays.
+        """
+
+        def update(execute: Execute) -> None:
+            doubts.copy_found(execute, part, copy=copy, standing=standing)
+
+        await self._database.write(update)
+
     async def unchecked_exchanges(self, limit: int) -> tuple[StoredExchange, ...]:
         """Return exchanges of finished turns whose signature is not checked, oldest first."""
         return await self._database.read(lambda execute: exchanges.waiting(execute, limit))
@@ -738,6 +794,7 @@ class ConversationStore:
         await self._in_steps(exchanges.purge)
         await self._in_steps(partial(inbox.purge, before=keys_before))
         await self._in_steps(partial(audit_log.purge, before=before))
+        await self._database.write(lambda execute: doubts.purge(execute, now))
         return deleted
 
     async def _in_steps(self, purge: Callable[..., int]) -> int:

@@ -9,7 +9,9 @@ untrusted key is to get is put aside until the key is trusted.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -25,8 +27,9 @@ from bot.errors import (
 )
 from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
-from bot.messaging.events import ChatId
+from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.messenger import Quote
+from bot.messaging.receipts import CLOCK_SKEW_MS
 from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
 from conversation_store.models import OutgoingMessage
@@ -109,6 +112,22 @@ class Outbox:
         self._clock = clock
         self._rate_limited_until = 0.0
         self._put_aside: dict[str, list[OutgoingMessage]] = {}
+        self._began_ms = {kind: defaultdict[str, list[int]](list) for kind in ChatKind}
+
+    def may_be_on_its_way(self, timestamp: int, person: str | None) -> bool:
+        """Whether a message has this timestamp, perhaps, whose send is not answered yet.
+
+        Args:
+            timestamp: Signal's, in ms.
+            person: ACI of somebody who got it; None: anybody.
+        """
+        private = self._began_ms[ChatKind.DIRECT]
+        began = list(self._began_ms[ChatKind.GROUP].values())
+        if person is None:
+            began += private.values()
+        elif person in private:
+            began.append(private[person])
+        return any(timestamp >= ms for one in began for ms in one)
 
     async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> bool:
         """Send parts one after the other; returns when each is sent, put aside or given up.
@@ -171,16 +190,32 @@ class Outbox:
             await self._messenger.delete(chat, part.replaces)
             return part.replaces
         quote = part.quote
-        return await self._messenger.send(
-            chat,
-            part.text,
-            styles=[StyleRange(one.start, one.length, TextStyle(one.style)) for one in part.styles],
-            quote=None if quote is None else Quote(quote.timestamp, quote.author, quote.text),
-            replaces=part.replaces,
-            attachments=[
-                Attachment(file.name, file.content_type, file.data) for file in part.attachments
-            ],
-        )
+        with self._on_its_way(chat):
+            return await self._messenger.send(
+                chat,
+                part.text,
+                styles=[
+                    StyleRange(one.start, one.length, TextStyle(one.style)) for one in part.styles
+                ],
+                quote=None if quote is None else Quote(quote.timestamp, quote.author, quote.text),
+                replaces=part.replaces,
+                attachments=[
+                    Attachment(file.name, file.content_type, file.data) for file in part.attachments
+                ],
+            )
+
+    @contextmanager
+    def _on_its_way(self, chat: ChatId) -> Iterator[None]:
+        """Note that a send to a chat is not answered yet; its timestamp will be later than now."""
+        sends = self._began_ms[chat.kind]
+        now_ms = int(time.time() * 1_000) - CLOCK_SKEW_MS
+        sends[chat.value].append(now_ms)
+        try:
+            yield
+        finally:
+            sends[chat.value].remove(now_ms)
+            if not sends[chat.value]:
+                del sends[chat.value]
 
     async def _failed(self, part: OutgoingMessage, attempt: int, error: SignalError) -> bool:
         """Count a failed attempt, wait before the next, and say whether there is none."""

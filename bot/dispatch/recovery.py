@@ -7,8 +7,8 @@ import structlog
 from bot.approvals import ApprovalDesk
 from bot.dispatch.changes import Changes
 from bot.dispatch.discards import Discards
+from bot.dispatch.doubts import Doubts
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.outbox import Outbox
 from bot.dispatch.router import Router
 from conversation_store.models import AcceptedMessage, ReceivedKind
 from conversation_store.store import ConversationStore
@@ -22,7 +22,7 @@ async def resume(
     approvals: ApprovalDesk,
     mailboxes: Mailboxes,
     urgent: Mailboxes,
-    outbox: Outbox,
+    doubts: Doubts,
     router: Router,
     changes: Changes,
     discards: Discards,
@@ -31,10 +31,11 @@ async def resume(
 
     It does not wait for room: none comes before there is a connection to send answers over.
     """
+    await doubts.resume()
     unfinished = await store.unfinished()
     log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
     for part in unfinished.outgoing:
-        mailboxes.add(part.chat, Job(partial(outbox.deliver, (part,))))
+        mailboxes.add(part.chat, Job(partial(doubts.deliver, part)))
     stopped = await _stop_what_was_to_be_stopped(store, router, unfinished.accepted)
     await approvals.resume()
     for accepted in unfinished.accepted:

@@ -32,6 +32,7 @@ from bot.messaging.events import (
     Quoted,
     Reaction,
     Receipt,
+    SentElsewhere,
 )
 from bot.messaging.frame_parts import (
     AdminDelete,
@@ -138,6 +139,21 @@ def _parse_sync(envelope: Envelope, account: Account) -> Frame:
     return _parse_data_message(envelope, sent, account)
 
 
+def _parse_sent_elsewhere(envelope: Envelope, account: Account) -> Frame:
+    """Read when the account's owner sent something from another device; not what it says."""
+    try:
+        sent = SyncMessage.model_validate(envelope.sync_message).sent_message
+        if sent is not None and sent.edit_message is not None:
+            sent_at = sent.edit_message.data_message.timestamp
+        else:
+            sent_at = None if sent is None else sent.timestamp
+    except ValidationError:
+        return Ignored(FrameKind.SYNC)
+    if sent_at is None or not _is_from(envelope, account):
+        return Ignored(FrameKind.SYNC)
+    return SentElsewhere(sent_at)
+
+
 def _parse_told(received: Received, account: Account) -> Frame:
     """Read what others have sent."""
     envelope = received.envelope
@@ -148,7 +164,7 @@ def _parse_told(received: Received, account: Account) -> Frame:
     if envelope is None:
         raise _Broken
     if envelope.sync_message is not None:
-        return Ignored(FrameKind.SYNC)
+        return _parse_sent_elsewhere(envelope, account)
     if _is_from(envelope, account):
         return Ignored(FrameKind.OWN)
     if envelope.data_message is not None:

@@ -281,10 +281,27 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class SentElsewhere:
+    """The account's owner sent a message from another device.
+
+    Attributes:
+        timestamp: Signal's timestamp of it, in ms; phones confirm it like one of the bot's.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.SYNC
+
+    timestamp: int
+
+
+Evidence = Receipt | SentElsewhere
+"""What tells whose message a timestamp is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """A frame that tells the bot nothing, and why."""
 
     kind: FrameKind
 
 
-Frame = Incoming | Receipt | Ignored
+Frame = Incoming | Evidence | Ignored

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from bot.errors import SignalRejected
 from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
 from bot.messaging.events import ChatId, Incoming, IncomingFile
+from bot.messaging.receipts import Witness
 from bot.messaging.styled import StyleRange
 
 
@@ -82,11 +83,15 @@ class Messenger(Protocol):
         """
         ...
 
-    async def run(self, deliver: Deliver) -> None:
+    async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
         """Keep the connection and hand over everything that came in, until cancelled.
 
         Reconnects by itself with jittered backoff. A frame that cannot be read is counted and
         skipped. Errors that `deliver` raises are not caught.
+
+        Args:
+            deliver: takes what people write and do.
+            witness: told of what their phones confirm, before anything that waits for it goes on.
         """
         ...
 

@@ -16,8 +16,8 @@ answer, and from then on its timestamp is known, so at no moment it proves a dif
 A phone confirms a reaction and a deletion like a message, so these count as sends, too. A send that
 signal-cli passed over does not count any more once its own wait for a receipt was in vain.
 
-A message that the account's owner writes to the same person from another device just then would
-be taken for the bot's; nothing distinguishes the two.
+A message that the account's owner writes to the same person from another device is told apart by
+its copy, which the owner's device sends to the bot's before the person's phone confirms it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from typing import Final
 import structlog
 
 from bot.errors import SignalError, SignalPassedOver, SignalTimeout
-from bot.messaging.events import ChatId, ChatKind, Receipt
+from bot.messaging.events import ChatId, ChatKind, Evidence, SentElsewhere
 
 CONFIRMED_LIMIT: Final = 1_000
 KNOWN_LIMIT: Final = 1_000
@@ -54,6 +54,9 @@ PASSED_OVER_SECONDS: Final = 3.0
 Almost certainly it was not done, and its phone had time to confirm it since it was made."""
 
 log = structlog.get_logger()
+
+Witness = Callable[[Evidence], None]
+"""Told at once of what phones confirm; on the way of every receipt, so it is quick."""
 
 
 @dataclass(eq=False, slots=True)
@@ -92,6 +95,9 @@ class DeliveryReceipts:
     Args:
         clock: seconds since 1970, as signal-cli counts them.
         proof_seconds: how long an answer may come later than the receipt.
+
+    Attributes:
+        witness: told of everything that is taken.
     """
 
     def __init__(
@@ -99,13 +105,18 @@ class DeliveryReceipts:
     ) -> None:
         self._clock = clock
         self._proof_seconds = proof_seconds
+        self.witness: Witness = lambda _evidence: None
         self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
         self._known: deque[int] = deque(maxlen=KNOWN_LIMIT)
         self._unanswered: dict[_Attempt, None] = {}
         self._closed = False
 
-    def take(self, receipt: Receipt) -> None:
-        """Remember what a phone confirmed, as far as it is news."""
+    def take(self, receipt: Evidence) -> None:
+        """Remember what a phone confirmed, as far as it is news, and what the bot did not send."""
+        self.witness(receipt)
+        if isinstance(receipt, SentElsewhere):
+            self._known.append(receipt.timestamp)
+            return
         new = [timestamp for timestamp in receipt.timestamps if timestamp not in self._known]
         self._confirmed.extend((receipt.person, timestamp) for timestamp in new)
         if not new:

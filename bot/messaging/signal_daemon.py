@@ -29,10 +29,10 @@ from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
+from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored, Incoming
 from bot.messaging.json_rpc import LOOK_SECONDS, JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
-from bot.messaging.receipts import PROOF_SECONDS, DeliveryReceipts
+from bot.messaging.receipts import PROOF_SECONDS, DeliveryReceipts, Witness
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.signal_answers import (
     ADDRESSES,
@@ -140,8 +140,10 @@ class SignalDaemon(DaemonRequests):
         """When the connection last moved."""
         return self._last_sign
 
-    async def run(self, deliver: Deliver) -> None:
+    async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
         """Keep the connection and hand over everything that came in, until cancelled."""
+        if witness is not None:
+            self._receipts.witness = witness
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deliver_all(deliver))
             tasks.create_task(self._stay_connected())
@@ -242,7 +244,7 @@ class SignalDaemon(DaemonRequests):
         FRAMES.labels(frame.kind).inc()
         if isinstance(frame, Ignored):
             return
-        if isinstance(frame, Receipt):
+        if isinstance(frame, Evidence):
             self._receipts.take(frame)
             return
         self._queue.put_nowait(frame)

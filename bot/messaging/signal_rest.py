@@ -40,9 +40,9 @@ from bot.errors import (
 )
 from bot.messaging.account import IDENTITIES, Attachment, own_rows
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, FrameKind, Ignored, Incoming, Receipt
+from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored, Incoming
 from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
-from bot.messaging.receipts import DeliveryReceipts
+from bot.messaging.receipts import DeliveryReceipts, Witness
 from bot.messaging.rest_answers import ABOUT, NUMBERS
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import Bounds, Gate, open_session
@@ -115,8 +115,10 @@ class SignalRest(RestRequests):
         """When the connection last moved."""
         return self._last_sign
 
-    async def run(self, deliver: Deliver) -> None:
+    async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
         """Keep the connection and hand over everything that came in, until cancelled."""
+        if witness is not None:
+            self._receipts.witness = witness
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._deliver_all(deliver))
@@ -228,7 +230,7 @@ class SignalRest(RestRequests):
         FRAMES.labels(frame.kind).inc()
         if isinstance(frame, Ignored):
             return
-        if isinstance(frame, Receipt):
+        if isinstance(frame, Evidence):
             self._receipts.take(frame)
             return
         try:

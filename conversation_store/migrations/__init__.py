@@ -14,6 +14,7 @@ from conversation_store.migrations import (
     m0003_proofs,
     m0004_good_guest,
     m0005_pairings,
+    m0006_doubts,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -22,6 +23,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0003_proofs.apply,
     m0004_good_guest.apply,
     m0005_pairings.apply,
+    m0006_doubts.apply,
 )
 
 

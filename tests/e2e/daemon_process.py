@@ -20,6 +20,9 @@ EXIT_SECONDS: Final = 25.0
 
 COMMAND_SECONDS: Final = 15.0
 AFTER_KILL_SECONDS: Final = 5.0
+HASTY: Final = "tests.e2e.hasty_bot"
+"""What a daemon runs that is killed often."""
+
 LINE_LIMIT_BYTES: Final = 1024 * 1024
 
 

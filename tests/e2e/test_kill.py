@@ -17,7 +17,7 @@ import pytest
 
 from bot.chat.handler import GIVEN_UP, MAX_ATTEMPTS
 from bot.demo.signal_side import Sent
-from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import EMPTY, Part, read_store
 from tests.e2e.traffic import Question, Traffic, answers
@@ -122,7 +122,7 @@ class Trial:
         self._ends[fate.end] += 1
         await self._traffic.write_everywhere(self._is_unanswered)
         async with asyncio.timeout(LIFE_SECONDS):
-            async with daemon(self._settings, folder=self._here.folder) as running:
+            async with daemon(self._settings, folder=self._here.folder, module=HASTY) as running:
                 await fate.befall(running)
         await self._look(running)
         self._lost = self._missing()
@@ -131,7 +131,7 @@ class Trial:
         """Start the daemon, let it finish, and tell it to stop."""
         self._fate = None
         signal_side, last_words = self._here.signal, await self._traffic.last_words()
-        async with daemon(self._settings, folder=self._here.folder) as running:
+        async with daemon(self._settings, folder=self._here.folder, module=HASTY) as running:
             await signal_side.until(lambda: last_words <= {sent.text for sent in signal_side.sent})
             running.send_signal(signal.SIGTERM)
             assert await running.exit_code() == 0

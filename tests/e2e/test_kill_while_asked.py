@@ -14,7 +14,7 @@ import pytest
 from bot.chat.handler import MAX_ATTEMPTS
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import ChatId, ChatKind, Person
-from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_approvals import notes
@@ -76,7 +76,7 @@ class Trial:
         self._due.clear()
         await self._write()
         async with asyncio.timeout(LIFE_SECONDS):
-            async with daemon(self._settings, folder=self._here.folder) as running:
+            async with daemon(self._settings, folder=self._here.folder, module=HASTY) as running:
                 async with asyncio.TaskGroup() as tasks:
                     phone = tasks.create_task(self._answer_questions())
                     await (self._kill(running) if killed else self._finish(running))

@@ -17,7 +17,7 @@ import pytest
 
 from bot.chat.handler import GIVEN_UP
 from bot.demo.signal_side import Sent
-from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.restless import QUESTIONS, WORDS, Restless, Said
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import copied
@@ -116,7 +116,7 @@ class Trial:
         self._ends[fate.end] += 1
         await self._people.write_everywhere()
         async with asyncio.timeout(LIFE_SECONDS):
-            async with daemon(self._settings, folder=self._here.folder) as running:
+            async with daemon(self._settings, folder=self._here.folder, module=HASTY) as running:
                 await fate.befall(running)
         await self._look(running)
 
@@ -124,7 +124,7 @@ class Trial:
         """Start the daemon, let it finish, and tell it to stop."""
         self._fate = None
         last_words = await self._people.last_words()
-        async with daemon(self._settings, folder=self._here.folder) as running:
+        async with daemon(self._settings, folder=self._here.folder, module=HASTY) as running:
             await self._here.signal.until(
                 lambda: last_words <= {word for sent in self._sent() for word in _words(sent.text)}
             )

@@ -27,6 +27,7 @@ from bot.messaging.events import (
     Quoted,
     Reaction,
     Receipt,
+    SentElsewhere,
 )
 from bot.messaging.frame_parts import EMOJI_LIMIT, LIST_LIMIT, RECEIPT_LIMIT
 from bot.messaging.readable import FILE_NAME_LIMIT, QUOTE_LIMIT, TEXT_LIMIT_BYTES
@@ -685,6 +686,19 @@ def test_what_somebody_else_claims_to_have_synced_is_not_heard() -> None:
     raw = noted()
     raw["envelope"].update(sourceUuid=ADA, sourceNumber=PHONE)
     assert parse_frame(raw, OWNER) == Ignored(FrameKind.SYNC)
+    assert parse_frame(raw, BOT) == Ignored(FrameKind.SYNC)
+
+
+@pytest.mark.parametrize("name", ["sync_sent_to_other", "sync_sent_group", "sync_sent_edit"])
+def test_of_what_the_owner_sends_from_another_device_the_timestamp_is_known(name: str) -> None:
+    sent = FRAMES[name]["envelope"]["syncMessage"]["sentMessage"]
+    data = sent["editMessage"]["dataMessage"] if "editMessage" in sent else sent
+    assert parse_frame(FRAMES[name], BOT) == SentElsewhere(data["timestamp"])
+
+
+@pytest.mark.parametrize("name", ["sync_read", "sync_empty"])
+def test_other_news_of_the_owners_devices_is_not_heard(name: str) -> None:
+    assert parse_frame(FRAMES[name], BOT) == Ignored(FrameKind.SYNC)
 
 
 def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1) -> dict[str, Any]:
@@ -859,6 +873,7 @@ def assert_harmless(raw: object) -> None:
         | GroupChanged
         | IdentityChanged
         | Receipt
+        | SentElsewhere
         | Ignored,
     )
     if isinstance(result, Edit):

@@ -1,0 +1,367 @@
+"""Answers that were on their way when the last process ended: sent, or not?
+
+Signal accepts a message before signal-cli tells so. A process that is killed in between leaves an
+answer that waits in the store and yet stands on the phones. At a start such answers are in doubt,
+and phones settle it: their receipts waited at Signal, and each names a message by the timestamp
+that the bot never learned. `attribution` says which answers the receipts prove. These are marked
+and not sent again; the others are, after a bound: a copy is better than a loss.
+
+When a phone that was away confirms both copies later, the unknown one is deleted for everyone. The
+other one stays, because the store knows its timestamp, and so do edits and reactions. Of two equal
+edits people see one, so none is deleted; the row then takes the timestamp of the first, because
+phones ignore an edit of a version that they have replaced already.
+
+A receipt comes once, and this process may be killed as well, so what matters is stored.
+"""
+
+import asyncio
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from bot.dispatch.attribution import Candidate, proven
+from bot.errors import SignalError
+from bot.messaging.account import Group
+from bot.messaging.events import ChatId, Evidence, SentElsewhere
+from conversation_store.doubts import ELSEWHERE
+from conversation_store.models import Interrupted, OutgoingMessage, Resent
+from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
+
+PROOF_SECONDS: Final = 3.0
+"""How long after the connection's start receipts may come until an answer is sent again."""
+
+QUIET_SECONDS: Final = 0.2
+"""Nothing is concluded while receipts are still coming in: a later one may tell more."""
+
+POLL_SECONDS: Final = 0.1
+"""How often it is looked whether there is a connection."""
+
+RETRY_SECONDS: Final = 60.0
+"""A copy that could not be deleted is tried again after so long."""
+
+REACTION_MS: Final = 5_000
+"""A reaction to a message is sent so soon after it, or not at all."""
+
+MAX_CONFIRMED: Final = 20_000
+MAX_CONFIRMED_BY_ONE: Final = 200
+"""Receipts that are kept, in all and of one person, who may claim to have got anything."""
+
+_ACI: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class DoubtChannel(Protocol):
+    """The Signal side, as far as doubts need it. Implemented by every Messenger."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come in and go out right now."""
+        ...
+
+    @property
+    def connected_since(self) -> float | None:
+        """When, by `time.monotonic`, the present connection began; None while there is none."""
+        ...
+
+    async def group(self, chat: ChatId) -> Group | None:
+        """Return what a group is now; None for one that the Signal side does not know."""
+        ...
+
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        """Delete an own message for everyone; raises SignalError."""
+        ...
+
+
+class Sender(Protocol):
+    """Sends what is stored. Implemented by `bot.dispatch.outbox.Outbox`."""
+
+    def may_be_on_its_way(self, timestamp: int, person: str | None) -> bool:
+        """Whether a message has this timestamp, perhaps, whose send is not answered yet."""
+        ...
+
+    async def deliver(self, parts: Sequence[OutgoingMessage]) -> object:
+        """Send parts one after the other."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """A message that waits for its proof; `proof` is its timestamp, or None without any."""
+
+    sending: Interrupted
+    proof: asyncio.Future[int | None] = field(default_factory=asyncio.Future)
+
+
+class Doubts:
+    """Settles what a start does not know. `run` has to run beside.
+
+    Args:
+        channel: the Signal side.
+        store: what earlier processes left.
+        outbox: sends what is not proven.
+        reacts: the bot reacts to messages at once, and phones confirm that, too.
+        proof_seconds: how long after the connection's start a proof may come.
+    """
+
+    def __init__(
+        self,
+        channel: DoubtChannel,
+        store: ConversationStore,
+        outbox: Sender,
+        *,
+        reacts: Callable[[], bool],
+        proof_seconds: float | None = None,
+    ) -> None:
+        self._channel = channel
+        self._store = store
+        self._outbox = outbox
+        self._reacts = reacts
+        self._proof_seconds = PROOF_SECONDS if proof_seconds is None else proof_seconds
+        self._open: dict[int, _Open] = {}
+        self._others: tuple[Interrupted, ...] = ()
+        self._resent: tuple[Resent, ...] = ()
+        self._being_resent = 0
+        self._confirmed: defaultdict[int, set[str]] = defaultdict(set)
+        self._by_person: Counter[str] = Counter()
+        self._explained: set[int] = set()
+        self._members: dict[str, frozenset[str] | None] = {}
+        self._news = asyncio.Event()
+
+    async def resume(self) -> None:
+        """Load what is in doubt; to be awaited before anything is sent."""
+        found = await self._store.doubts(reaction_ms=REACTION_MS if self._reacts() else None)
+        self._open = {one.id: _Open(one) for one in found.waiting if one.id is not None}
+        self._others = found.others
+        self._resent = found.resent
+        for timestamp, person in found.confirmed:
+            self._note(timestamp, person)
+
+    def take(self, evidence: Evidence) -> None:
+        """Keep what a phone, or the account's owner, tells about a timestamp in doubt.
+
+        A phone that confirms an answer that this process was told of costs a few comparisons.
+        """
+        if isinstance(evidence, SentElsewhere):
+            told, person = [(evidence.timestamp, ELSEWHERE)], None
+        else:
+            told = [(timestamp, evidence.person) for timestamp in evidence.timestamps]
+            person = evidence.person
+        new = [one for one in told if self._matters(one[0]) and self._note(*one)]
+        # The next process would not get a receipt that came before the reply to its send.
+        early = [one for one in told if self._outbox.may_be_on_its_way(one[0], person)]
+        if new or early:
+            self._store.confirm([*new, *early])
+        if new:
+            self._news.set()
+
+    async def deliver(self, part: OutgoingMessage) -> None:
+        """Send what an earlier process left, unless a phone proves that it was sent."""
+        doubt = self._open.get(part.id)
+        if doubt is None:
+            await self._outbox.deliver((part,))
+            return
+        proof = await doubt.proof
+        if proof is None:
+            await self._send_again(part, doubt.sending)
+        else:
+            await self._store.mark_proven(part, doubt.sending, proof)
+            log.info("outbox.proven_by_receipt")
+        del self._open[part.id]
+
+    async def run(self) -> None:
+        """Settle what is in doubt, then find copies, until cancelled; raises StoreError."""
+        await self._settle()
+        while True:
+            self._news.clear()
+            await self._find_copies()
+            await self._something_new()
+
+    # What waits
+
+    async def _settle(self) -> None:
+        """Let every message in doubt have its proof, or know that there is none in time."""
+        if not self._open:
+            return
+        await self._until_connected()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds_left()):
+                await self._learn_members()
+                while any(not doubt.proof.done() for doubt in self._open.values()):
+                    await self._until_quiet()
+                    await self._conclude()
+                    await self._news.wait()
+        await self._conclude()
+        for doubt in self._open.values():
+            if not doubt.proof.done():
+                doubt.proof.set_result(None)
+
+    async def _until_connected(self) -> None:
+        while True:
+            if self._channel.connected:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _send_again(self, part: OutgoingMessage, sending: Interrupted) -> None:
+        log.info("outbox.sent_again")
+        # From here on any receipt may be that of the new copy: phones may be faster than its reply.
+        self._being_resent += 1
+        try:
+            await self._store.expect_copy(sending)
+            await self._outbox.deliver((part,))
+            self._resent = await self._store.resent()
+        finally:
+            self._being_resent -= 1
+        self._news.set()
+
+    def _seconds_left(self) -> float:
+        began = self._channel.connected_since
+        return self._proof_seconds - (0.0 if began is None else time.monotonic() - began)
+
+    async def _until_quiet(self) -> None:
+        with suppress(TimeoutError):
+            while True:
+                self._news.clear()
+                async with asyncio.timeout(QUIET_SECONDS):
+                    await self._news.wait()
+
+    async def _conclude(self) -> None:
+        """Settle what the receipts that came until now prove."""
+        waiting = [doubt for doubt in self._open.values() if not doubt.proof.done()]
+        ids = {doubt.sending.id for doubt in waiting}
+        copies = [
+            one.sending
+            for one in self._resent
+            if one.sending.id not in ids
+            for _ in range(one.copies)
+        ]
+        others = [*self._others, *copies]
+        candidates = [self._candidate(doubt.sending) for doubt in waiting]
+        candidates += [self._candidate(one) for one in others]
+        found = proven(candidates, await self._unknown())
+        for number, doubt in enumerate(waiting):
+            # Whose people are not known, a receipt of anybody's would prove.
+            is_clear = number in found and candidates[number].people is not None
+            if is_clear and not doubt.proof.done():
+                self._explained.add(found[number])
+                doubt.proof.set_result(found[number])
+
+    # Copies
+
+    async def _find_copies(self) -> None:
+        """Delete the copies that phones confirmed beside the messages that they are copies of."""
+        if not self._resent:
+            return
+        self._resent = await self._store.resent()
+        await self._learn_members()
+        for timestamp, people in sorted((await self._unknown()).items()):
+            message = self._copied(timestamp, people)
+            if message is None:
+                continue
+            if await self._remove(message, timestamp):
+                self._explained.add(timestamp)
+                self._resent = await self._store.resent()
+
+    def _copied(self, timestamp: int, people: set[str]) -> Resent | None:
+        """Return the message that a timestamp must be a copy of, if people have both."""
+        may_be = [
+            one for one in self._resent if self._candidate(one.sending).may_be(timestamp, people)
+        ]
+        if any(one.timestamp is None for one in may_be):
+            return None  # It may be the only one that arrived.
+        if len({one.sending.chat for one in may_be}) != 1:
+            return None
+        if any(one.is_edit for one in may_be):
+            return may_be[0] if len(may_be) == 1 else None
+        both = (one for one in may_be if people & self._confirmed.get(one.timestamp or 0, set()))
+        return next(both, None)
+
+    async def _remove(self, message: Resent, copy: int) -> bool:
+        """Let people see one of two copies; False where that has to be tried again."""
+        part, standing = message.sending.id, message.timestamp
+        if part is None or standing is None:
+            return False
+        if message.is_edit:
+            await self._store.copy_found(part, copy=copy, standing=copy)
+            return True
+        try:
+            await self._channel.delete(ChatId.parse(message.sending.chat), copy)
+        except SignalError as error:
+            log.warning("outbox.copy_stays", reason=type(error).__name__)
+            return False
+        await self._store.copy_found(part, copy=copy, standing=standing)
+        log.info("outbox.copy_deleted")
+        return True
+
+    async def _something_new(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_SECONDS if self._resent else None):
+                await self._news.wait()
+
+    # Receipts
+
+    def _matters(self, timestamp: int) -> bool:
+        """Whether a timestamp may be that of a message in doubt, or of its later copy."""
+        if not (self._open or self._resent or self._being_resent):
+            return False
+        if self._being_resent or any(one.timestamp == timestamp for one in self._resent):
+            return True
+        sendings = [doubt.sending for doubt in self._open.values()]
+        sendings += [one.sending for one in self._resent]
+        return any(one.since <= timestamp < one.until for one in sendings)
+
+    def _note(self, timestamp: int, person: str) -> bool:
+        """Remember a receipt, and return whether that is news."""
+        if person in self._confirmed.get(timestamp, ()):
+            return False
+        is_too_much = self._by_person[person] >= MAX_CONFIRMED_BY_ONE
+        if is_too_much or self._by_person.total() >= MAX_CONFIRMED:
+            return False
+        self._by_person[person] += 1
+        self._confirmed[timestamp].add(person)
+        return True
+
+    async def _unknown(self) -> dict[int, set[str]]:
+        """Return the confirmed timestamps that no stored message has."""
+        asked = [one for one in self._confirmed if one not in self._explained]
+        known = await self._store.known_timestamps(asked)
+        return {
+            timestamp: people
+            for timestamp in asked
+            if timestamp not in known and ELSEWHERE not in (people := self._confirmed[timestamp])
+        }
+
+    # People
+
+    def _candidate(self, sending: Interrupted) -> Candidate:
+        chat = ChatId.parse(sending.chat)
+        if chat.is_group:
+            people = self._members.get(chat.value)
+        else:
+            people = frozenset({chat.value}) if _ACI.fullmatch(chat.value) else None
+        return Candidate(people, sending.since, sending.until)
+
+    async def _learn_members(self) -> None:
+        """Ask who is in the groups that matter."""
+        sendings = (doubt.sending for doubt in self._open.values())
+        resent = (one.sending for one in self._resent)
+        for chat in _groups((*sendings, *self._others, *resent)):
+            if chat.value in self._members:
+                continue
+            try:
+                group = await self._channel.group(chat)
+            except SignalError as error:
+                log.info("outbox.members_unknown", reason=type(error).__name__)
+                continue
+            self._members[chat.value] = None if group is None else group.members
+
+
+def _groups(sendings: Iterable[Interrupted]) -> list[ChatId]:
+    chats = (ChatId.parse(chat) for chat in sorted({one.chat for one in sendings}))
+    return [chat for chat in chats if chat.is_group]

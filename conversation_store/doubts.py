@@ -1,0 +1,177 @@
+"""What a start does not know: which messages were on their way when the last process ended.
+
+An answer is on disk before it is sent and marked after. A process that dies in between leaves it
+unmarked, sent or not. Nothing is written here on the way of an answer: what may have been sent
+follows from the rows that wait.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from conversation_store.database import Execute
+from conversation_store.models import Doubts, Interrupted, Resent
+
+KEPT_MS: Final = 86_400_000
+"""How long a copy may be deleted: Signal's apps let a message be deleted for everyone for a day."""
+
+FRESH_MS: Final = 3_600_000
+"""A receipt that is younger may come before the row that it is about is marked."""
+
+ELSEWHERE: Final = ""
+"""Stands for a person at a timestamp that proves nothing more."""
+
+UNSTORED_OF_A_TURN: Final = 2
+"""Messages of a running turn whose timestamps may not be stored: one on its way, one not yet
+committed."""
+
+
+def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> Doubts:
+    """Return what is not known about the messages of earlier processes.
+
+    Args:
+        execute: runs a statement.
+        now_ms: the time; this process has sent nothing before it.
+        reaction_ms: how long after a message the bot's reaction to it may be sent; None where it
+            gives none.
+    """
+    waiting, others = _first_waiting(execute, now_ms)
+    others += _of_running_turns(execute, now_ms)
+    if waiting and reaction_ms is not None:
+        earliest = min(one.since for one in waiting)
+        others += _reactions(execute, earliest, reaction_ms)
+    return Doubts(
+        waiting=tuple(waiting),
+        others=tuple(others),
+        resent=resent(execute, now_ms),
+        confirmed=tuple(execute("SELECT timestamp, person FROM confirmations")),
+    )
+
+
+def resent(execute: Execute, now_ms: int) -> tuple[Resent, ...]:
+    """Return the messages of which there may be other copies that can still be deleted."""
+    rows = list(
+        execute(
+            "SELECT outbox_id, chat, since, until, iif(state = 'sent', signal_timestamp, NULL),"
+            " replaces NOT NULL, copies FROM doubts JOIN outbox ON outbox.id = outbox_id"
+            " WHERE until >= ?",
+            (now_ms - KEPT_MS,),
+        )
+    )
+    return tuple(
+        Resent(Interrupted(id_, chat, since, until), timestamp, bool(is_edit), copies)
+        for id_, chat, since, until, timestamp, is_edit, copies in rows
+    )
+
+
+def known(execute: Execute, timestamps: Iterable[int]) -> frozenset[int]:
+    """Return those of some timestamps that belong to messages whose sending is stored."""
+    rows = execute(
+        "WITH asked AS (SELECT value FROM json_each(?))"
+        " SELECT signal_timestamp FROM outbox WHERE signal_timestamp IN asked"
+        " UNION SELECT progress_timestamp FROM turns WHERE progress_timestamp IN asked"
+        " UNION SELECT signal_timestamp FROM approvals WHERE signal_timestamp IN asked",
+        (json.dumps(list(timestamps)),),
+    )
+    return frozenset(timestamp for (timestamp,) in rows)
+
+
+def confirm(execute: Execute, confirmed: Iterable[tuple[int, str]]) -> None:
+    """Keep what phones confirmed: a receipt comes only once."""
+    for timestamp, person in confirmed:
+        execute("INSERT OR IGNORE INTO confirmations VALUES (?, ?)", (timestamp, person))
+
+
+def expect_copy(execute: Execute, sending: Interrupted) -> None:
+    """Remember, before a message is sent again, that there may be one copy more of it."""
+    execute(
+        "INSERT INTO doubts (outbox_id, since, until, copies)"
+        " SELECT id, ?, ?, 1 FROM outbox WHERE id = ? AND state = 'waiting'"
+        " ON CONFLICT (outbox_id) DO UPDATE SET until = excluded.until, copies = copies + 1",
+        (sending.since, sending.until, sending.id),
+    )
+
+
+def extend(execute: Execute, sending: Interrupted) -> None:
+    """Let the copies that are remembered of a message include those of the last process."""
+    execute("UPDATE doubts SET until = ? WHERE outbox_id = ?", (sending.until, sending.id))
+
+
+def copy_found(execute: Execute, part: int, *, copy: int, standing: int) -> None:
+    """Count one copy less, and remember the timestamp of the one that people see.
+
+    Args:
+        execute: runs a statement.
+        part: the message.
+        copy: Signal's timestamp that was not known; nothing else follows from it from now on.
+        standing: Signal's timestamp of the copy that stays.
+    """
+    confirm(execute, [(copy, ELSEWHERE)])
+    execute("UPDATE outbox SET signal_timestamp = ? WHERE id = ?", (standing, part))
+    execute("UPDATE doubts SET copies = copies - 1 WHERE outbox_id = ?", (part,))
+    execute("DELETE FROM doubts WHERE outbox_id = ? AND copies < 1", (part,))
+
+
+def purge(execute: Execute, now_ms: int) -> None:
+    """Forget copies that are too old to be deleted, and receipts that nobody asks for."""
+    execute("DELETE FROM doubts WHERE until < ?", (now_ms - KEPT_MS,))
+    execute(
+        "DELETE FROM confirmations WHERE timestamp < min(?,"
+        " coalesce((SELECT min(since) FROM doubts), ?),"
+        " coalesce((SELECT min(created_at) FROM outbox WHERE state = 'waiting'), ?))",
+        (now_ms - FRESH_MS,) * 3,
+    )
+
+
+def _first_waiting(execute: Execute, now_ms: int) -> tuple[list[Interrupted], list[Interrupted]]:
+    """Return the first part that waits of each answer, and those that only delete a message.
+
+    signal-cli's timestamps grow. So a part is younger than the parts before it and than the last
+    sign of progress of its turn, whatever the two clocks say.
+    """
+    rows = list(
+        execute(
+            "SELECT id, kind, chat, max(created_at,"
+            " coalesce((SELECT max(signal_timestamp) + 1 FROM outbox AS earlier"
+            "  WHERE earlier.inbox_id = outbox.inbox_id AND earlier.part < outbox.part"
+            "  AND earlier.state = 'sent'), 0),"
+            " coalesce((SELECT progress_timestamp + 1 FROM turns"
+            "  WHERE turns.id = outbox.inbox_id), 0))"
+            " FROM outbox WHERE id IN"
+            " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
+            " ORDER BY id"
+        )
+    )
+    waiting, removals = [], []
+    for id_, kind, chat, since in rows:
+        if kind == "removal":
+            removals.append(Interrupted(None, chat, since, now_ms))
+        else:
+            waiting.append(Interrupted(id_, chat, since, now_ms))
+    return waiting, removals
+
+
+def _of_running_turns(execute: Execute, now_ms: int) -> list[Interrupted]:
+    """Return the signs of progress and questions that may have been on their way."""
+    rows = list(
+        execute(
+            "SELECT turns.chat, max(started_at, coalesce(progress_timestamp + 1, 0))"
+            " FROM inbox JOIN turns ON turns.id = inbox.id"
+            " WHERE inbox.state = 'waiting' AND turns.state = 'running' AND EXISTS"
+            " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')"
+        )
+    )
+    return [
+        Interrupted(None, chat, since, now_ms)
+        for chat, since in rows
+        for _ in range(UNSTORED_OF_A_TURN)
+    ]
+
+
+def _reactions(execute: Execute, earliest: int, within_ms: int) -> list[Interrupted]:
+    rows = list(
+        execute(
+            "SELECT chat, received_at FROM inbox WHERE received_at >= ?", (earliest - within_ms,)
+        )
+    )
+    return [Interrupted(None, chat, at, at + within_ms) for chat, at in rows]

@@ -1,0 +1,29 @@
+"""Answers that may have been sent more than once, and what phones confirmed of them."""
+
+from conversation_store.database import Execute
+
+STATEMENTS = (
+    # Written only when an answer whose sending a crash interrupted is sent again.
+    """
+    CREATE TABLE doubts (
+        outbox_id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
+        since INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        copies INTEGER NOT NULL
+    ) STRICT
+    """,
+    # An empty person stands for the account's owner, who sent the message from another device.
+    """
+    CREATE TABLE confirmations (
+        timestamp INTEGER NOT NULL,
+        person TEXT NOT NULL,
+        PRIMARY KEY (timestamp, person)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+
+def apply(execute: Execute) -> None:
+    """Create both tables."""
+    for statement in STATEMENTS:
+        execute(statement)

@@ -1,0 +1,85 @@
+"""Which messages must be among those that phones confirmed; held against trying everything."""
+
+from itertools import permutations
+from random import Random
+
+from bot.dispatch.attribution import Candidate, proven
+
+ADA = frozenset({"ada"})
+BOB = frozenset({"bob"})
+TEAM = ADA | BOB
+ALWAYS = 1_000
+
+
+def test_the_only_message_that_can_have_a_timestamp_was_sent() -> None:
+    assert proven([Candidate(ADA, 5, ALWAYS)], {7: {"ada"}}) == {0: 7}
+
+
+def test_what_was_confirmed_before_a_message_existed_proves_nothing() -> None:
+    assert proven([Candidate(ADA, 5, ALWAYS)], {4: {"ada"}}) == {}
+
+
+def test_what_was_sent_by_this_process_proves_nothing() -> None:
+    assert proven([Candidate(ADA, 5, 7)], {7: {"ada"}}) == {}
+
+
+def test_a_timestamp_that_may_belong_to_either_of_two_messages_proves_neither() -> None:
+    assert proven([Candidate(ADA, 5, ALWAYS)] * 2, {7: {"ada"}}) == {}
+
+
+def test_two_timestamps_prove_two_messages_the_earlier_the_first() -> None:
+    messages = [Candidate(ADA, 5, ALWAYS), Candidate(ADA, 6, ALWAYS)]
+    assert proven(messages, {9: {"ada"}, 8: {"ada"}}) == {0: 8, 1: 9}
+
+
+def test_what_two_people_confirm_is_no_private_message() -> None:
+    messages = [Candidate(ADA, 5, ALWAYS), Candidate(TEAM, 5, ALWAYS)]
+    assert proven(messages, {7: {"ada", "bob"}}) == {1: 7}
+
+
+def test_a_message_to_a_group_explains_what_several_members_confirm_and_no_more() -> None:
+    messages = [Candidate(ADA, 5, ALWAYS), Candidate(TEAM, 5, ALWAYS)]
+    assert proven(messages, {7: {"ada", "bob"}, 8: {"ada"}}) == {1: 7, 0: 8}
+
+
+def test_a_message_to_unknown_people_may_be_anybodys() -> None:
+    messages = [Candidate(ADA, 5, ALWAYS), Candidate(None, 5, ALWAYS)]
+    assert proven(messages, {7: {"ada"}}) == {}
+
+
+def test_a_message_counts_as_sent_only_where_nothing_else_explains_the_receipts() -> None:
+    random = Random(1)
+    some = 0
+    for _ in range(300):
+        messages = [
+            Candidate(random.choice((ADA, BOB, TEAM, None)), random.randrange(5), ALWAYS)
+            for _ in range(random.randrange(1, 5))
+        ]
+        confirmed = {
+            timestamp: {*random.choice((ADA, BOB, TEAM))}
+            for timestamp in random.sample(range(8), random.randrange(1, 4))
+        }
+        found = proven(messages, confirmed)
+        most = _explained(messages, confirmed)
+        necessary = {
+            number
+            for number in range(len(messages))
+            if _explained([*messages[:number], *messages[number + 1 :]], confirmed) < most
+        }
+        assert found.keys() == necessary
+        assert len(set(found.values())) == len(found)
+        assert all(messages[n].may_be(at, confirmed[at]) for n, at in found.items())
+        some += bool(found)
+    assert some > 30
+
+
+def _explained(messages: list[Candidate], confirmed: dict[int, set[str]]) -> int:
+    """How many timestamps can be explained at the same time, found by trying every order."""
+    slots = [*messages, *[None] * len(confirmed)]
+    return max(
+        sum(
+            message is not None and message.may_be(timestamp, people)
+            for message, (timestamp, people) in zip(order, confirmed.items(), strict=False)
+        )
+        for order in permutations(slots, len(confirmed))
+    )

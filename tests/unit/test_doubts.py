@@ -1,0 +1,473 @@
+"""What becomes of answers that an earlier process may have sent; on a real store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import apsw
+import pytest
+
+from bot.dispatch import doubts
+from bot.dispatch.doubts import MAX_CONFIRMED_BY_ONE, Doubts
+from bot.dispatch.outbox import Outbox
+from bot.errors import SignalUnavailable
+from bot.messaging.account import Attachment, Group
+from bot.messaging.events import ChatId, Receipt, SentElsewhere
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange
+from conversation_store.models import (
+    OutgoingMessage,
+    ReceivedKind,
+    ReceivedMessage,
+    StoredAttachment,
+)
+from conversation_store.store import ConversationStore, open_store
+
+ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+BOB: Final = "0d1e2f30-0000-4000-8000-000000000001"
+TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+PRIVATE: Final = f"direct:{ADA}"
+GROUP: Final = f"group:{TEAM}"
+START_MS: Final = 1_795_291_728_000
+WAIT_SECONDS: Final = 5.0
+SOON_SECONDS: Final = 0.3
+A_DAY_MS: Final = 86_400_000
+
+
+@dataclass(slots=True)
+class Signal:
+    """A Signal side that takes everything and tells the timestamps it is told to."""
+
+    next_timestamp: int = START_MS + 10_000
+    sent: list[tuple[int, str]] = field(default_factory=list)
+    deleted: list[tuple[str, int]] = field(default_factory=list)
+    members: frozenset[str] | None = frozenset({ADA, BOB})
+    connected: bool = True
+    connected_since: float | None = field(default_factory=monotonic)
+    happened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        self.next_timestamp += 1
+        self.sent.append((self.next_timestamp, text))
+        self.happened.set()
+        return self.next_timestamp
+
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        self.deleted.append((str(chat), timestamp))
+        self.happened.set()
+
+    async def group(self, chat: ChatId) -> Group | None:
+        if self.members is None:
+            raise SignalUnavailable("away")
+        return Group(self.members, frozenset(), True, False, False)
+
+
+class Bot:
+    """One store and the processes that use it, one after the other.
+
+    Attributes:
+        now_ms: what the clock says.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now_ms = START_MS
+        self.signal = Signal()
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[ConversationStore]:
+        """Open the store for a process that is killed when it is left."""
+        async with open_store(self.path, clock=lambda: self.now_ms / 1_000) as store:
+            yield store
+
+    @asynccontextmanager
+    async def life(self, *, reacts: bool = False) -> AsyncIterator["Life"]:
+        """Begin another process, which sends what is left."""
+        async with self.store() as store, asyncio.TaskGroup() as tasks:
+            life = Life(self, store, reacts=reacts)
+            await life.begin(tasks)
+            yield life
+            life.end()
+
+    def timestamps(self) -> list[int | None]:
+        """Return what the store knows of its messages' timestamps, in their order."""
+        return [at for (at,) in self.query("SELECT signal_timestamp FROM outbox ORDER BY id")]
+
+    def confirmations(self) -> list[tuple[int, str]]:
+        """Return which receipts the store keeps."""
+        return self.query("SELECT timestamp, person FROM confirmations")
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Look at the store, or change it, while no process has it open."""
+        connection = apsw.Connection(str(self.path))
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+
+class Life:
+    """A process that goes on with what earlier ones have left."""
+
+    def __init__(self, bot: Bot, store: ConversationStore, *, reacts: bool) -> None:
+        self.store = store
+        self._bot = bot
+        self.doubts = Doubts(bot.signal, store, Outbox(bot.signal, store), reacts=lambda: reacts)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sends: list[asyncio.Task[None]] = []
+
+    async def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Start, with a worker for each chat."""
+        self._bot.now_ms += 60_000
+        self._bot.signal.next_timestamp = self._bot.now_ms
+        await self.doubts.resume()
+        chats: dict[str, list[OutgoingMessage]] = {}
+        for part in (await self.store.unfinished()).outgoing:
+            chats.setdefault(part.chat, []).append(part)
+        self._sends = [tasks.create_task(self._send_all(parts)) for parts in chats.values()]
+        self._tasks = [tasks.create_task(self.doubts.run())]
+
+    def confirm(self, *timestamps: int, person: str = ADA) -> None:
+        """Let a person's phone confirm some timestamps."""
+        self.doubts.take(Receipt(person, timestamps))
+
+    async def settled(self) -> None:
+        """Wait until everything that was left is sent or proven."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            await asyncio.gather(*self._sends)
+
+    async def happened(self) -> None:
+        """Wait until the Signal side was asked for something."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self._bot.signal.happened.wait()
+        self._bot.signal.happened.clear()
+
+    def end(self) -> None:
+        """Be killed."""
+        for task in (*self._tasks, *self._sends):
+            task.cancel()
+
+    async def _send_all(self, parts: Sequence[OutgoingMessage]) -> None:
+        for part in parts:
+            await self.doubts.deliver(part)
+
+
+@pytest.fixture
+def bot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bot:
+    """A bot that waits a short time for proofs."""
+    monkeypatch.setattr(doubts, "PROOF_SECONDS", SOON_SECONDS)
+    monkeypatch.setattr(doubts, "QUIET_SECONDS", SOON_SECONDS / 10)
+    return Bot(tmp_path / "store.db")
+
+
+async def answered(
+    store: ConversationStore,
+    *texts: str,
+    number: int = 1,
+    chat: str = PRIVATE,
+    files: Sequence[StoredAttachment] = (),
+) -> tuple[OutgoingMessage, ...]:
+    """Store an answer to a message, as a process does before it sends it."""
+    message = ReceivedMessage("+49", ADA, number, chat, "q", START_MS - 60_000)
+    (accepted,) = await store.accept([message])
+    assert accepted is not None
+    return await store.answer(accepted, texts, outcome="command", attachments=files)
+
+
+async def leave(bot: Bot, *texts: str, chat: str = PRIVATE) -> None:
+    """Be killed with an answer on its way."""
+    async with bot.store() as store:
+        await answered(store, *texts, chat=chat)
+
+
+async def test_a_receipt_for_an_unknown_timestamp_proves_that_an_answer_was_sent(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert bot.signal.sent == []
+    assert bot.timestamps() == [START_MS + 5]
+
+
+async def test_without_a_receipt_an_answer_is_sent_again(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["hello"]
+
+
+async def test_a_receipt_that_the_last_process_took_before_it_was_killed_counts(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+    async with bot.life() as life:
+        await life.settled()
+    assert bot.signal.sent == []
+
+
+@pytest.mark.parametrize("at", [START_MS - 1, START_MS + 120_000])
+async def test_a_message_from_before_the_answer_or_after_the_start_proves_nothing(
+    bot: Bot, at: int
+) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(at)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_a_receipt_of_somebody_else_proves_nothing(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(START_MS + 5, person=BOB)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_a_late_receipt_for_a_message_that_is_marked_proves_nothing(bot: Bot) -> None:
+    async with bot.store() as store:
+        (marked,) = await answered(store, "before", number=1)
+        await answered(store, "hello", number=2)
+        await store.mark_sent(marked, START_MS + 5)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["hello"]
+
+
+async def test_what_the_owner_sent_from_another_device_proves_nothing(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.doubts.take(SentElsewhere(START_MS + 5))
+    async with bot.life() as life:  # also not to a later process
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_of_a_long_answer_one_receipt_proves_the_first_part_alone(bot: Bot) -> None:
+    await leave(bot, "one", "two", "three")
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["two", "three"]
+
+
+async def test_a_receipt_for_a_part_that_is_marked_does_not_prove_the_next(bot: Bot) -> None:
+    async with bot.store() as store:
+        first, _ = await answered(store, "one", "two")
+        await store.mark_sent(first, START_MS + 9)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)  # an earlier copy of the first part
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["two"]
+
+
+async def test_a_file_is_proven_like_words(bot: Bot) -> None:
+    async with bot.store() as store:
+        await answered(store, "look", files=[StoredAttachment("a.txt", "text/plain", b"a")])
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert bot.signal.sent == []
+
+
+async def test_one_receipt_for_two_answers_that_may_have_been_sent_proves_neither(
+    bot: Bot,
+) -> None:
+    async with bot.store() as store:
+        await answered(store, "one", number=1)
+        await answered(store, "two", number=2)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["one", "two"]
+
+
+async def test_in_a_group_a_receipt_of_any_member_is_proof(bot: Bot) -> None:
+    await leave(bot, "hello", chat=GROUP)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5, person=BOB)
+        await life.settled()
+    assert bot.signal.sent == []
+
+
+@pytest.mark.parametrize("members", [frozenset({ADA}), None])
+async def test_a_receipt_of_somebody_who_may_not_be_in_the_group_is_none(
+    bot: Bot, members: frozenset[str] | None
+) -> None:
+    bot.signal.members = members
+    await leave(bot, "hello", chat=GROUP)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5, person=BOB)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_a_receipt_may_be_for_what_was_on_its_way_to_a_group_of_the_person(bot: Bot) -> None:
+    await leave(bot, "private")
+    async with bot.store() as store:
+        await answered(store, "to all", number=2, chat=GROUP)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 2
+
+
+async def test_what_two_members_confirm_is_no_private_message(bot: Bot) -> None:
+    await leave(bot, "private")
+    async with bot.store() as store:
+        await answered(store, "to all", number=2, chat=GROUP)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        life.confirm(START_MS + 5, person=BOB)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["private"]
+
+
+async def test_a_phone_may_have_confirmed_a_reaction(bot: Bot) -> None:
+    async with bot.store() as store:
+        message = ReceivedMessage("+49", ADA, 1, PRIVATE, "q", START_MS - 100)
+        (accepted,) = await store.accept([message])
+        assert accepted is not None
+        await store.answer(accepted, ["hello"], outcome="command")
+    async with bot.life(reacts=True) as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_when_a_phone_confirms_both_copies_the_unknown_one_is_deleted(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        ((kept, _),) = bot.signal.sent
+        bot.signal.happened.clear()
+        life.confirm(START_MS + 5, kept)
+        await life.happened()
+    assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
+    assert bot.timestamps() == [kept]
+
+
+async def test_a_copy_is_deleted_by_a_later_process_as_well_and_only_once(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        ((kept, _),) = bot.signal.sent
+        bot.signal.happened.clear()
+        life.confirm(kept)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.happened()
+    async with bot.life() as life:
+        life.confirm(START_MS + 5, kept)
+        await life.settled()
+    assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
+
+
+async def test_a_copy_that_alone_is_confirmed_stays(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        bot.signal.happened.clear()
+        life.confirm(START_MS + 5)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SOON_SECONDS):
+                await bot.signal.happened.wait()
+    assert bot.signal.deleted == []
+
+
+async def test_after_two_kills_all_copies_but_one_are_deleted(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        ((second, _),) = bot.signal.sent
+    # Killed before it was marked.
+    bot.query("UPDATE outbox SET state = 'waiting', signal_timestamp = NULL, text = 'hello'")
+    async with bot.life() as life:
+        await life.settled()
+        kept = bot.signal.sent[-1][0]
+        bot.signal.happened.clear()
+        life.confirm(START_MS + 5, second, kept)
+        await life.happened()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(bot.signal.deleted) < 2:
+                await life.happened()
+    assert [at for _, at in bot.signal.deleted] == [START_MS + 5, second]
+    assert bot.timestamps() == [kept]
+
+
+async def test_an_edit_that_was_sent_twice_is_not_deleted_and_goes_by_the_first(bot: Bot) -> None:
+    async with bot.store() as store:
+        (first,) = await answered(store, "wrong")
+        await store.mark_sent(first, START_MS - 50_000)
+        edit = ReceivedMessage(
+            "+49", ADA, 2, PRIVATE, "q", START_MS, kind=ReceivedKind.EDIT,
+            target_author=ADA, target_timestamp=1,
+        )  # fmt: skip
+        (accepted,) = await store.accept([edit])
+        assert accepted is not None
+        _, settled = await store.settle_edit(accepted, answered_within_ms=A_DAY_MS)
+        await store.answer(settled, ["right"], outcome="command")
+    async with bot.life() as life:
+        await life.settled()
+        assert [text for _, text in bot.signal.sent] == ["right"]
+        life.confirm(START_MS + 5)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await life.store.resent():
+                await life.store.ping()
+    assert bot.signal.deleted == []
+    assert bot.timestamps()[-1] == START_MS + 5
+
+
+async def test_a_day_later_a_copy_stays(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        bot.now_ms += 2 * A_DAY_MS
+        assert await life.store.resent() == ()
+        await life.store.purge()
+
+
+async def test_a_person_who_claims_too_much_takes_no_more_room(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(*range(START_MS + 6, START_MS + 5_000), person=BOB)
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert bot.signal.sent == []
+    assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE + 1
+
+
+async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
+    async with bot.store() as store:
+        parts = await answered(store, "hello")
+        never = asyncio.Event()
+
+        class Slow(Signal):
+            async def send(self, *_args: object, **_kwargs: object) -> int:
+                self.happened.set()
+                await never.wait()
+                return 0
+
+        slow = Slow()
+        outbox = Outbox(slow, store)
+        doubts = Doubts(slow, store, outbox, reacts=lambda: False)
+        sending = asyncio.create_task(outbox.deliver(parts))
+        await slow.happened.wait()
+        doubts.take(Receipt(ADA, (4_000_000_000_000,)))
+        sending.cancel()
+    assert bot.confirmations() == [(4_000_000_000_000, ADA)]
