@@ -33,7 +33,11 @@ from conversation_store.copies import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
 from tools.catalog import open_tools
+from tools.errors import ToolError
 from tools.probing import probe
+from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import survey
+from tools.sandbox.walls import ESSENTIAL, Wall
 from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
@@ -310,7 +314,9 @@ def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
 
 async def _tools(settings: Settings) -> AsyncIterator[Finding]:
     wanted = tool_settings(settings)
-    async with open_tools(wanted) as registry:
+    sandboxes = SandboxPolicy(required=settings.sandbox_required)
+    yield await _sandboxes(sandboxes)
+    async with open_tools(wanted, sandboxes) as registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()
@@ -330,6 +336,28 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
                 yield _server(server, registry.absent.get(server.name))
         if not len(registry):
             yield Finding("tools", Verdict.WARNING, "None: the model answers from what it knows.")
+
+
+async def _sandboxes(policy: SandboxPolicy) -> Finding:
+    """Say which of the kernel's walls are missing around sandboxes, and what that means."""
+    part = "sandboxes"
+    try:
+        await survey(policy)
+        policy.require_walls()
+    except ToolError as error:
+        return Finding(part, Verdict.FAILED, str(error))
+    if not policy.missing:
+        walls = ", ".join(Wall)
+        return Finding(part, Verdict.OK, f"Walled off by the kernel: {walls}.")
+    words = f"This machine lacks {', '.join(policy.missing)}"
+    if ESSENTIAL.isdisjoint(policy.missing):
+        words += "; the other walls hold without it."
+    else:
+        words += (
+            ": what breaks out of a sandbox may do what the bot may. SANDBOX=required runs nothing"
+            " in one here."
+        )
+    return Finding(part, Verdict.WARNING, words)
 
 
 def _server(server: McpServer, reason: str | None) -> Finding:

@@ -51,6 +51,7 @@ ANY_NAME: Final = "name"
 """Stands in a setting's name for a name that the operator chooses."""
 
 EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
+WITHOUT_SECTION: Final = frozenset({"sandbox"})
 CONTAINER_SECRETS: Final = Path("/run/secrets")
 
 
@@ -371,6 +372,16 @@ class Settings(BaseSettings):
     attestation: AttestationSettings = AttestationSettings()
     health: HealthSettings = HealthSettings()
     log: LogSettings = LogSettings()
+    sandbox: Literal["required", "available"] | None = Field(
+        None, description="the kernel's walls around sandboxes; required in a TEE"
+    )
+
+    @property
+    def sandbox_required(self) -> bool:
+        """Whether nothing may run in a sandbox without its essential walls."""
+        if self.sandbox is None:
+            return self.attestation.has_agent
+        return self.sandbox == "required"
 
     @classmethod
     def settings_customise_sources(
@@ -515,7 +526,7 @@ def _meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
     return {
         name: value
         for name, value in variables.items()
-        if DELIMITER in name and (value or name in EMPTY_MEANS_OFF)
+        if (DELIMITER in name or name in WITHOUT_SECTION) and (value or name in EMPTY_MEANS_OFF)
     }
 
 

@@ -74,6 +74,7 @@ from tools.executor import ToolExecutor
 from tools.probing import probe
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
+from tools.sandbox.policy import SandboxPolicy
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -141,6 +142,7 @@ class _Ground:
     prover: Prover | None
     in_tee: bool
     registry: Registry
+    sandboxes: SandboxPolicy
     tasks: asyncio.TaskGroup
     clock: SteadyClock
 
@@ -194,16 +196,20 @@ async def wired(
             served = serve_health(settings.health.listen, checks, store)
             await open_parts.enter_async_context(served)
         vision = Vision(settings.llm.vision, endpoint.client)
+        sandboxes = SandboxPolicy(required=settings.sandbox_required)
         media = await open_parts.enter_async_context(
             open_media(
                 messenger,
                 vision=vision,
                 transcriber=endpoint.transcriber,
                 words_bytes=words_limit(settings.llm.context_tokens),
+                sandboxes=sandboxes,
             )
         )
-        renderer = await open_parts.enter_async_context(open_renderer())
-        registry = await open_parts.enter_async_context(open_tools(tool_settings(settings)))
+        renderer = await open_parts.enter_async_context(open_renderer(sandboxes))
+        registry = await open_parts.enter_async_context(
+            open_tools(tool_settings(settings), sandboxes)
+        )
         tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
         ground = _Ground(
             store=store,
@@ -216,6 +222,7 @@ async def wired(
             prover=prover,
             in_tee=prover is not None and await _can_quote(settings, trust),
             registry=registry,
+            sandboxes=sandboxes,
             tasks=tasks,
             clock=clock,
         )
@@ -486,6 +493,7 @@ class _Wiring:
                     model=self._settings.llm.model,
                     model_state=ground.endpoint.proof,
                     registry=ground.registry,
+                    sandboxes=ground.sandboxes,
                     workload=self.turns,
                     connection=ground.messenger,
                     store=ground.store,

@@ -9,6 +9,7 @@ from tools.calculator.tool import open_calculator
 from tools.clock import current_time
 from tools.errors import ToolUnavailable
 from tools.registry import Registry
+from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
 from tools.weather.tool import open_weather
@@ -17,7 +18,7 @@ from tools.web.search import open_web_search
 
 _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
-Opener = Callable[[ToolSettings], AbstractAsyncContextManager[Tool]]
+Opener = Callable[[ToolSettings, SandboxPolicy], AbstractAsyncContextManager[Tool]]
 """Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
 
 
@@ -25,31 +26,41 @@ def offering(tool: Tool) -> Opener:
     """Return the opener of a tool that needs no settings and holds nothing."""
 
     @asynccontextmanager
-    async def opened(_: ToolSettings) -> AsyncIterator[Tool]:
+    async def opened(_: ToolSettings, __: SandboxPolicy) -> AsyncIterator[Tool]:
         yield tool
 
     return opened
 
 
 CATALOG: Final[Mapping[str, Opener]] = {
-    "calculate": lambda _: open_calculator(),
+    "calculate": lambda _, sandboxes: open_calculator(sandboxes),
     "current_time": offering(tool_from(current_time)),
-    "web_fetch": open_web_fetch,
-    "get_weather": lambda settings: open_weather(settings.weather),
-    "web_search": lambda settings: open_web_search(settings.web_search),
+    "web_fetch": lambda settings, sandboxes: open_web_fetch(settings, sandboxes=sandboxes),
+    "get_weather": lambda settings, _: open_weather(settings.weather),
+    "web_search": lambda settings, sandboxes: open_web_search(
+        settings.web_search, sandboxes=sandboxes
+    ),
 }
 
 
 @asynccontextmanager
-async def open_tools(settings: ToolSettings) -> AsyncIterator[Registry]:
-    """Provide the wanted tools; what they hold (processes, connections) is closed at the end."""
+async def open_tools(
+    settings: ToolSettings, sandboxes: SandboxPolicy | None = None
+) -> AsyncIterator[Registry]:
+    """Provide the wanted tools; what they hold (processes, connections) is closed at the end.
+
+    Args:
+        settings: which are wanted, and what they need.
+        sandboxes: what is demanded of those that run in sandboxes; nothing without it.
+    """
+    sandboxes = sandboxes or SandboxPolicy()
     registry = Registry()
     async with AsyncExitStack() as resources:
         for name, opened in CATALOG.items():
             if name in settings.disabled:
                 continue
             try:
-                tool = await resources.enter_async_context(opened(settings))
+                tool = await resources.enter_async_context(opened(settings, sandboxes))
             except ToolUnavailable as error:
                 registry.withdraw(name, str(error))
             else:

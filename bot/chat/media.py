@@ -25,6 +25,7 @@ from bot.messaging.messenger import FileTooBig
 from conversation_store.models import ReceivedFile, ReceivedMessage, StoredImage
 from tools.errors import ToolError
 from tools.results import UNTRUSTED, mark, trim
+from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import SandboxBug
 from tools.web.reader.client import Read, open_reader
 from tools.web.reader.document import Document, Source
@@ -303,7 +304,12 @@ class Media:
 
 @asynccontextmanager
 async def open_media(
-    files: FileSource, *, transcriber: Listener | None, vision: Eyes, words_bytes: int = WORDS_BYTES
+    files: FileSource,
+    *,
+    transcriber: Listener | None,
+    vision: Eyes,
+    words_bytes: int = WORDS_BYTES,
+    sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Media]:
     """Provide what reads files; its processes start with the first file and end when idle.
 
@@ -312,8 +318,13 @@ async def open_media(
         transcriber: as `Media` has it.
         vision: as `Media` has it.
         words_bytes: as `Media` has it.
+        sandboxes: what is demanded of those that read files; nothing without it. Where they may
+            not run, files are refused in words.
     """
-    async with open_images() as images, open_reader() as documents:
+    async with (
+        open_images(sandboxes=sandboxes) as images,
+        open_reader(sandboxes=sandboxes) as documents,
+    ):
         yield Media(
             files,
             images=images,

@@ -1,7 +1,7 @@
 """`!status`: how busy the bot is, and what answers here; for admins also whether all is well."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from bot.commands.base import AdminList, CommandContext, Reply
@@ -48,6 +48,15 @@ class Store(Protocol):
         ...
 
 
+class Sandboxes(Protocol):
+    """What is known of the walls around sandboxes. Implemented by `SandboxPolicy`."""
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """The walls that this machine lacks, by name."""
+        ...
+
+
 class Status:
     """Says version, model, uptime and load; to admins, in private, how the bot itself is.
 
@@ -58,6 +67,7 @@ class Status:
         model: its name.
         model_state: what is known of its attestation.
         registry: the tools.
+        sandboxes: what is known of the walls around them.
         workload: the answers in progress.
         connection: the way to Signal.
         store: what is kept.
@@ -78,6 +88,7 @@ class Status:
         model: str,
         model_state: ModelState,
         registry: Registry,
+        sandboxes: Sandboxes,
         workload: Workload,
         connection: Connection,
         store: Store,
@@ -90,6 +101,7 @@ class Status:
         self._model = model
         self._model_state = model_state
         self._registry = registry
+        self._sandboxes = sandboxes
         self._workload = workload
         self._connection = connection
         self._store = store
@@ -122,6 +134,8 @@ class Status:
         if (figures := self._figures()) is not None:
             limit = f"{figures.descriptors:,} of {figures.descriptor_limit:,} files open"
             yield f"Process: {size(figures.memory_bytes)} of memory, {limit}"
+        if missing := self._sandboxes.missing:
+            yield f"Sandboxes: without {', '.join(missing)}, which this machine lacks"
         if (trouble := self._trouble()) is not None:
             kind = f" ({trouble.kind})" if trouble.kind else ""
             yield f"Last trouble: {trouble.event}{kind}, {self._since(trouble.at)} ago"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -25,26 +24,6 @@ def read_a_file() -> str:
         return file.read()
 
 
-def descriptors() -> str:
-    def is_open(number: int) -> bool:
-        try:
-            os.fstat(number)
-        except OSError:
-            return False
-        return True
-
-    return json.dumps([number for number in range(1_024) if is_open(number)])
-
-
-def limits() -> str:
-    return json.dumps(
-        {
-            name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
-            for name in ("AS", "CORE", "CPU", "FSIZE", "NOFILE", "NPROC")
-        }
-    )
-
-
 def write(line: bytes) -> str:
     sys.stdout.buffer.write(line)
     return "written"
@@ -63,9 +42,6 @@ DEEDS: dict[str, Callable[[], str]] = {
     "swell": swell,
     "read a file": read_a_file,
     "environment": lambda: json.dumps(dict(os.environ)),
-    "descriptors": descriptors,
-    "limits": limits,
-    "session": lambda: json.dumps([os.getpid(), os.getsid(0), os.getpgid(0)]),
     "pid": lambda: str(os.getpid()),
     "long": lambda: "x" * 100_000,
     "endless line": lambda: write(b"x" * 1_000_000),

@@ -9,6 +9,7 @@ from pydantic import Field
 from tools.base import Tool
 from tools.calculator.notation import MAX_CHARACTERS
 from tools.calculator.reading import Reading, reading
+from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
 from tools.schema import tool_from
 
@@ -17,11 +18,16 @@ _MEASURES: Final = Limits(idle_seconds=600)  # they are asked for rarely, and th
 
 
 @asynccontextmanager
-async def open_calculator() -> AsyncIterator[Tool]:
-    """Provide the calculator; its processes start at the first calculation and end with this."""
+async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
+    """Provide the calculator; its processes start at the first calculation and end with this.
+
+    Raises:
+        ToolUnavailable: sandboxes may not run here.
+    """
+    sandboxes.require_walls()
     async with (
-        Sandbox("tools.calculator.worker") as numbers,
-        Sandbox("tools.calculator.measures_worker", _MEASURES) as measures,
+        Sandbox("tools.calculator.worker", policy=sandboxes) as numbers,
+        Sandbox("tools.calculator.measures_worker", _MEASURES, policy=sandboxes) as measures,
     ):
 
         async def calculate(

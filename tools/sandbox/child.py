@@ -1,18 +1,26 @@
-"""The inside of a sandbox: limits first, then one reply per request until the pipe closes."""
+"""The inside of a sandbox: walls first, then one reply per request until the pipe closes."""
 
+import io
 import json
+import os
 import select
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NoReturn
 
 from tools.errors import ToolError
-from tools.sandbox.limits import Limits, confine, grant_cpu
+from tools.sandbox.limits import LIFE_CPU_SECONDS, Limits
 from tools.sandbox.protocol import ReplyKind
+from tools.sandbox.walls import raise_walls
+
+_FIRST_TO_CLOSE: Final = 2
 
 
-def serve(answer: Callable[[str], str]) -> None:
-    """Answer requests until there are no more, or for too long there was none.
+def serve(answer: Callable[[str], str]) -> NoReturn:
+    """Answer requests until there are no more, for too long there was none, or life is over.
 
     Nothing can be opened any more, so whatever is read from disk must be loaded before.
 
@@ -20,38 +28,60 @@ def serve(answer: Callable[[str], str]) -> None:
         answer: what this sandbox is for; raises ToolError for an expected failure.
     """
     limits = Limits.from_argument(sys.argv[1])
-    confine(limits.memory_bytes)
-    _send(ReplyKind.READY, limits=limits)
-    while (request := _next_request(limits)) is not None:
-        grant_cpu(limits.call_seconds)
-        _reply(answer, request, limits)
+    _close_descriptors()
+    missing = raise_walls(limits)
+    send = partial(_send, limits.line_bytes)
+    send("", ReplyKind.READY, where=sorted(missing))
+    last_start = LIFE_CPU_SECONDS - limits.call_seconds
+    while time.process_time() < last_start and (request := _next_request(limits)) is not None:
+        ticket, text = request
+        _reply(answer, text, partial(send, ticket))
+    os._exit(0)  # the interpreter's own way out asks for what the walls forbid
 
 
-def _next_request(limits: Limits) -> str | None:
+def _close_descriptors() -> None:
+    """Give up every descriptor but the two pipes; what libraries print goes nowhere."""
+    sys.stderr = _Nowhere()
+    os.closerange(_FIRST_TO_CLOSE, os.sysconf("SC_OPEN_MAX"))
+
+
+class _Nowhere(io.TextIOBase):
+    """Takes any text and forgets it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def _next_request(limits: Limits) -> tuple[str, str] | None:
     ready, _, _ = select.select([sys.stdin.buffer], (), (), limits.idle_seconds)
     line = sys.stdin.buffer.readline(limits.line_bytes) if ready else b""
-    request: str | None = json.loads(line) if line.endswith(b"\n") else None
-    return request
+    if not line.endswith(b"\n"):
+        return None
+    ticket, text = json.loads(line)
+    return ticket, text
 
 
-def _reply(answer: Callable[[str], str], request: str, limits: Limits) -> None:
+def _reply(answer: Callable[[str], str], request: str, send: Callable[..., None]) -> None:
     try:
-        _send(ReplyKind.RESULT, answer(request), limits=limits)
+        send(ReplyKind.RESULT, answer(request))
     except ToolError as error:
-        _send(ReplyKind.ERROR, str(error), limits=limits)
+        send(ReplyKind.ERROR, str(error))
     except MemoryError:
-        _send(ReplyKind.ERROR, "This needs more memory than it may have.", limits=limits)
+        send(ReplyKind.ERROR, "This needs more memory than it may have.")
     except Exception as error:  # the boundary of the process: the bot's side logs it
         places = [
             f"{frame.f_code.co_name}:{line}"
             for frame, line in traceback.walk_tb(error.__traceback__)
         ]
-        _send(ReplyKind.BUG, type(error).__name__, places[-8:], limits=limits)
+        send(ReplyKind.BUG, type(error).__name__, places[-8:])
 
 
-def _send(kind: ReplyKind, text: str = "", where: Sequence[str] = (), *, limits: Limits) -> None:
-    line = json.dumps({"kind": kind, "text": text, "where": where}).encode() + b"\n"
-    if len(line) > limits.line_bytes:
+def _send(
+    line_bytes: int, ticket: str, kind: ReplyKind, text: str = "", where: Sequence[str] = ()
+) -> None:
+    reply = {"ticket": ticket, "kind": kind, "text": text, "where": where}
+    line = json.dumps(reply).encode() + b"\n"
+    if len(line) > line_bytes:
         raise ToolError("The result is too long.")
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()

@@ -9,10 +9,11 @@ from typing import Final, Self
 
 import structlog
 
-from tools.errors import ToolError, ToolTimeout
+from tools.errors import ToolError, ToolTimeout, ToolUnavailable
 from tools.sandbox.limits import CALL_SECONDS, Limits
-from tools.sandbox.protocol import ReplyKind
-from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied
+from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.protocol import ENVELOPE_BYTES, ReplyKind
+from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied, WorkerEscaping
 
 QUEUE_SECONDS: Final = 6.0
 _WORKERS: Final = 2  # so that a call that hangs does not stop the others
@@ -39,11 +40,15 @@ class Sandbox:
         limits: what each process may take: memory, time for a call, length of a text (bytes are
             sent as Base64), time without a call. The defaults are for small texts; what parses
             documents needs more of everything.
+        policy: what the operator demands of walls; shared by all sandboxes.
     """
 
-    def __init__(self, module: str, limits: Limits = _SMALL) -> None:
+    def __init__(
+        self, module: str, limits: Limits = _SMALL, *, policy: SandboxPolicy | None = None
+    ) -> None:
         self._module = module
         self._limits = limits
+        self._policy = policy or SandboxPolicy()
         self._slots = asyncio.Semaphore(_WORKERS)
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
@@ -74,15 +79,20 @@ class Sandbox:
 
         Raises:
             ToolError: what the code inside says is wrong, or there is no process for it.
+            ToolUnavailable: this machine lacks a wall that the operator demands.
             ToolTimeout: it took longer than the limit; its process is gone.
             SandboxBug: the code inside failed unexpectedly.
         """
-        request = json.dumps(text).encode() + b"\n"
-        if len(request) > self._limits.line_bytes:
+        self._policy.require_walls()
+        request = json.dumps(text).encode()
+        if len(request) + ENVELOPE_BYTES > self._limits.line_bytes:
             raise ToolError("This is too long to be worked on.")
         for _ in range(_ATTEMPTS):
             try:
                 reply = await self._attempt(request)
+            except WorkerEscaping:
+                _log.error("sandbox.escape_stopped")  # no second try: the request is an attack
+                raise ToolError("This tried to break out of its sandbox and was stopped.") from None
             except WorkerDied:
                 _log.warning("sandbox.worker_lost")
             else:
@@ -135,12 +145,36 @@ class Sandbox:
         except TimeoutError:
             raise ToolError("No process for this could be started in time; try again.") from None
         self._workers.add(worker)
+        await self._inspect(worker)
         _log.debug("sandbox.worker_started", pid=worker.pid)
         return worker
+
+    async def _inspect(self, worker: Worker) -> None:
+        """Turn a worker away that lacks a wall that is demanded."""
+        self._policy.note(worker.missing_walls)
+        try:
+            self._policy.require_walls()
+        except ToolUnavailable:
+            await self._discard(worker)
+            raise
 
     async def _discard(self, worker: Worker) -> None:
         await worker.stop()
         self._workers.discard(worker)
+
+
+async def survey(policy: SandboxPolicy) -> None:
+    """Start a sandbox that does nothing, so that the policy knows every wall that is missing.
+
+    Raises:
+        ToolError: no sandbox can be started.
+    """
+    try:
+        worker = await Worker.start("tools.sandbox.idle", _SMALL)
+    except (TimeoutError, WorkerDied):
+        raise ToolError("No sandbox can be started.") from None
+    policy.note(worker.missing_walls)
+    await worker.stop()
 
 
 def _result(reply: Reply) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 from contextlib import suppress
@@ -11,7 +12,8 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tools.sandbox.limits import Limits
-from tools.sandbox.protocol import ReplyKind
+from tools.sandbox.protocol import TICKET_BYTES, ReplyKind
+from tools.sandbox.walls import Wall
 
 START_SECONDS: Final = 8.0
 STOP_SECONDS: Final = 2.0
@@ -24,21 +26,29 @@ class WorkerDied(Exception):
     """The process is gone, or no longer keeps to the protocol."""
 
 
+class WorkerEscaping(WorkerDied):
+    """The kernel ended the process, which had asked for something that no honest code asks for."""
+
+
 class Reply(BaseModel):
     """One line from the process, which is not trusted to be well behaved."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    ticket: str
     kind: ReplyKind
     text: str
     where: tuple[str, ...]
 
 
 class Worker:
-    """A process with an empty environment, no files but its pipes, and a session of its own.
+    """A process behind walls, with an empty environment and a session of its own.
 
     One request at a time. After a call that did not return a reply it must be stopped.
     """
+
+    missing_walls: frozenset[Wall] = frozenset()
+    """What this machine lacks, as the process said before it read anything from outside."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         if process.stdin is None or process.stdout is None:
@@ -49,7 +59,7 @@ class Worker:
 
     @classmethod
     async def start(cls, module: str, limits: Limits) -> Self:
-        """Start a module that calls `tools.sandbox.child.serve`; return when its limits hold.
+        """Start a module that calls `tools.sandbox.child.serve`; return when its walls stand.
 
         Raises:
             WorkerDied: it ended instead.
@@ -68,7 +78,8 @@ class Worker:
         worker = cls(process)
         try:
             async with asyncio.timeout(START_SECONDS):
-                await worker._reply()
+                ready = await worker._reply()
+            worker.missing_walls = frozenset(Wall(name) for name in ready.where)
         except BaseException:
             await worker.stop()
             raise
@@ -84,18 +95,22 @@ class Worker:
         """Whether the process has not ended, as far as is known."""
         return self._process.returncode is None
 
-    async def ask(self, request: bytes, *, timeout_seconds: float) -> Reply:
-        """Send a request, which is one line, and return its reply.
+    async def ask(self, text: bytes, *, timeout_seconds: float) -> Reply:
+        """Send a request, whose text is given as JSON, and return its reply.
 
         Raises:
-            WorkerDied: the process ended.
+            WorkerDied: the process ended; WorkerEscaping where the kernel ended it for a deed.
             TimeoutError: no reply came in time.
         """
+        ticket = secrets.token_hex(TICKET_BYTES)
         async with asyncio.timeout(timeout_seconds):
-            self._requests.write(request)
+            self._requests.write(b'["%s", %s]\n' % (ticket.encode(), text))
             with suppress(ConnectionError):  # there will be no reply, which says it all
                 await self._requests.drain()
-            return await self._reply()
+            reply = await self._reply()
+        if reply.ticket != ticket:
+            raise WorkerDied
+        return reply
 
     def kill(self) -> None:
         """End the process and its group, whatever it does; it has nothing to tidy up.
@@ -121,5 +136,9 @@ class Worker:
         try:
             line = await self._replies.readuntil()
             return Reply.model_validate_json(line)
-        except (EOFError, asyncio.LimitOverrunError, ConnectionError, ValidationError) as error:
+        except EOFError as error:
+            await self.stop()  # how it ended is known when it is cleared away
+            escaping = self._process.returncode == -signal.SIGSYS
+            raise (WorkerEscaping if escaping else WorkerDied) from error
+        except (asyncio.LimitOverrunError, ConnectionError, ValidationError) as error:
             raise WorkerDied from error

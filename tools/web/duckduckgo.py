@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import TypeAdapter
 
 from tools.errors import ToolError, ToolUnavailable
+from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
 from tools.web.client import WebClient
 from tools.web.search_results import SearchResult
@@ -40,9 +41,9 @@ _HUMAN: Final = (
 )
 
 
-def page_reader() -> Sandbox:
+def page_reader(sandboxes: SandboxPolicy | None = None) -> Sandbox:
     """Return the processes that read pages, none of which is started yet."""
-    return Sandbox("tools.web.duckduckgo_worker", _READER_LIMITS)
+    return Sandbox("tools.web.duckduckgo_worker", _READER_LIMITS, policy=sandboxes)
 
 
 class DuckDuckGo:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from tools.base import Tool
 from tools.cache import Cache
 from tools.errors import ToolError
+from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import ToolSettings
 from tools.web.client import Bounds, WebAnswer, WebClient, open_web_client
@@ -89,6 +90,7 @@ async def open_web_fetch(
     permits: Permits = is_public,
     lookup: Lookup | None = None,
     bounds: Bounds | None = None,
+    sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Tool]:
     """Provide the tool; its connections and processes end with this.
 
@@ -97,10 +99,16 @@ async def open_web_fetch(
         permits: as `open_web_client` has it.
         lookup: as `open_web_client` has it.
         bounds: as `open_web_client` has it.
+        sandboxes: what is demanded of those that read pages; nothing without it.
+
+    Raises:
+        ToolUnavailable: sandboxes may not run here.
     """
+    sandboxes = sandboxes or SandboxPolicy()
+    sandboxes.require_walls()
     async with (
         open_web_client(permits=permits, lookup=lookup, bounds=bounds) as client,
-        open_reader() as read,
+        open_reader(sandboxes=sandboxes) as read,
     ):
         pages = Pages(client, read)
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from tools.base import Tool
 from tools.cache import Cache
 from tools.errors import InvalidArguments, ToolUnavailable
+from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import SearchProvider, WebSearchSettings
 from tools.web.brave import Brave
@@ -47,31 +48,38 @@ class SearchEngine(Protocol):
 
 @asynccontextmanager
 async def open_web_search(
-    settings: WebSearchSettings, *, now: Callable[[], float] = monotonic
+    settings: WebSearchSettings,
+    *,
+    now: Callable[[], float] = monotonic,
+    sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Tool]:
     """Provide the search.
 
     Args:
         settings: who searches, and how.
         now: a clock that never goes back, in seconds.
+        sandboxes: what is demanded of those that read DuckDuckGo's pages; nothing without it.
 
     Raises:
-        ToolUnavailable: the engine has no key, its package is not installed, or its address in the
-            settings can never be asked.
+        ToolUnavailable: the engine has no key, its package is not installed, its address in the
+            settings can never be asked, or its sandboxes may not run here.
     """
     recent: _Recent = Cache(seconds=REMEMBERED_SECONDS, entries=MOST_REMEMBERED, now=now)
-    async with _open_engine(settings) as engine:
+    async with _open_engine(settings, sandboxes or SandboxPolicy()) as engine:
         yield _tool(engine, settings.max_results, recent)
 
 
 @asynccontextmanager
-async def _open_engine(settings: WebSearchSettings) -> AsyncIterator[SearchEngine]:
+async def _open_engine(
+    settings: WebSearchSettings, sandboxes: SandboxPolicy
+) -> AsyncIterator[SearchEngine]:
     async with open_web_client(operator_urls=_operator_urls(settings)) as client:
         match settings.provider:
             case SearchProvider.BRAVE:
                 yield Brave(client, api_key=settings.api_key, url=settings.url)
             case SearchProvider.DUCKDUCKGO:
-                async with page_reader() as reader:
+                sandboxes.require_walls()
+                async with page_reader(sandboxes) as reader:
                     yield DuckDuckGo(client, reader, url=settings.url)
 
 

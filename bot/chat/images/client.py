@@ -7,6 +7,7 @@ from typing import Final
 
 from conversation_store.models import StoredImage
 from tools.errors import ToolError
+from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
 
 MOST_FILE_BYTES: Final = 20 * 2**20
@@ -23,9 +24,11 @@ ImageReader = Callable[[bytes], Awaitable[StoredImage]]
 
 
 @asynccontextmanager
-async def open_images(limits: Limits = IMAGE_LIMITS) -> AsyncIterator[ImageReader]:
+async def open_images(
+    limits: Limits = IMAGE_LIMITS, sandboxes: SandboxPolicy | None = None
+) -> AsyncIterator[ImageReader]:
     """Provide a reader; its processes start with the first image and end when idle."""
-    async with Sandbox("bot.chat.images.worker", limits) as sandbox:
+    async with Sandbox("bot.chat.images.worker", limits, policy=sandboxes) as sandbox:
 
         async def read(data: bytes) -> StoredImage:
             reply = await sandbox.call(base64.b64encode(data).decode("ascii"))

@@ -18,6 +18,7 @@ from bot.chat.rendering.layout import plain, rendered
 from bot.messaging.markdown import markers_in
 from bot.messaging.styled import StyledText
 from tools.errors import ToolError
+from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox, SandboxBug
 
 SHORT_CHARACTERS: Final = 2_048
@@ -72,7 +73,7 @@ class Renderer:
 
 
 @asynccontextmanager
-async def open_renderer() -> AsyncIterator[Renderer]:
+async def open_renderer(sandboxes: SandboxPolicy | None = None) -> AsyncIterator[Renderer]:
     """Provide what renders answers; its processes start with the first long one, end when idle."""
-    async with Sandbox("bot.chat.rendering.worker", LIMITS) as sandbox:
+    async with Sandbox("bot.chat.rendering.worker", LIMITS, policy=sandboxes) as sandbox:
         yield Renderer(sandbox.call)

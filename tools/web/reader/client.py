@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
 from tools.web.reader.document import LINE_BYTES, Document, Source
 
@@ -22,9 +23,11 @@ Read = Callable[[Source], Awaitable[Document]]
 
 
 @asynccontextmanager
-async def open_reader(limits: Limits = READER_LIMITS) -> AsyncIterator[Read]:
+async def open_reader(
+    limits: Limits = READER_LIMITS, sandboxes: SandboxPolicy | None = None
+) -> AsyncIterator[Read]:
     """Provide a reader; its processes start with the first document and end when idle."""
-    async with Sandbox("tools.web.reader.worker", limits) as sandbox:
+    async with Sandbox("tools.web.reader.worker", limits, policy=sandboxes) as sandbox:
 
         async def read(source: Source) -> Document:
             return _DOCUMENT.validate_json(await sandbox.call(source.as_text()))

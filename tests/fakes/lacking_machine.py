@@ -1,0 +1,39 @@
+"""Runs a command as on a machine whose kernel, or container, lacks some system calls.
+
+`python -m tests.fakes.lacking_machine WALLS COMMAND ARGUMENT…`; WALLS are the names of those that
+cannot be raised, separated by commas. Children of the command lack them, too.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from errno import ENOSYS
+
+from tools.sandbox import seccomp
+from tools.sandbox.seccomp import ALLOW, JUMP_IF_EQUAL, LOAD_WORD, NUMBER_OFFSET, REFUSE, RETURN
+from tools.sandbox.syscalls import checked, libc
+from tools.sandbox.walls import Wall
+
+PR_SET_NO_NEW_PRIVS = 38
+ARM = os.uname().machine == "aarch64"
+NEEDED_BY = {
+    Wall.SECCOMP: 277 if ARM else 317,
+    Wall.LANDLOCK: 444,
+    Wall.NAMESPACES: 97 if ARM else 272,
+}
+
+
+def lack(numbers: Iterable[int]) -> None:
+    """Have these system calls answered with ENOSYS from now on."""
+    checked(libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    answers = [
+        step
+        for number in numbers
+        for step in ((JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE + ENOSYS))
+    ]
+    seccomp.load([(LOAD_WORD, 0, 0, NUMBER_OFFSET), *answers, (RETURN, 0, 0, ALLOW)])
+
+
+if __name__ == "__main__":
+    lack(NEEDED_BY[Wall(name)] for name in sys.argv[1].split(","))
+    os.execv(sys.argv[2], sys.argv[2:])

@@ -1,0 +1,188 @@
+"""Workers that try to break out: each deed ends in an error or with the worker, and is noted."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
+from tools.errors import ToolError, ToolTimeout
+from tools.sandbox.limits import Limits
+from tools.sandbox.pool import Sandbox, SandboxBug
+
+AS_THE_BOTS_USER = "tests.fakes.hostile_worker"
+AS_NOBODY = "tests.fakes.hostile_nobody"
+USERS = [
+    AS_THE_BOTS_USER,
+    pytest.param(
+        AS_NOBODY,
+        marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
+    ),
+]
+SMALL = Limits(memory_bytes=128 * 2**20)
+HASTY = Limits(memory_bytes=128 * 2**20, call_seconds=0.5)
+END_THE_PROCESS = [*FATAL, *([] if ARM else X86_ONLY)]
+WORST = [
+    "close and connect",
+    "socket AF_UNIX",
+    "fork",
+    "execve",
+    "kill the bot",
+    "ptrace",
+    "process_vm_readv",
+    "pidfd_open",
+    "thread",
+    "io_uring_setup",
+]
+
+
+async def failure_of(sandbox: Sandbox, deed: str) -> Exception:
+    """Return how a deed ended; it must not have worked."""
+    try:
+        done = await sandbox.call(deed)
+    except (SandboxBug, ToolError) as error:
+        return error
+    pytest.fail(f"{deed}: {done}")
+
+
+def events(logs: Iterable[EventDict]) -> Iterator[tuple[str, str]]:
+    for log in logs:
+        if log["log_level"] in {"warning", "error"}:
+            yield log["event"], log.get("error", "")
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_what_libraries_may_try_fails_and_is_noted(user: str) -> None:
+    async with Sandbox(user, SMALL) as sandbox:
+        pid = await sandbox.call("pid")
+        for deed in REFUSED:
+            with capture_logs() as logs:
+                assert isinstance(await failure_of(sandbox, deed), SandboxBug), deed
+            [(event, error)] = events(logs)
+            assert event == "sandbox.bug"
+            assert error in {"PermissionError", "OSError"}, deed
+        assert await sandbox.call("pid") == pid
+
+
+async def test_without_walls_the_same_deeds_work() -> None:
+    deeds = [
+        "open /etc/passwd as Python does",
+        "openat",
+        "the bot's environment",
+        "socket AF_INET",
+        "socket AF_UNIX",
+        "memfd_create",
+        "fork",
+        "thread",
+        "kill the bot",
+        "process_vm_readv",
+        "pidfd_open",
+        "ITIMER_PROF",
+        "map memory to run",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", AS_THE_BOTS_USER, "without-walls", *deeds),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    assert output.split() == [b"done"] * len(deeds)
+
+
+async def ends_its_worker(user: str, deeds: Iterable[str]) -> None:
+    async with Sandbox(user, SMALL) as sandbox:
+        for deed in deeds:
+            with capture_logs() as logs:
+                assert "tried to break out" in str(await failure_of(sandbox, deed)), deed
+            assert list(events(logs)) == [("sandbox.escape_stopped", "")], deed
+        assert (await sandbox.call("pid")).isdigit()
+
+
+async def test_the_worst_deeds_end_the_worker_at_once_and_are_noted() -> None:
+    await ends_its_worker(AS_THE_BOTS_USER, WORST)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("user", USERS)
+async def test_every_deed_of_no_honest_code_ends_the_worker_and_is_noted(user: str) -> None:
+    await ends_its_worker(user, END_THE_PROCESS)
+
+
+@pytest.mark.parametrize("deed", ["hang behind blocked signals", "storm of timers"])
+async def test_a_worker_that_outlasts_signals_is_stopped(deed: str) -> None:
+    async with Sandbox(AS_THE_BOTS_USER, HASTY) as sandbox:
+        with capture_logs() as logs:
+            assert isinstance(await failure_of(sandbox, deed), ToolTimeout)
+        assert list(events(logs)) == [("sandbox.worker_stopped", "")]
+        assert (await sandbox.call("pid")).isdigit()
+
+
+@pytest.mark.parametrize("deed", ["gigabytes", "lines without end", "use what is not there"])
+async def test_a_worker_that_babbles_or_crashes_is_replaced(deed: str) -> None:
+    async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
+        with capture_logs() as logs:
+            assert "ended before it was done" in str(await failure_of(sandbox, deed))
+        assert list(events(logs)) == [("sandbox.worker_lost", "")] * 2
+        assert (await sandbox.call("pid")).isdigit()
+
+
+async def test_all_memory_there_is_stays_out_of_reach() -> None:
+    async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
+        assert "more memory than it may have" in str(await failure_of(sandbox, "all memory"))
+        assert isinstance(await failure_of(sandbox, "map more than there is"), SandboxBug)
+        assert (await sandbox.call("pid")).isdigit()
+
+
+async def test_replies_written_ahead_of_time_are_not_taken_for_those_of_the_next_calls() -> None:
+    async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
+        with capture_logs():
+            assert isinstance(await failure_of(sandbox, "answer twice"), ToolError)
+        async with asyncio.TaskGroup() as calls:
+            answers = [calls.create_task(sandbox.call("pid")) for _ in range(4)]
+        assert all(answer.result().isdigit() for answer in answers)
+
+
+async def on_a_machine_without(
+    walls: str, demand: str, deeds: Iterable[str]
+) -> dict[str, list[str]]:
+    """Return what a sandbox answers there, and which walls are logged as missing."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.fakes.lacking_machine", walls),
+        *(sys.executable, "-m", "tests.fakes.sandbox_caller", demand, AS_THE_BOTS_USER, *deeds),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    answer: dict[str, list[str]] = json.loads(output)
+    return answer
+
+
+async def test_where_walls_are_required_and_seccomp_is_missing_nothing_runs() -> None:
+    answer = await on_a_machine_without("seccomp", "required", ["pid"])
+    [refusal] = answer["outcomes"]
+    assert refusal.startswith("ToolUnavailable: This needs a sandbox, and this machine cannot")
+    assert refusal.endswith("it lacks seccomp (SANDBOX=required).")
+    assert answer["logged"] == ["seccomp"]
+
+
+async def test_seccomp_alone_is_enough_where_walls_are_required() -> None:
+    deeds = ["pid", "openat", "kill the bot", "pid", "pid"]
+    answer = await on_a_machine_without("Landlock,namespaces", "required", deeds)
+    first, opened, killed, second, third = answer["outcomes"]
+    assert first.isdigit()
+    assert opened == "SandboxBug: "
+    assert "tried to break out" in killed
+    assert second == third != first
+    assert answer["logged"] == ["Landlock", "namespaces"]
+
+
+async def test_behind_seccomp_other_walls_keep_files_sockets_and_the_bot_out_of_reach() -> None:
+    by_descriptor = ["openat", "the bot's environment", "socket AF_INET", "memfd_create"]
+    by_number = ["kill the bot", "ptrace", "process_vm_readv", "pidfd_open"]
+    deeds = [*by_descriptor, *by_number, "mount", "sethostname"]
+    answer = await on_a_machine_without("seccomp", "available", deeds)
+    assert answer["outcomes"] == ["SandboxBug: "] * len(deeds)
+    assert answer["logged"] == ["seccomp"]

@@ -1,0 +1,136 @@
+"""The filter around sandboxes, run instruction by instruction as the kernel runs it."""
+
+import errno
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from tools.sandbox import seccomp
+from tools.sandbox.seccomp import (
+    ALLOW,
+    ALLOWED,
+    ARCHITECTURE_OFFSET,
+    ARGUMENTS_OFFSET,
+    KILL,
+    NEWEST_KNOWN,
+    NUMBER_OFFSET,
+    REFUSE,
+    REFUSED,
+    Instruction,
+    program,
+)
+from tools.sandbox.syscalls import ARCHITECTURES, Architecture
+
+X86, ARM = ARCHITECTURES["x86_64"], ARCHITECTURES["aarch64"]
+I386_AUDIT = 0x40000003
+EPERM, ENOSYS = REFUSE + errno.EPERM, REFUSE + errno.ENOSYS
+MACHINES = pytest.mark.parametrize("machine", [X86, ARM], ids=["x86_64", "aarch64"])
+
+
+def run(steps: Sequence[Instruction], data: dict[int, int]) -> int:
+    """Run a filter over the words of a struct seccomp_data; return what it returns."""
+    position, accumulator = 0, 0
+    while True:
+        code, if_true, if_false, constant = steps[position]
+        position += 1
+        match code:
+            case seccomp.LOAD_WORD:
+                accumulator = data[constant]
+            case seccomp.AND:
+                accumulator &= constant
+            case seccomp.JUMP_IF_EQUAL:
+                position += if_true if accumulator == constant else if_false
+            case seccomp.JUMP_IF_GREATER:
+                position += if_true if accumulator > constant else if_false
+            case seccomp.JUMP_IF_NOT_LESS:
+                position += if_true if accumulator >= constant else if_false
+            case seccomp.RETURN:
+                return constant
+            case _:
+                pytest.fail(f"no such instruction: {code:#x}")
+
+
+def verdict(
+    machine: Architecture, call: int | str, *arguments: int, audit: int | None = None
+) -> int:
+    number = machine.numbers[call] if isinstance(call, str) else call
+    words = (word for one in (*arguments, *(0,) * 6) for word in (one & 0xFFFFFFFF, one >> 32))
+    data = {ARGUMENTS_OFFSET + 4 * index: word for index, word in enumerate(words)}
+    data[NUMBER_OFFSET] = number
+    data[ARCHITECTURE_OFFSET] = machine.audit if audit is None else audit
+    return run(program(machine), data)
+
+
+@MACHINES
+def test_a_filter_is_short_enough_for_the_kernel_and_every_jump_stays_inside(
+    machine: Architecture,
+) -> None:
+    steps = program(machine)
+    assert len(steps) < 4_096
+    for position, (code, if_true, if_false, _) in enumerate(steps):
+        assert max(if_true, if_false) < 256
+        if code != seccomp.RETURN:
+            assert position + 1 + max(if_true, if_false) < len(steps)
+
+
+@MACHINES
+def test_of_all_calls_only_those_of_the_lists_leave_the_process_alive(
+    machine: Architecture,
+) -> None:
+    alive = {number for number in range(NEWEST_KNOWN + 1) if verdict(machine, number) != KILL}
+    listed = {*ALLOWED, *REFUSED} & machine.numbers.keys()
+    assert alive == {machine.numbers[name] for name in listed}
+
+
+@MACHINES
+def test_calls_that_nobody_knew_yet_do_not_exist(machine: Architecture) -> None:
+    assert verdict(machine, NEWEST_KNOWN + 1) == ENOSYS
+    assert verdict(machine, 0x3FFFFFFF) == ENOSYS
+
+
+def test_the_other_abis_of_the_processor_are_closed() -> None:
+    for number in (0x40000000, 0x40000001, 0x4000021B, 0xFFFFFFFF):
+        assert verdict(X86, number) == KILL
+    for number in range(NEWEST_KNOWN):
+        assert verdict(X86, number, audit=I386_AUDIT) == KILL
+        assert verdict(ARM, number, audit=X86.audit) == KILL
+
+
+@MACHINES
+def test_only_the_two_pipes_are_read_and_written(machine: Architecture) -> None:
+    assert [verdict(machine, "read", fd) for fd in (0, 1, 2, 3)] == [ALLOW, EPERM, EPERM, EPERM]
+    assert [verdict(machine, "write", fd) for fd in (0, 1, 2, 3)] == [EPERM, ALLOW, EPERM, EPERM]
+
+
+@MACHINES
+def test_memory_is_anonymous_and_never_runs(machine: Architecture) -> None:
+    for protection, flags in product(range(8), (0x01, 0x02, 0x21, 0x22, 0x32, 0x4022)):
+        harmless = not protection & 4 and bool(flags & 0x20)
+        expected = ALLOW if harmless else EPERM
+        assert verdict(machine, "mmap", 0, 4_096, protection, flags) == expected
+    for protection in range(8):
+        expected = EPERM if protection & 4 else ALLOW
+        assert verdict(machine, "mprotect", 0, 4_096, protection) == expected
+
+
+@MACHINES
+def test_locks_wait_and_wake_and_do_nothing_else(machine: Architecture) -> None:
+    for operation in (0, 1, 9, 10, 128, 129, 137, 137 | 256):
+        assert verdict(machine, "futex", 0, operation) == ALLOW
+    for operation in (3, 4, 5, 6, 11, 12, 13, 128 | 6, 512, 0x80000000):
+        assert verdict(machine, "futex", 0, operation) == EPERM
+
+
+@MACHINES
+def test_memory_advice_and_timers_are_the_harmless_ones(machine: Architecture) -> None:
+    assert [n for n in range(110) if verdict(machine, "madvise", 0, 0, n) == ALLOW] == [4, 8, 14]
+    assert [n for n in range(4) if verdict(machine, "setitimer", n) == ALLOW] == [0]
+
+
+@MACHINES
+def test_no_name_is_on_both_lists_and_each_has_a_number(machine: Architecture) -> None:
+    assert not ALLOWED.keys() & set(REFUSED)
+    only_on_x86 = {*ALLOWED, *REFUSED} - machine.numbers.keys()
+    assert only_on_x86 <= X86.numbers.keys() - ARM.numbers.keys()
+    assert len(set(machine.numbers.values())) == len(machine.numbers)

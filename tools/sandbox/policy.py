@@ -1,0 +1,46 @@
+"""What the operator demands of the walls around sandboxes, and what this machine has of them."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from tools.errors import ToolUnavailable
+from tools.sandbox.walls import ESSENTIAL, Wall, lacking_here
+
+_log = structlog.get_logger()
+
+
+class SandboxPolicy:
+    """Knows which walls are missing here; one for all sandboxes of a program.
+
+    Args:
+        required: whether nothing may run where an essential wall is missing.
+    """
+
+    def __init__(self, *, required: bool = False) -> None:
+        self._required = required
+        self._missing: frozenset[Wall] = frozenset()
+        self.note(lacking_here())
+
+    @property
+    def missing(self) -> tuple[Wall, ...]:
+        """The walls that are known to be missing, in alphabetical order."""
+        return tuple(sorted(self._missing))
+
+    def note(self, missing: Iterable[Wall]) -> None:
+        """Remember and log what turns out to be missing; nothing is logged twice."""
+        if new := set(missing) - self._missing:
+            self._missing |= new
+            _log.warning("sandbox.wall_missing", kind=", ".join(sorted(new)))
+
+    def require_walls(self) -> None:
+        """Return where sandboxes may run.
+
+        Raises:
+            ToolUnavailable: an essential wall is missing, and walls are required.
+        """
+        if self._required and (missing := self._missing & ESSENTIAL):
+            raise ToolUnavailable(
+                f"This needs a sandbox, and this machine cannot wall one off: it lacks"
+                f" {', '.join(sorted(missing))} (SANDBOX=required)."
+            )

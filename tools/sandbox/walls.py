@@ -1,0 +1,73 @@
+"""What a sandbox is confined by, raised from the inside before anything from outside is read."""
+
+import ctypes
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Final
+
+from tools.sandbox import landlock, namespaces, seccomp
+from tools.sandbox.limits import Limits, limit_descriptors, limit_resources
+from tools.sandbox.syscalls import checked, libc
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+class Wall(StrEnum):
+    """A wall of the kernel's, by the name that operators know it by."""
+
+    SECCOMP = "seccomp"
+    LANDLOCK = "Landlock"
+    NAMESPACES = "namespaces"
+
+
+ESSENTIAL: Final = frozenset({Wall.SECCOMP})
+"""Without these nothing runs where walls are required. The others stand behind seccomp and hold
+nothing that it does not hold; containers and older kernels often lack them."""
+
+
+def lacking_here() -> frozenset[Wall]:
+    """Return the walls that the kernel says it lacks.
+
+    Whether namespaces are allowed shows only when they are entered.
+    """
+    stands = {Wall.SECCOMP: seccomp.is_available(), Wall.LANDLOCK: landlock.version() > 0}
+    return frozenset(wall for wall, there in stands.items() if not there)
+
+
+def raise_walls(limits: Limits) -> frozenset[Wall]:
+    """Confine this process for good: it keeps standard input and output, memory and clocks.
+
+    On Linux it also ends with the process that started it, however that ends, and leaves no core
+    dump. Elsewhere there is no wall, only limits.
+
+    Returns:
+        The walls that are missing.
+    """
+    limit_resources(limits.memory_bytes)
+    if sys.platform != "linux":
+        return frozenset(Wall)
+    missing = set(_raised(Wall.NAMESPACES, namespaces.enter))
+    namespaces.drop_capabilities()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_DUMPABLE, 0)  # a limit of 0 does not stop core dumps that go to a program
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    missing.update(_raised(Wall.LANDLOCK, landlock.install))
+    limit_descriptors()
+    missing.update(_raised(Wall.SECCOMP, seccomp.install))  # last: it allows none of the above
+    return frozenset(missing)
+
+
+def _raised(wall: Wall, install: Callable[[], None]) -> Iterator[Wall]:
+    """Raise a wall; yield it where it cannot be."""
+    try:
+        install()
+    except OSError:
+        yield wall
+
+
+def _prctl(option: int, value: int) -> None:
+    checked(libc().prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3), "prctl")
