@@ -1,9 +1,10 @@
 """What makes the bot's own proofs, wired; used where there is a guest agent."""
 
 import asyncio
+import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -19,18 +20,22 @@ from bot.attestation.errors import AgentError
 from bot.attestation.evidence import OwnEvidence
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.policy import Policy
 from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks
 from bot.attestation.td_settings import td_settings_checks
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
+from bot.endpoint import model_pins
 from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 
 FIRST_QUOTE_SECONDS: Final = 15.0
 """How long the start waits for a quote; without one nothing is claimed."""
 
+FIRST_EVIDENCE_SECONDS: Final = 15.0
+"""How long a proof waits for the first verification of the model; then it is made without."""
 CONNECTION_POLLS: Final = 300
 CONNECTION_POLL_SECONDS: Final = 0.2
 """How long a proof waits for Signal; without a connection its answer could not be sent either."""
@@ -44,6 +49,7 @@ async def open_prover(
     messenger: Messenger,
     model_evidence: Callable[[], ModelEvidence | None],
     *,
+    settled: Callable[[], Awaitable[None]],
     trust: Trust = REAL,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[OwnProof]:
@@ -53,13 +59,15 @@ async def open_prover(
         settings: say where the agent is, and what the policy of a statement holds.
         messenger: knows the bot's account.
         model_evidence: returns the model's, while there is some.
+        settled: returns once the model was looked at for the first time.
         trust: whom the own check of a proof trusts; only tests give another than the real one.
         clock: seconds since 1970.
     """
     attestation = settings.attestation
+    pins = model_pins(settings)
     evidence = OwnEvidence(
         DstackAgent(attestation.dstack_socket),
-        partial(_own_identity, messenger),
+        partial(_own_identity, messenger, settled),
         Policy(
             signal=urlsplit(settings.signal.url).hostname or "unix socket",
             llm_host=urlsplit(settings.llm.base_url).hostname or "",
@@ -67,9 +75,11 @@ async def open_prover(
             model_policy=attestation.model_policy,
             e2ee=attestation.e2ee,
             retention_days=settings.store.retention_days,
+            model_pins_sha256=pins_sha256(pins.text()) if pins else None,
         ),
         key_origin=attestation.key_origin,
         model=model_evidence,
+        model_pins=pins.text() if pins else None,
         clock=clock,
     )
     async with open_http(tls=trust.tls) as http:
@@ -77,8 +87,16 @@ async def open_prover(
         yield OwnProof(evidence, collateral, trust=trust, clock=clock)
 
 
-async def _own_identity(messenger: Messenger) -> OwnIdentity:
-    """Ask Signal whose account this is; right after a start there may be no connection yet."""
+async def _own_identity(
+    messenger: Messenger, settled: Callable[[], Awaitable[None]]
+) -> OwnIdentity:
+    """Ask Signal whose account this is; right after a start there may be no connection yet.
+
+    Nor may there be evidence of the model, without which the proof would be less.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_EVIDENCE_SECONDS):
+            await settled()
     for _ in range(CONNECTION_POLLS):
         if messenger.connected:
             break

@@ -596,8 +596,14 @@ async def _prover(
         return
     from bot.prover import open_prover  # noqa: PLC0415 - as in bot.parts
 
-    evidence = endpoint.proof.evidence
-    async with open_prover(settings, messenger, evidence, trust=trust, clock=clock.time) as prover:
+    async with open_prover(
+        settings,
+        messenger,
+        endpoint.proof.evidence,
+        settled=endpoint.settled,
+        trust=trust,
+        clock=clock.time,
+    ) as prover:
         yield prover
 
 

@@ -19,11 +19,16 @@ from bot.attestation.checks import (
     proven_if,
 )
 from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.pins import ModelPins, pins_sha256
 from bot.attestation.quote import TdQuote
 from bot.attestation.safety_number import contains_half, half
-from bot.attestation.statement import Statement, challenge_hash, statement_hash
+from bot.attestation.statement import ModelSeal, Statement, challenge_hash, statement_hash
 from bot.attestation.strict_json import decode
 
+MAX_MODEL_AGE_SECONDS: Final = 3600
+"""How old the model's evidence may be in the proof of a bot that requires it."""
+REQUIRE: Final = "require"
 MAX_SHOWN_VALUE: Final = 200
 """Characters of one value of the policy."""
 
@@ -62,6 +67,10 @@ def binding_checks(
     yield _policy_check(statement, bundle.policy)
     yield claimed("code", f"version {statement.version}, commit {statement.commit}")
     yield claimed("issued_at", f"{statement.issued_at}, by the clock of the machine")
+    if statement.model is None:
+        yield from _unsealed_check(bundle)
+    else:
+        yield from _sealed_checks(statement.model, bundle)
 
 
 def _statement_check(quote: TdQuote | None, statement: Statement | None, text: str) -> Check:
@@ -125,9 +134,91 @@ def _policy_check(statement: Statement, policy: str) -> Check:
     if not compare_digest(digest, statement.policy_sha256):
         return failed("policy", "the policy is another one than the statement names")
     try:
-        return claimed("policy", _values(decode(policy, "the policy")))
+        values = decode(policy, "the policy")
+        shown = _values(values)
     except MalformedEvidence as error:
         return failed("policy", str(error))
+    if statement.model is not None and _model_policy(values) not in (None, statement.model.policy):
+        return failed("policy", "policy and statement say different things of the model")
+    return claimed("policy", shown)
+
+
+def _model_policy(policy: object) -> object:
+    return policy.get("model_policy") if isinstance(policy, dict) else None
+
+
+# The model's part
+
+
+def _sealed_checks(seal: ModelSeal, bundle: Bundle) -> Iterator[Check]:
+    """Compare what a statement says of the model's part with what is in the bundle."""
+    parts = (seal.evidence_sha256, bundle.model, seal.pins_sha256, bundle.model_pins)
+    if seal.policy == REQUIRE or any(part is not None for part in parts):
+        yield _model_evidence_check(seal, bundle.model)
+        yield _model_age_check(seal)
+        yield _model_pins_check(seal, bundle.model_pins)
+
+
+def _unsealed_check(bundle: Bundle) -> Iterator[Check]:
+    """Look at a bundle of an older bot, whose statement says nothing of the model's part.
+
+    Whoever hands it on could have put in the evidence of any other machine, or left it out. So
+    where the bot requires proof of its model, that part has to be sealed in.
+    """
+    try:
+        policy = _model_policy(decode(bundle.policy, "the policy"))
+    except MalformedEvidence:
+        policy = None
+    why = "the statement, of an older version of the bot, says nothing of the model's evidence"
+    if policy == REQUIRE:
+        yield failed("model_evidence", f"the bot requires proof of its model, but {why}")
+    elif bundle.model is not None:
+        yield not_checked("model_evidence", why)
+
+
+def _model_evidence_check(seal: ModelSeal, model: ModelEvidence | None) -> Check:
+    sealed, shown = seal.evidence_sha256, model.sha256() if model else None
+    if sealed is None and shown is None:
+        if seal.policy == REQUIRE:
+            words = "the bot requires proof of its model, and has none to show"
+            return failed("model_evidence", words)
+        return not_checked("model_evidence", "the bot showed no evidence of a model")
+    if shown is None:
+        return failed("model_evidence", "the evidence of the model was left out")
+    return proven_if(
+        compare_digest(sealed or "", shown),
+        "model_evidence",
+        "the quote vouches for exactly this evidence of the model",
+        "the evidence of the model is not what the statement names",
+    )
+
+
+def _model_age_check(seal: ModelSeal) -> Check:
+    age = seal.age_seconds
+    if seal.evidence_sha256 is None:
+        return not_checked("model_age", "there is no evidence of a model")
+    if age is None:
+        return failed("model_age", "the statement does not say how old the model's evidence is")
+    words = f"the model's evidence was {age} seconds old, by the clock of the machine"
+    if age > MAX_MODEL_AGE_SECONDS and seal.policy == REQUIRE:
+        return failed("model_age", f"{words}: more than an hour proves nothing of now")
+    return claimed("model_age", words)
+
+
+def _model_pins_check(seal: ModelSeal, pins: str | None) -> Check:
+    shown = pins_sha256(pins) if pins is not None else None
+    if shown != seal.pins_sha256:
+        return failed("model_pins", "the pins are not those that the statement names")
+    if pins is None:
+        if seal.policy == REQUIRE:
+            words = "the bot requires proof of its model, but from any machine: nothing is pinned"
+            return failed("model_pins", words)
+        return not_checked("model_pins", "the bot takes any machine for the model's")
+    try:
+        ModelPins.parse(pins)
+    except MalformedEvidence as error:
+        return failed("model_pins", str(error))
+    return claimed("model_pins", f"the bot accepts the machines of these pins alone: {shown}")
 
 
 def _values(policy: object) -> str:

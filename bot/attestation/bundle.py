@@ -1,24 +1,28 @@
 """The file that goes with an answer to `!verify`: all that a stranger needs to check it.
 
-{"type": "signal-bot-bundle", "v": 1,
+{"type": "signal-bot-bundle", "v": 2,
  "statement":   the one line whose hash is in the quote,
  "policy":      canonical JSON whose SHA-256 is in the statement,
  "quote":       hex of the TDX quote,
  "event_log":   dstack's event log, a JSON text,
  "app_compose": the text whose SHA-256 is the compose hash,
- "vm_config":   how the machine was made, as dstack says; no check rests on it}
+ "vm_config":   how the machine was made, as dstack says; no check rests on it,
+ "model":       what the model's endpoint showed; its SHA-256 is in the statement,
+ "model_pins":  which of the model's machines the bot accepts; likewise}
+
+Bundles of version 1 have no pins, and a statement that says nothing of the model's part.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from bot.attestation.canonical import canonical_json
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.statement import MAX_STATEMENT_BYTES
-from bot.attestation.strict_json import StrictModel, VersionOne, read
+from bot.attestation.strict_json import StrictModel, read
 
 MAX_BUNDLE_BYTES: Final = 4 * 1024 * 1024
 
@@ -39,6 +43,7 @@ class Bundle:
         app_compose: what was to be started.
         vm_config: JSON of dstack, informational.
         model: what the model's endpoint showed the bot; None where it shows nothing.
+        model_pins: JSON text of `ModelPins`; None where nothing is pinned.
     """
 
     statement: str
@@ -48,13 +53,14 @@ class Bundle:
     app_compose: str
     vm_config: str
     model: ModelEvidence | None
+    model_pins: str | None = None
 
     def to_json(self) -> bytes:
         """Return the file."""
         return canonical_json(
             {
                 "type": _TYPE,
-                "v": 1,
+                "v": 2,
                 "statement": self.statement,
                 "policy": self.policy,
                 "quote": self.quote.hex(),
@@ -62,6 +68,7 @@ class Bundle:
                 "app_compose": self.app_compose,
                 "vm_config": self.vm_config,
                 "model": self.model.to_plain() if self.model else None,
+                "model_pins": self.model_pins,
             }
         ).encode()
 
@@ -83,12 +90,13 @@ class Bundle:
             app_compose=wire.app_compose,
             vm_config=wire.vm_config,
             model=ModelEvidence.from_plain(wire.model) if wire.model is not None else None,
+            model_pins=wire.model_pins,
         )
 
 
 class _Wire(StrictModel):
     type: Literal["signal-bot-bundle"]
-    v: VersionOne
+    v: Annotated[int, Field(ge=1, le=2)]
     statement: _ShortText
     policy: _ShortText
     quote: Annotated[
@@ -98,3 +106,10 @@ class _Wire(StrictModel):
     app_compose: _Text
     vm_config: _Text
     model: dict[str, object] | None
+    model_pins: _Text | None = None
+
+    @model_validator(mode="after")
+    def _pins_since_version_two(self) -> Self:
+        if (self.v == 1) is ("model_pins" in self.model_fields_set):
+            raise ValueError("pins belong to version 2")
+        return self

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from bot.attestation.canonical import canonical_json
 from bot.attestation.quote import ACCEPTED_TCB
+from bot.attestation.statement import ModelPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class Policy:
         signal: where signal-cli is, which holds the account's keys: `unix socket`, or a host.
         llm_host: host name of the model's endpoint.
         model: its name there.
-        model_policy: what happens while the model is not verified: off, warn or require.
+        model_policy: what happens while the model is not verified.
+        model_pins_sha256: hex, of the pins of the machines that count as the model's.
         e2ee: whether what is sent to the model is encrypted to it.
         retention_days: how long conversations are kept; 0 is not past the turn.
     """
@@ -22,9 +24,10 @@ class Policy:
     signal: str
     llm_host: str
     model: str
-    model_policy: str
+    model_policy: ModelPolicy
     e2ee: bool
     retention_days: int
+    model_pins_sha256: str | None = None
 
     def text(self) -> str:
         """Return the one line of canonical JSON that is hashed."""
@@ -34,6 +37,7 @@ class Policy:
                 "e2ee": self.e2ee,
                 "llm_host": self.llm_host,
                 "model": self.model,
+                "model_pins_sha256": self.model_pins_sha256,
                 "model_policy": self.model_policy,
                 "retention_days": self.retention_days,
                 "signal": self.signal,

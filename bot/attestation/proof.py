@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from bot.attestation.bundle import Bundle
@@ -33,8 +33,8 @@ class Proof:
 
     Attributes:
         bundle: the evidence, which they can check themselves.
-        report: how the bot's own check of it came out, the model left out: its state is another
-            matter, see `bot.attestation.near_ai.service`.
+        report: how the bot's own check of it came out. What the model's evidence is worth is left
+            out: see `bot.attestation.near_ai.service`.
     """
 
     bundle: Bundle
@@ -87,10 +87,11 @@ class OwnProof:
         collateral = await self._collateral_of(bundle)
         report = await asyncio.to_thread(
             verify_bundle,
-            replace(bundle, model=None),
+            bundle,
             challenge=challenge,
             collateral=lambda _: collateral,
             now=int(self._clock()),
+            look_at_model=False,
             trust=self._trust,
         )
         return Proof(bundle, report)

@@ -8,7 +8,7 @@ challenge can make this bot sign what another protocol would take for its own.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -16,22 +16,41 @@ from pydantic import Field, StringConstraints
 
 from bot.attestation.canonical import canonical_json
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.strict_json import StrictModel, VersionOne, read
+from bot.attestation.strict_json import StrictModel, read
 
 MAX_STATEMENT_BYTES: Final = 4096
 MAX_CHALLENGE_BYTES: Final = 256
 ISSUED_AT_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 KeyOrigin = Literal["generated-in-tee", "imported"]
+ModelPolicy = Literal["off", "warn", "require"]
 
 _STATEMENT_DOMAIN: Final = b"signal-bot/report-data/v1\0"
 _CHALLENGE_DOMAIN: Final = b"signal-bot/nonce/v1\0"
 _TYPE: Final = "signal-bot-identity"
 
+_Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _Label = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z.+_-]{1,64}$")]
 _Uuid = Annotated[
     str, StringConstraints(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSeal:
+    """What a statement says of the model's evidence that goes with it.
+
+    Attributes:
+        policy: what happens while the model is not verified.
+        evidence_sha256: hex, of the evidence; None where there is none.
+        age_seconds: since the evidence was fetched, by the machine's clock; None without evidence.
+        pins_sha256: hex, of the pins that the bot was started with; None where it has none.
+    """
+
+    policy: ModelPolicy
+    evidence_sha256: str | None
+    age_seconds: int | None
+    pins_sha256: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,8 @@ class Statement:
         policy_sha256: hex, of the policy that goes with the statement.
         commit: of the source, as the build says.
         version: of the bot, as the build says.
+        model: of the model's evidence beside it; None in statements of version 1, which say
+            nothing of it.
     """
 
     aci: str
@@ -57,22 +78,23 @@ class Statement:
     policy_sha256: str
     commit: str
     version: str
+    model: ModelSeal | None = None
 
     def text(self) -> str:
         """Return the one line of canonical JSON whose hash the quote holds."""
-        return canonical_json(
-            {
-                "aci": self.aci,
-                "code": {"commit": self.commit, "version": self.version},
-                "identity_key": self.identity_key,
-                "issued_at": self.issued_at,
-                "key_origin": self.key_origin,
-                "linked_devices": self.linked_devices,
-                "policy_sha256": self.policy_sha256,
-                "type": _TYPE,
-                "v": 1,
-            }
-        )
+        said = {
+            "aci": self.aci,
+            "code": {"commit": self.commit, "version": self.version},
+            "identity_key": self.identity_key,
+            "issued_at": self.issued_at,
+            "key_origin": self.key_origin,
+            "linked_devices": self.linked_devices,
+            "policy_sha256": self.policy_sha256,
+            "type": _TYPE,
+        }
+        if self.model is None:
+            return canonical_json({**said, "v": 1})
+        return canonical_json({**said, "model": asdict(self.model), "v": 2})
 
     @classmethod
     def parse(cls, text: str) -> "Statement":
@@ -94,6 +116,7 @@ class Statement:
             policy_sha256=wire.policy_sha256,
             commit=wire.code.commit,
             version=wire.code.version,
+            model=ModelSeal(**wire.model.model_dump()) if wire.model else None,
         )
         if statement.text() != text:
             raise MalformedEvidence("the statement is not written in the one canonical way")
@@ -128,13 +151,21 @@ class _Code(StrictModel):
     version: _Label
 
 
+class _Seal(StrictModel):
+    policy: ModelPolicy
+    evidence_sha256: _Hash | None
+    age_seconds: Annotated[int, Field(ge=0, lt=2**31)] | None
+    pins_sha256: _Hash | None
+
+
 class _Wire(StrictModel):
     type: Literal["signal-bot-identity"]
-    v: VersionOne
+    v: Annotated[int, Field(ge=1, le=2)]
     aci: _Uuid
     code: _Code
     identity_key: Annotated[str, StringConstraints(pattern="^05[0-9a-f]{64}$")]
     issued_at: Annotated[str, StringConstraints(pattern="^[0-9TZ:-]{20}$")]
     key_origin: KeyOrigin
     linked_devices: Annotated[int, Field(ge=0, le=1000)]
-    policy_sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    policy_sha256: _Hash
+    model: _Seal | None = None

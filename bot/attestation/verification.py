@@ -26,6 +26,7 @@ from bot.attestation.checks import (
 from bot.attestation.environment import environment_check
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import NrasWord
+from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.verification import CollateralFor, FirmwareRule, verify_model
 from bot.attestation.quote import Collateral, parse_quote
 from bot.attestation.release import Release, release_checks
@@ -86,6 +87,7 @@ def verify_bundle(
     safety_number: str | None = None,
     release: Release | None = None,
     nras: Sequence[NrasWord] = (),
+    look_at_model: bool = True,
     trust: Trust = REAL,
 ) -> BundleReport:
     """Check everything in a bundle. Bad evidence is never an error: it becomes a failed check.
@@ -98,6 +100,8 @@ def verify_bundle(
         safety_number: sixty digits, as Signal shows them in the chat with the bot.
         release: what was published.
         nras: NVIDIA's word on the GPUs of each of the model's machines; empty: it was not asked.
+        look_at_model: whether the model's evidence is verified as well; that it is sealed in, and
+            how old it is, is looked at in any case.
         trust: whose roots.
     """
     findings = _verify_enclave(bundle, collateral, now=now, trust=trust)
@@ -111,7 +115,9 @@ def verify_bundle(
         *release_checks(findings, release, app_compose=bundle.app_compose),
     )
     own = Report(as_good_as(findings.report["quote"], parts))
-    model = _model_checks(bundle, own["policy"], collateral, nras, now=now, trust=trust)
+    model = (
+        _model_checks(bundle, own, collateral, nras, now=now, trust=trust) if look_at_model else ()
+    )
     return BundleReport((*own, *model), _facts(bundle, findings, statement))
 
 
@@ -137,25 +143,27 @@ def _read_statement(text: str) -> Statement | None:
 
 def _model_checks(
     bundle: Bundle,
-    policy: Check,
+    own: Report,
     collateral: CollateralFor,
     nras: Sequence[NrasWord],
     *,
     now: int,
     trust: Trust,
 ) -> Iterator[Check]:
-    """Check the model's part, which the bot's quote does not hold: its policy names the model."""
+    """Check what the model's endpoint showed, with the pins that the bot's statement names."""
     model = bundle.model
     if model is None:
         yield not_checked("model", "the bot showed no evidence of a model")
         return
-    yield _which_model_check(model.model, bundle.policy, policy)
+    yield _which_model_check(model.model, bundle.policy, own["policy"])
+    has_pins = any(c.name == "model_pins" and c.verdict is Verdict.CLAIMED for c in own)
     findings = verify_model(
         model,
         collateral=collateral,
         nras=nras,
         now=now,
         firmware=FirmwareRule(required=bool(nras), vouched_until={}),
+        pins=ModelPins.parse(bundle.model_pins) if has_pins and bundle.model_pins else None,
         trust=trust,
     )
     for check in findings.report:

@@ -103,6 +103,34 @@ async def test_the_file_of_verify_proves_the_bot_to_who_asked_and_to_nobody_else
     assert [check.name for check in relayed.failures] == ["safety_number"]
 
 
+async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_on() -> None:
+    async with proving_world() as proving:
+        released = asyncio.Event()
+        proving.cloud.report_handler = held(released, proving.cloud.give_report)
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            asyncio.get_running_loop().call_later(0.1, released.set)
+            file = await prove(proving, "purple elephants")
+    report = verified(proving, file, "purple elephants", HALF + "1" * 30)
+    assert report.passed, [(check.name, check.words) for check in report.failures]
+    assert report["model_evidence"].verdict is Verdict.PROVEN
+    for name in ("gateway.os", "gateway.application", "os", "application", "key_provider"):
+        assert report[f"model.{name}"].verdict is Verdict.PROVEN
+    bundle = Bundle.parse(file.data)
+    assert bundle.model_pins == proving.cloud.pins.text()
+    stripped = replace(file, data=replace(bundle, model=None).to_json())
+    [failure] = verified(proving, stripped, "purple elephants", HALF + "1" * 30).failures
+    assert failure.name == "model_evidence"
+
+
+async def test_where_the_model_has_to_be_proven_a_proof_without_its_evidence_fails() -> None:
+    async with proving_world() as proving:
+        proving.cloud.report_handler = status(503)
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            file = await prove(proving, "purple elephants")
+    report = verified(proving, file, "purple elephants", HALF + "1" * 30)
+    assert [check.name for check in report.failures] == ["model_evidence"]
+
+
 async def test_verify_says_in_words_what_is_proven_and_how_to_check_it() -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings(), trust=proving.trust):

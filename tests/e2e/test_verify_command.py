@@ -289,7 +289,7 @@ async def test_a_bundle_whose_model_part_is_garbage_fails_there_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = ModelEvidence(b"{", bytes(32), "qwen", None, CLOCK)
-    (folder / "bundle.json").write_bytes(replace(BUNDLE, model=model).to_json())
+    (folder / "bundle.json").write_bytes(soft_bundle(PLATFORM, AGENT, model=model).to_json())
     async with pccs(PLATFORM.collateral) as service:
         online = request(folder, collateral=(), pccs_url=service.url(""), as_json=True)
         assert not await verified(online)

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.near_ai.evidence import ModelEvidence
-from bot.attestation.statement import Statement, report_data
+from bot.attestation.near_ai.pins import pins_sha256
+from bot.attestation.statement import ModelSeal, Statement, report_data
 from tests.fakes.dstack_agent import PINNED_IMAGE, SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 
@@ -33,6 +34,7 @@ STATEMENT: Final = Statement(
     policy_sha256=hashlib.sha256(POLICY.encode()).hexdigest(),
     commit="0123abcd",
     version="0.3.0",
+    model=ModelSeal(policy="warn", evidence_sha256=None, age_seconds=None, pins_sha256=None),
 )
 OTHER_ACCOUNT: Final = replace(
     STATEMENT,
@@ -50,21 +52,35 @@ def soft_bundle(
     *,
     statement: Statement = STATEMENT,
     model: ModelEvidence | None = None,
+    policy: str = POLICY,
+    pins: str | None = None,
     debug: bool = False,
 ) -> Bundle:
-    """Return what a bot on this machine hands out for a challenge."""
+    """Return what a bot on this machine hands out for a challenge; the model's part is sealed."""
+    if statement.model is not None and (model or pins):
+        seal = replace(
+            statement.model,
+            evidence_sha256=model.sha256() if model else None,
+            age_seconds=60 if model else None,
+            pins_sha256=pins_sha256(pins) if pins else None,
+        )
+        statement = replace(statement, model=seal)
+    if policy != POLICY:
+        digest = hashlib.sha256(policy.encode()).hexdigest()
+        statement = replace(statement, policy_sha256=digest)
     text = statement.text()
     quote = platform.quote(
         report_data(text, challenge), agent.mr_td, agent.rtmrs(), agent.mr_config_id, debug=debug
     )
     return Bundle(
         statement=text,
-        policy=POLICY,
+        policy=policy,
         quote=quote,
         event_log=json.dumps(agent.event_log),
         app_compose=agent.app_compose,
         vm_config='{"cpu_count": 2}',
         model=model,
+        model_pins=pins,
     )
 
 

@@ -22,12 +22,13 @@ from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
 from bot.attestation.near_ai.verification import verify_model
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.report import LABELS, MODEL_LABELS, PARTS, conclusion
+from bot.attestation.verification import verify_bundle
 from bot.config import Settings
 from bot.release import COMPOSE_FILE
 from bot.verify import Request, verify
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
-from tests.fakes.soft_bundle import POLICY, STATEMENT, soft_bundle, soft_release
+from tests.fakes.soft_bundle import CHALLENGE, POLICY, STATEMENT, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS_TEXT
 from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
@@ -307,6 +308,22 @@ async def test_every_check_that_can_be_made_is_explained_and_no_other(
     [as_json] = [one for one in commands() if "--json" in one]
     await laptop.run(as_json)
     of_the_bot = {check["name"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    sealed = soft_bundle(
+        laptop.platform,
+        laptop.agent,
+        model=ModelEvidence(b"{}", bytes(32), "qwen", None, CLOCK),
+        pins=SOME_PINS_TEXT,
+    )
+    known = Collateral.parse(laptop.platform.collateral)
+    shown = verify_bundle(
+        sealed,
+        challenge=CHALLENGE,
+        collateral=lambda _: known,
+        now=CLOCK,
+        look_at_model=False,
+        trust=laptop.platform.trust,
+    )
+    of_the_bot |= {check.name for check in shown}
     of_the_model = {f"model.{check.name}" for check in model_checks()}
     made = of_the_bot | of_the_model
     assert {name.rpartition(".")[2] for name in made} == rows().keys()

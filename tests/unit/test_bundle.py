@@ -40,12 +40,12 @@ def test_what_is_written_is_read_again(model: ModelEvidence | None) -> None:
 
 
 def test_the_file_says_what_it_is() -> None:
-    assert (WIRE["type"], WIRE["v"], WIRE["quote"]) == ("signal-bot-bundle", 1, "040002")
+    assert (WIRE["type"], WIRE["v"], WIRE["quote"]) == ("signal-bot-bundle", 2, "040002")
 
 
 @pytest.mark.parametrize("name", sorted(WIRE))
 def test_a_file_that_lacks_a_field_is_refused(name: str) -> None:
-    with pytest.raises(MalformedEvidence, match=name):
+    with pytest.raises(MalformedEvidence, match=f"`{name}`|all of it"):
         Bundle.parse(encoded({key: WIRE[key] for key in WIRE if key != name}))
 
 
@@ -70,10 +70,12 @@ def test_a_quote_that_is_not_strictly_hex_is_refused(quote: str) -> None:
         b"{",
         b"[" * 100_000,
         b'{"a":' * 100_000,
-        encoded(WIRE)[:-1] + b',"v":1}',
+        encoded(WIRE)[:-1] + b',"v":2}',
         encoded(WIRE | {"extra": 1}),
         encoded(WIRE) + b"{}",
-        encoded(WIRE | {"v": 2}),
+        encoded(WIRE | {"v": 1}),
+        encoded(WIRE | {"v": 3}),
+        encoded(WIRE | {"v": True}),
         encoded(WIRE) + b" " * MAX_BUNDLE_BYTES,
     ],
 )

@@ -65,7 +65,8 @@ async def test_the_policy_says_what_happens_to_what_people_write() -> None:
         "e2ee": True,
         "llm_host": "cloud-api.near.ai",
         "model": "openai/gpt-oss-120b",
-        "model_policy": "require",
+        "model_pins_sha256": None,
+        "model_policy": "warn",
         "retention_days": 30,
         "signal": "unix socket",
         "signer_pins": [],
@@ -88,6 +89,17 @@ async def test_the_models_evidence_goes_along_when_there_is_some(tmp_path: Path)
     async with machine(tmp_path, model=MODEL) as running:
         bundle = await running.evidence.collect(CHALLENGE)
     assert Bundle.parse(bundle.to_json()).model == MODEL
+
+
+async def test_the_statement_seals_the_models_evidence_with_its_age(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        fetched = replace(MODEL, fetched_at=running.platform.now - 90)
+    async with machine(tmp_path, model=fetched) as running:
+        statement = Statement.parse((await running.evidence.collect(CHALLENGE)).statement)
+    assert statement.model is not None
+    assert statement.model.evidence_sha256 == fetched.sha256()
+    assert statement.model.age_seconds in range(90, 120)
+    assert (statement.model.policy, statement.model.pins_sha256) == ("warn", None)
 
 
 async def test_an_endless_report_of_the_model_leaves_the_bots_own_proof_readable(

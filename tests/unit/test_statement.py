@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.statement import (
     MAX_STATEMENT_BYTES,
+    ModelSeal,
     Statement,
     challenge_hash,
     report_data,
@@ -152,5 +153,5 @@ def test_two_challenges_have_two_hashes(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Statement)])
 def test_every_field_is_in_the_text(name: str) -> None:
-    other = 7 if name == "linked_devices" else "other"
-    assert replace(STATEMENT, **{name: other}).text() != TEXT  # type: ignore[arg-type]
+    others = {"linked_devices": 7, "model": ModelSeal("off", None, None, None)}
+    assert replace(STATEMENT, **{name: others.get(name, "other")}).text() != TEXT  # type: ignore[arg-type]

@@ -14,8 +14,10 @@ from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import parse_event_log
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
+from bot.attestation.statement import ModelSeal
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport, verify_bundle
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
@@ -30,6 +32,7 @@ from tests.fakes.soft_bundle import (
     soft_release,
 )
 from tests.fakes.soft_tdx import SoftTdx
+from tests.fakes.some_pins import SOME_PINS_TEXT
 
 NOW: Final = 1782698817
 DAY: Final = 24 * 60 * 60
@@ -253,7 +256,14 @@ def test_an_attack_is_refused_by_the_check_that_is_meant_to(attack: str) -> None
 
 SIDE_EFFECTS: Final = {
     # What cannot be told any more once the named check has failed; everything else stays as it is.
-    "statement": {"safety_number", "linked_devices", "key_origin", "policy", "code", "issued_at"},
+    "statement": {
+        "safety_number",
+        "linked_devices",
+        "key_origin",
+        "policy",
+        "code",
+        "issued_at",
+    },
     "rtmrs": {"boot_events", "compose", "images", "environment", "release", "key_provider"},
     "boot_events": {"compose", "images", "environment", "release", "key_provider"},
     "compose": {"images", "environment", "release"},
@@ -324,6 +334,137 @@ def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:
     assert facts.app_id == AGENT.app_id.hex()
     assert facts.aci == STATEMENT.aci
     assert facts.safety_number_half == SAFETY_NUMBER.replace(" ", "")[:30]
+
+
+# The model's part is sealed in
+
+
+MODEL: Final = ModelEvidence(b"{}", bytes(32), "qwen", None, NOW - 60)
+OTHER_MODEL: Final = replace(MODEL, nonce=bytes(range(32)))
+REQUIRED: Final = replace(STATEMENT, model=ModelSeal("require", None, None, None))
+SEALED: Final = soft_bundle(PLATFORM, AGENT, statement=REQUIRED, model=MODEL, pins=SOME_PINS_TEXT)
+OTHER_PINS: Final = SOME_PINS_TEXT.replace("ab" * 32, "ba" * 32)
+
+
+def sealed(model: ModelEvidence | None, age: int | None = 60, **changes: Any) -> Bundle:
+    """A bot that requires proof of its model, and whose statement says something of it."""
+    seal = ModelSeal(
+        policy="require",
+        evidence_sha256=model.sha256() if model else None,
+        age_seconds=age if model else None,
+        pins_sha256=pins_sha256(SOME_PINS_TEXT),
+    )
+    statement = replace(STATEMENT, model=replace(seal, **changes))
+    bundle = soft_bundle(PLATFORM, AGENT, statement=statement)
+    return replace(bundle, model=model, model_pins=SOME_PINS_TEXT)
+
+
+def test_evidence_of_the_model_that_is_sealed_in_is_said_to_be() -> None:
+    for bundle in (SEALED, Bundle.parse(SEALED.to_json())):
+        report = Verification(bundle).report()
+        assert report["model_evidence"].verdict is Verdict.PROVEN
+        assert report["model_age"].verdict is Verdict.CLAIMED
+        assert report["model_pins"].verdict is Verdict.CLAIMED
+        assert pins_sha256(SOME_PINS_TEXT) in report["model_pins"].words
+
+
+SEAL_ATTACKS: Final[dict[str, tuple[Callable[[], Bundle], str]]] = {
+    "the evidence is left out": (lambda: replace(SEALED, model=None), "model_evidence"),
+    "the evidence is another": (lambda: replace(SEALED, model=OTHER_MODEL), "model_evidence"),
+    "the evidence is older than it says": (
+        lambda: replace(SEALED, model=replace(MODEL, fetched_at=NOW)),
+        "model_evidence",
+    ),
+    "evidence is put in": (lambda: replace(BUNDLE, model=MODEL), "model_evidence"),
+    "there is no evidence": (lambda: sealed(None), "model_evidence"),
+    "the evidence is older than an hour": (lambda: sealed(MODEL, age=3601), "model_age"),
+    "the evidence has no age": (lambda: sealed(MODEL, age=None), "model_age"),
+    "the pins are left out": (lambda: replace(SEALED, model_pins=None), "model_pins"),
+    "the pins are others": (lambda: replace(SEALED, model_pins=OTHER_PINS), "model_pins"),
+    "the pins have a blank more": (
+        lambda: replace(SEALED, model_pins=SOME_PINS_TEXT + " "),
+        "model_pins",
+    ),
+    "pins are put in": (lambda: replace(BUNDLE, model_pins=SOME_PINS_TEXT), "model_pins"),
+    "there are no pins": (
+        lambda: replace(sealed(MODEL, pins_sha256=None), model_pins=None),
+        "model_pins",
+    ),
+    "the pins are none": (
+        lambda: replace(sealed(MODEL, pins_sha256=pins_sha256("{}")), model_pins="{}"),
+        "model_pins",
+    ),
+    "the policy says otherwise": (
+        lambda: soft_bundle(PLATFORM, AGENT, policy='{"model_policy":"require"}'),
+        "policy",
+    ),
+    "an older bot requires proof and seals nothing in": (
+        lambda: replace(
+            soft_bundle(
+                PLATFORM,
+                AGENT,
+                statement=replace(STATEMENT, model=None),
+                policy='{"model":"qwen","model_policy":"require"}',
+            ),
+            model=MODEL,
+        ),
+        "model_evidence",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", SEAL_ATTACKS)
+def test_an_attack_on_the_models_part_is_refused_by_its_check(attack: str) -> None:
+    make, name = SEAL_ATTACKS[attack]
+    report = Verification(make()).report()
+    assert report[name].verdict is Verdict.FAILED
+    assert not report.passed
+    of_the_bot = {"quote", "statement", "challenge", "safety_number"}
+    assert all(report[check].verdict is Verdict.PROVEN for check in of_the_bot)
+
+
+def test_a_part_of_the_model_that_is_bound_to_nothing_says_no_more_than_that() -> None:
+    bundle = replace(soft_bundle(PLATFORM, AGENT, statement=OLDER), model=MODEL)
+    report = Verification(bundle).report()
+    assert report["model_evidence"].verdict is Verdict.NOT_CHECKED
+    assert "older version" in report["model_evidence"].words
+
+
+def test_the_last_second_of_an_hour_still_counts() -> None:
+    assert Verification(sealed(MODEL, age=3600)).report()["model_age"].verdict is Verdict.CLAIMED
+    old_but_not_required = sealed(MODEL, age=7200, policy="warn")
+    report = Verification(old_but_not_required).report()
+    assert report["model_age"].verdict is Verdict.CLAIMED
+
+
+def test_a_bundle_of_an_older_bot_that_requires_nothing_still_passes() -> None:
+    older = json.loads(soft_bundle(PLATFORM, AGENT, statement=OLDER).to_json())
+    del older["model_pins"]
+    older["v"] = 1
+    bundle = Bundle.parse(json.dumps(older).encode())
+    assert Verification(bundle).report().passed
+
+
+OLDER: Final = replace(STATEMENT, model=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STATEMENT.text().replace('"v":2', '"v":1'),
+        OLDER.text().replace('"v":1', '"v":2'),
+        STATEMENT.text().replace('"v":2', '"v":3'),
+        STATEMENT.text().replace('"warn"', '"never"'),
+        STATEMENT.text().replace('"age_seconds":null', '"age_seconds":-1'),
+        STATEMENT.text().replace('"age_seconds":null', f'"age_seconds":{10**400}'),
+        STATEMENT.text().replace('"age_seconds":null', '"age_seconds":true'),
+        STATEMENT.text().replace('"age_seconds":null,', ""),
+    ],
+    ids=["v1 with a seal", "v2 without", "v3", "policy", "negative", "giant", "true", "no age"],
+)
+def test_a_statement_that_says_otherwise_of_the_model_is_none(text: str) -> None:
+    report = Verification(replace(BUNDLE, statement=text)).report()
+    assert report["statement"].verdict is Verdict.FAILED
 
 
 def test_a_policy_that_nobody_vouches_for_does_not_say_which_model_answers() -> None:

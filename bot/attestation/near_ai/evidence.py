@@ -1,10 +1,12 @@
 """What is gathered before anything is verified: the endpoint's report and NVIDIA's word on it."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, ValidationError
 
+from bot.attestation.canonical import canonical_json
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.strict_json import Text
 
@@ -42,6 +44,10 @@ class ModelEvidence:
             "peer_key_sha256": self.peer_key_sha256.hex() if self.peer_key_sha256 else None,
             "fetched_at": self.fetched_at,
         }
+
+    def sha256(self) -> str:
+        """Return the hash by which a statement names it, hex."""
+        return hashlib.sha256(canonical_json(self.to_plain()).encode()).hexdigest()
 
     @classmethod
     def from_plain(cls, value: object) -> "ModelEvidence":
