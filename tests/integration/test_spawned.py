@@ -66,6 +66,10 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+def never_gets_more_rights(pid: int) -> bool:
+    return "\nNoNewPrivs:\t1\n" in Path(f"/proc/{pid}/status").read_text()
+
+
 def notes(folder: Path) -> list[dict[str, Any]]:
     return starts(folder / "bin")
 
@@ -99,7 +103,8 @@ async def test_signal_cli_is_started_with_manual_receive_mode_on_a_socket_of_its
         async with in_background(messenger.run(receiver.deliver)):
             await until(lambda: receiver.texts == [SAID])
         assert (folder / "socket").stat().st_mode & 0o077 == 0
-    [start] = notes(folder)
+        [start] = notes(folder)
+        assert never_gets_more_rights(start["pid"])
     assert start["arguments"][1:] == [
         *("--config", str(folder / "data")),
         *("daemon", "--socket", str(folder / "socket")),
