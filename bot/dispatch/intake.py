@@ -302,6 +302,8 @@ class Intake:
         author = Person(message.author, message.author_number)
         if self._access.is_admin(author):
             return Verdict.TALK
+        if self._router.is_command(message):
+            self._loop_guard.release(message.chat, message.author)
         return self._loop_guard.verdict(message.chat, message.author, len(message.text))
 
     async def _keep_silent(self, accepted: AcceptedMessage, verdict: Verdict) -> None:

@@ -1,9 +1,14 @@
-"""Two bots that answer each other are stopped; people never are.
+"""Two bots that answer each other are stopped; people are not.
 
-A bot gives itself away by answering again and again faster than a person reads and types. Only
-the first message behind an answer is looked at, so somebody who fires off many messages without
-waiting for answers is no bot; and one message that took its time proves a person. In a group
-everybody is looked at alone, for there the others write while the bot answers one of them.
+Only the first message behind an answer is looked at. Nothing is held against a quick message by
+itself: a quiz is played with single letters, as fast as its questions come. What people do not do,
+one time after the other, is
+
+- write a longer text again and again in less time than anybody types it, or fetches it to paste;
+- go on for hundreds of rounds without ever looking away for two minutes.
+
+Two bots with fast models are found by the first, with slow ones by the second at the latest. In a
+group everybody is looked at alone, for there the others write while the bot answers one of them.
 """
 
 import time
@@ -13,21 +18,32 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-LOOP_SECONDS: Final = 2.0
-"""Nobody reads an answer and writes the next message in less, many times in a row."""
-
 TYPED_PER_SECOND: Final = 15.0
-"""Characters; about twice what the fastest on a phone type. Two bots with slow models are found by
-the length of what they write."""
+"""Characters; about twice what the fastest on a phone type."""
 
-TYPING_SECONDS: Final = 10.0
-"""Somebody who pastes a long text takes longer than this, from one answer to the next paste."""
+QUICK_CHARACTERS: Final = 10
+"""A message has so many for nothing: letters, numbers, yes and no come as fast as fingers are."""
 
-AT_ONCE: Final = 3
+FETCHED_SECONDS: Final = 2.0
+"""From one message to the next; nobody finds, copies and sends one text after the other in less."""
+
+THOUGHT_SECONDS: Final = 10.0
+"""After an answer; somebody who takes so long has read it, and may have pasted any text."""
+
+PAUSE_SECONDS: Final = 120.0
+
+FASTER_THAN_FETCHED: Final = 10
 FASTER_THAN_TYPED: Final = 1
-"""What a message adds to the suspicion; the second sign is weaker, for people paste and dictate."""
+AT_EASE: Final = -2
+"""What a message adds to the suspicion. The second sign is weak, for people paste and dictate, and
+write while they wait for an answer."""
 
 LEAST_LIMIT: Final = 10
+
+MOST_ROUNDS: Final = 500
+"""Of a message and its answer, without a pause."""
+
+HOW_TO_GO_ON: Final = "If you are a person, send !help, and I go on at once."
 
 FIRST_SILENCE_SECONDS: Final = 600.0
 LONGEST_SILENCE_SECONDS: Final = 86_400.0
@@ -50,9 +66,12 @@ class _Partner:
     """What is known of somebody in a chat; times are on the guard's clock."""
 
     answered_at: float | None = None
+    wrote_at: float | None = None
     suspicion: int = 0
+    rounds: int = 0
     silent_until: float = 0.0
     silence_seconds: float = FIRST_SILENCE_SECONDS / 2
+    released: bool = False
 
 
 class LoopGuard:
@@ -62,7 +81,7 @@ class LoopGuard:
 
     Args:
         messages_per_minute: what a person may send. Half of it, and at least `LEAST_LIMIT`, is how
-            many messages that come at once after an answer, one after the other, make a bot.
+            many messages that nobody can have fetched, one after the other, make a bot.
         clock: monotonic seconds.
 
     Attributes:
@@ -77,8 +96,8 @@ class LoopGuard:
         self._partners: OrderedDict[tuple[str, str], _Partner] = OrderedDict()
 
     @property
-    def _limit(self) -> float:
-        return AT_ONCE * max(LEAST_LIMIT, self.messages_per_minute // 2)
+    def _limit(self) -> int:
+        return FASTER_THAN_FETCHED * max(LEAST_LIMIT, self.messages_per_minute // 2)
 
     def answered(self, chat: str, author: str) -> None:
         """Note that an answer to somebody (by ACI) went out in a chat."""
@@ -92,25 +111,46 @@ class LoopGuard:
         now = self._clock()
         if now < partner.silent_until:
             return Verdict.SILENCE
-        if partner.answered_at is None:
+        self._weigh(partner, length, now)
+        partner.answered_at, partner.wrote_at = None, now
+        if partner.suspicion < self._limit and partner.rounds < MOST_ROUNDS:
             return Verdict.TALK
-        added = _suspicion(now - partner.answered_at, length)
-        partner.answered_at = None
-        partner.suspicion = partner.suspicion + added if added else 0
-        if partner.suspicion < self._limit:
-            return Verdict.TALK
-        partner.suspicion = 0
+        partner.suspicion = partner.rounds = 0
         partner.silence_seconds = min(2 * partner.silence_seconds, LONGEST_SILENCE_SECONDS)
         partner.silent_until = now + partner.silence_seconds
         return Verdict.FIRST_SILENCE
 
+    def release(self, chat: str, author: str) -> None:
+        """End the first silence of somebody who has sent a command, as the notice says.
+
+        Only the first: a bot may do what it reads.
+        """
+        partner = self._partners.get((chat, author))
+        if partner is not None and not partner.released and self._clock() < partner.silent_until:
+            partner.released = True
+            partner.silent_until = 0.0
+
     def notice(self, chat: str, author: str) -> str:
         """Return what is said once, when a silence begins."""
-        minutes = round(self._partner(chat, author).silence_seconds / 60)
-        return (
+        partner = self._partner(chat, author)
+        minutes = round(partner.silence_seconds / 60)
+        words = (
             "This looks like two bots talking to each other."
             f" I will not answer you here for {minutes} minutes."
         )
+        return words if partner.released else f"{words} {HOW_TO_GO_ON}"
+
+    def _weigh(self, partner: _Partner, length: int, now: float) -> None:
+        if partner.answered_at is None:
+            return
+        behind_answer = now - partner.answered_at
+        behind_own = behind_answer if partner.wrote_at is None else now - partner.wrote_at
+        partner.rounds = partner.rounds + 1 if behind_answer < PAUSE_SECONDS else 0
+        if behind_answer >= THOUGHT_SECONDS:
+            partner.suspicion = 0
+        else:
+            added = _suspicion(behind_answer, behind_own, length)
+            partner.suspicion = max(0, partner.suspicion + added)
 
     def _partner(self, chat: str, author: str) -> _Partner:
         partner = self._partners.setdefault((chat, author), _Partner())
@@ -120,10 +160,9 @@ class LoopGuard:
         return partner
 
 
-def _suspicion(seconds: float, length: int) -> int:
-    """How much a message that comes so long after an answer looks like a bot's; 0: a person's."""
-    if seconds < LOOP_SECONDS:
-        return AT_ONCE
-    if seconds < min(length / TYPED_PER_SECOND, TYPING_SECONDS):
-        return FASTER_THAN_TYPED
-    return 0
+def _suspicion(behind_answer: float, behind_own: float, length: int) -> int:
+    """How much a message looks like a bot's, by the seconds since the answer and since the last."""
+    typing_seconds = (length - QUICK_CHARACTERS) / TYPED_PER_SECOND
+    if behind_own < min(typing_seconds, FETCHED_SECONDS):
+        return FASTER_THAN_FETCHED
+    return FASTER_THAN_TYPED if behind_answer < typing_seconds else AT_EASE

@@ -126,7 +126,7 @@ class Router:
     def job(self, accepted: AcceptedMessage) -> Job:
         """Return the work of answering a message, for its mailbox."""
         message = accepted.message
-        is_command = _parse_command(message.text)[0] is not None
+        is_command = self.is_command(message)
         joins = message.kind is ReceivedKind.MESSAGE and not is_command and not accepted.begun
         return Job(partial(self.handle, accepted), accepted, joins=joins)
 
@@ -142,6 +142,10 @@ class Router:
             message.timestamp,
             received_at=message.received_at,
         )
+
+    def is_command(self, message: ReceivedMessage) -> bool:
+        """Whether a message is for the bot itself, not for the model."""
+        return _parse_command(message.text)[0] is not None
 
     def is_stop(self, message: ReceivedMessage) -> bool:
         """Whether a message is a command that ends what came before it."""
@@ -178,7 +182,7 @@ class Router:
         self._loop_guard.answered(ready.message.chat, ready.message.author)
 
     def _count_answer(self, message: ReceivedMessage) -> None:
-        is_command = _parse_command(message.text)[0] is not None
+        is_command = self.is_command(message)
         waited = max(0.0, self._clock() - message.received_at / 1_000)
         metrics.ANSWER_SECONDS.labels("command" if is_command else "conversation").observe(waited)
 

@@ -231,6 +231,30 @@ async def test_two_bots_that_answer_each_other_are_stopped_with_one_notice() -> 
     assert len(mine) == 11
 
 
+async def test_whoever_is_taken_for_a_bot_goes_on_with_a_command_at_once() -> None:
+    words = "Nobody types as fast as that, or pastes"
+    async with world() as here:
+        async with running_bot(here.settings(access={"messages_per_minute": 20})):
+            notice = ""
+            while "two bots" not in notice:
+                await here.signal.say(words)
+                notice = (await here.answer()).text
+            assert "send !help" in notice
+            await here.signal.say("!help")
+            assert "!status" in (await here.answer()).text
+            await here.signal.say("hello again")
+            assert (await here.answer()).text.endswith("hello again")
+
+
+async def test_the_quickest_answers_in_a_quiz_silence_nobody() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access={"messages_per_minute": 60})):
+            for number in range(50):
+                letter = "abcd"[number % 4]
+                await here.signal.say(letter)
+                assert (await here.answer()).text.endswith(f"UTC] {letter}")
+
+
 async def test_an_admin_is_never_taken_for_a_bot() -> None:
     async with world() as here:
         access = {"admins": ADA.aci, "messages_per_minute": 20}
