@@ -50,6 +50,12 @@ to be stored: once there is room nothing of that is lost."""
 SCRUB_WAIT_MS: Final = 200
 """How long emptying the log waits for whoever reads it; every write waits meanwhile."""
 
+SCRUB_EVERY_SECONDS: Final = 0.25
+"""Between two times that `scrub_soon` empties the log, however often it is asked to."""
+
+SCRUB_AGAIN_SECONDS: Final = 5.0
+"""After a time when somebody was reading, or the disk refused."""
+
 LOG_LIMIT_BYTES: Final = 8 * 1024 * 1024
 """What stays of the write-ahead log on disk, however long somebody was reading (a backup)."""
 
@@ -101,6 +107,7 @@ class Database:
         self._waiting: list[_Write] = []
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
+        self._to_scrub = asyncio.Event()
         self._refusal: str | None = None
         self._refusal_changed = asyncio.Event()
 
@@ -153,7 +160,8 @@ class Database:
     async def scrub(self) -> bool:
         """Empty the write-ahead log, where deleted content lives on; False where it cannot be now.
 
-        In the database file itself deleted content is overwritten (`secure_delete`).
+        In the database file itself deleted content is overwritten (`secure_delete`). What cannot
+        be emptied now is by `scrub_soon`.
 
         Raises:
             StoreFailed: the database is broken.
@@ -161,8 +169,29 @@ class Database:
         try:
             done: bool = await self._writer.async_run(_empty_log, self._writer)
         except StoreRefused:
-            return False
+            done = False
+        if not done:
+            self._to_scrub.set()
         return done
+
+    def scrub_soon(self) -> None:
+        """Have the log emptied of what was committed so far, a moment later, and wait for nothing.
+
+        Many such wishes cost one emptying: it holds up every write for as long as two syncs take.
+        """
+        self._to_scrub.set()
+
+    async def scrub_when_asked(self) -> None:
+        """Be the one who empties the log later, until cancelled.
+
+        Raises:
+            StoreFailed: the database is broken.
+        """
+        while True:
+            await self._to_scrub.wait()
+            self._to_scrub.clear()
+            done = await self.scrub()
+            await asyncio.sleep(SCRUB_EVERY_SECONDS if done else SCRUB_AGAIN_SECONDS)
 
     async def commit_batches(self) -> None:
         """Be the one writer, until `close` was called and nothing waits any more."""
@@ -251,9 +280,11 @@ async def open_database(
             database = Database(writer, reader, committed)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(database.commit_batches())
+                scrubbing = tasks.create_task(database.scrub_when_asked())
                 try:
                     yield database
                 finally:
+                    scrubbing.cancel()  # who closes the file last empties its log
                     database.close()
         finally:
             await reader.aclose()

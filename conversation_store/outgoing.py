@@ -113,14 +113,16 @@ def note(execute: Execute, *, chat: str, text: str, now_ms: int) -> OutgoingMess
     return _add(execute, draft, inbox_id=None, number=0, chat=chat, now_ms=now_ms)
 
 
-def mark_sent(execute: Execute, part: int, signal_timestamp: int) -> None:
-    """Mark a part as sent and forget what was in it."""
+def mark_sent(execute: Execute, part: int, signal_timestamp: int, now_ms: int) -> bool:
+    """Mark a part as sent and forget what was in it; return whether it has disappeared by now."""
     execute("DELETE FROM attachments WHERE outbox_id = ?", (part,))
     execute(
         "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
         " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ?",
         (signal_timestamp, part),
     )
+    sql = "SELECT 1 FROM outbox WHERE id = ? AND expires_at <= ?"
+    return bool(list(execute(sql, (part, now_ms))))
 
 
 def mark_failed(execute: Execute, part: int, *, give_up: bool) -> None:

@@ -212,7 +212,9 @@ class ConversationStore:
 
     async def merge_edit(self, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
         """Let a message that waits read as its edit says, and end the edit; return it so."""
-        return await self._database.write(lambda execute: edits.merge(execute, edit, target))
+        merged = await self._database.write(lambda execute: edits.merge(execute, edit, target))
+        self._database.scrub_soon()
+        return merged
 
     async def settle_edit(
         self, edit: AcceptedMessage, *, answered_within_ms: int
@@ -233,7 +235,7 @@ class ConversationStore:
             return edits.settle(execute, edit, self._now_ms() - answered_within_ms)
 
         outcome, settled = await self._database.write(settle)
-        if outcome is EditOutcome.ANSWERED:
+        if outcome is not EditOutcome.UNKNOWN:
             await self._database.scrub()
         return outcome, settled
 
@@ -322,6 +324,7 @@ class ConversationStore:
     async def restart_turn(self, turn_id: int) -> None:
         """Forget what was begun, so that its messages, which wait on, can begin afresh."""
         await self._database.write(lambda execute: turns.forget(execute, turn_id))
+        self._database.scrub_soon()
 
     async def history(self, chat: str, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
         """Return the newest whole turns of a chat that fit, oldest first.
@@ -447,7 +450,10 @@ class ConversationStore:
                 inbox.close(execute, answer.id, "approval")
             return approvals.decide(execute, approval, state, by=by, now_ms=self._now_ms())
 
-        return await self._database.write(update)
+        decided = await self._database.write(update)
+        if answer is not None:
+            self._leave_no_words(_has_disappeared(answer, self._now_ms()))
+        return decided
 
     async def begin_allowed(self, turn_id: int, tool_call_id: str) -> None:
         """Store that a call that somebody has allowed runs now, so that it never does again."""
@@ -509,13 +515,13 @@ class ConversationStore:
             what is to be sent: nothing when the message, or the turn, was forgotten meanwhile.
         """
 
-        def finish(execute: Execute) -> tuple[OutgoingMessage, ...]:
+        def finish(execute: Execute) -> tuple[tuple[OutgoingMessage, ...], bool]:
             now = self._now_ms()
             ended = turns.end(
                 execute, turn, state=state, answer=answer, model=model, usage=usage, now_ms=now
             )
             if ended is None:
-                return ()
+                return (), False
             exchanges.add(execute, turn.id, exchanged)
             quoted = quote if always_quote or _is_apart(execute, turn.id, ended.chat) else None
             outgoing_parts = outgoing.answer(
@@ -531,13 +537,16 @@ class ConversationStore:
             )
             inbox.close(execute, turn.id, state)
             inbox.close_joined(execute, turn.id)
-            if ended.expires_at is not None and ended.expires_at <= now:
+            has_expired = ended.expires_at is not None and ended.expires_at <= now
+            if has_expired:
                 turns.forget(execute, turn.id)
             elif self.retention_days == 0:
                 turns.drop_history(execute, turn.id)
-            return outgoing_parts
+            return outgoing_parts, has_expired
 
-        return await self._database.write(finish)
+        to_send, has_expired = await self._database.write(finish)
+        self._leave_no_words(has_expired)
+        return to_send
 
     async def answer(
         self,
@@ -592,7 +601,11 @@ class ConversationStore:
             inbox.close_joined(execute, accepted.id)
             return outgoing_parts
 
-        return await self._database.write(close)
+        to_send = await self._database.write(close)
+        self._leave_no_words(
+            any(_has_disappeared(one, self._now_ms()) for one in (accepted, *joined))
+        )
+        return to_send
 
     async def said(self, chat: str, signal_timestamp: int) -> str:
         """Return what the model said in a message of the bot, by Signal's timestamp of it (ms).
@@ -623,6 +636,7 @@ class ConversationStore:
                     inbox.close_joined(execute, inbox_id)
 
         await self._database.write(close)
+        self._database.scrub_soon()
 
     async def fact(self, name: str) -> str | None:
         """Return what the bot remembers about itself by a name."""
@@ -658,10 +672,10 @@ class ConversationStore:
     async def mark_sent(self, part: OutgoingMessage, signal_timestamp: int) -> None:
         """Mark a part as sent and forget what was in it; the history has the answer."""
 
-        def update(execute: Execute) -> None:
-            outgoing.mark_sent(execute, part.id, signal_timestamp)
+        def update(execute: Execute) -> bool:
+            return outgoing.mark_sent(execute, part.id, signal_timestamp, self._now_ms())
 
-        await self._database.write(update)
+        self._leave_no_words(await self._database.write(update))
 
     async def mark_failed(self, part: OutgoingMessage, *, give_up: bool) -> None:
         """Count a failed attempt; a part that is given up keeps its text."""
@@ -699,11 +713,11 @@ class ConversationStore:
     async def mark_proven(self, part: OutgoingMessage, sending: Interrupted, proof: int) -> None:
         """Mark a message as sent by an earlier process, with the timestamp that proves it."""
 
-        def update(execute: Execute) -> None:
-            outgoing.mark_sent(execute, part.id, proof)
+        def update(execute: Execute) -> bool:
             doubts.extend(execute, sending)
+            return outgoing.mark_sent(execute, part.id, proof, self._now_ms())
 
-        await self._database.write(update)
+        self._leave_no_words(await self._database.write(update))
 
     async def expect_copy(self, sending: Interrupted) -> None:
         """Remember, before a message is sent again, that there may be one copy more of it."""
@@ -857,8 +871,18 @@ class ConversationStore:
         now = str(self._now_ms())
         await self._database.write(lambda execute: facts.put(execute, PINGED, now))
 
+    def _leave_no_words(self, have_disappeared: bool) -> None:
+        """Have the log forget what was just dropped from rows, where nobody is to find it again."""
+        if have_disappeared or self.retention_days == 0:
+            self._database.scrub_soon()
+
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)
+
+
+def _has_disappeared(accepted: AcceptedMessage, now_ms: int) -> bool:
+    expires_at = accepted.message.expires_at
+    return expires_at is not None and expires_at <= now_ms
 
 
 def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:

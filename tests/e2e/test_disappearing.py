@@ -62,8 +62,9 @@ async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behin
             await here.model.wait_for_requests(1)
             asyncio.get_running_loop().call_later(1.3, release.set)
             assert (await here.answer()).text == ANSWER
-            await gone(here, SECRET)
-            await gone(here, ANSWER)
+            async with asyncio.timeout(1):
+                await gone_from_files(here, SECRET)
+                await gone_from_files(here, ANSWER)
 
 
 async def test_what_disappeared_before_a_restart_could_answer_it_is_said_to_have() -> None:

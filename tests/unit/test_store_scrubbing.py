@@ -1,0 +1,154 @@
+"""Words that are dropped leave the store's files within a second, its write-ahead log included.
+
+Nothing else empties the log here: no timer runs and nobody asks what has expired.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from conversation_store import database
+from conversation_store.models import EditOutcome
+from conversation_store.store import ConversationStore
+from tests.unit.stores import (
+    TEN_MINUTES_MS,
+    accept,
+    answer,
+    call,
+    edit_of,
+    finish,
+    is_left,
+    mark,
+    now_ms,
+    received,
+    store_at,
+)
+
+MOMENT_SECONDS = 1.0
+SECRET = "the safe opens with 4711"
+ANSWER = "4711 is what I was told"
+
+
+async def leaves(folder: Path, words: str) -> None:
+    """Wait until no byte of the files says these words, at most a moment."""
+    async with asyncio.timeout(MOMENT_SECONDS):
+        while is_left(folder, words):  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_the_old_words_of_what_waits_go_with_an_edit(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        waits = await accept(store, received(1, SECRET))
+        store.begin_turn([waits], SECRET)
+        edit = await accept(store, edit_of(1, 2, "hello"))
+        assert is_left(tmp_path, SECRET)
+        await store.merge_edit(edit, waits)
+        await leaves(tmp_path, SECRET)
+
+
+async def test_the_old_words_of_what_was_answered_go_with_an_edit(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, SECRET))
+        edit = await accept(store, edit_of(1, 2, "hello"))
+        settled, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        assert settled is EditOutcome.ANSWERED
+        await leaves(tmp_path, SECRET)
+
+
+async def test_an_edit_that_comes_too_late_leaves_none_of_its_words(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "hello"))
+        edit = await accept(store, edit_of(1, 2, SECRET))
+        settled, _ = await store.settle_edit(edit, answered_within_ms=-1)
+        assert settled is EditOutcome.TOO_LATE
+        await leaves(tmp_path, SECRET)
+
+
+async def test_a_turn_that_is_begun_afresh_leaves_nothing_of_its_old_words(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        waits = await accept(store, received(1, "hello"))
+        turn = store.begin_turn([waits], SECRET)
+        await call(store, turn, SECRET)
+        await store.restart_turn(turn.id)
+        await leaves(tmp_path, SECRET)
+
+
+async def answered(store: ConversationStore, expires_at: int | None = None) -> None:
+    accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
+    turn = store.begin_turn([accepted], SECRET)
+    await call(store, turn, SECRET)
+    await mark(store, await finish(store, turn, [ANSWER]), 9_000)
+
+
+async def told(store: ConversationStore, expires_at: int | None = None) -> None:
+    """Answer as commands do."""
+    accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
+    await mark(store, await store.answer(accepted, (ANSWER,), outcome="command"), 9_000)
+
+
+async def stopped(store: ConversationStore, expires_at: int | None = None) -> None:
+    accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
+    turn = store.begin_turn([accepted], SECRET)
+    await call(store, turn, ANSWER)
+    await store.stop([accepted.id])
+
+
+@pytest.mark.parametrize("how", [answered, told, stopped])
+async def test_with_a_retention_of_zero_a_turn_leaves_none_of_its_words(
+    tmp_path: Path, how: Callable[[ConversationStore], Awaitable[None]]
+) -> None:
+    async with store_at(tmp_path, retention_days=0) as store:
+        await how(store)
+        await leaves(tmp_path, SECRET)
+        await leaves(tmp_path, ANSWER)
+
+
+@pytest.mark.parametrize("how", [answered, told, stopped])
+async def test_what_disappeared_while_it_was_answered_leaves_no_words(
+    tmp_path: Path, how: Callable[..., Awaitable[None]]
+) -> None:
+    async with store_at(tmp_path) as store:
+        await how(store, expires_at=now_ms())
+        await leaves(tmp_path, SECRET)
+        await leaves(tmp_path, ANSWER)
+
+
+async def test_words_that_somebody_was_reading_go_when_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SCRUB_AGAIN_SECONDS", 0.1)
+    async with store_at(tmp_path, retention_days=0) as store:
+        await accept(store, received(2, "hello"))
+        backup = apsw.Connection(str(tmp_path / "store.db"))
+        backup.execute("BEGIN")
+        backup.execute("SELECT count(*) FROM inbox").fetchall()
+        await answered(store)
+        assert is_left(tmp_path, SECRET)
+        backup.close()
+        await leaves(tmp_path, SECRET)
+
+
+async def test_many_wishes_to_empty_the_log_are_few_times_that_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied: list[bool] = []
+    empty_log = database._empty_log
+
+    def counted(connection: object) -> bool:
+        emptied.append(empty_log(connection))
+        return emptied[-1]
+
+    monkeypatch.setattr(database, "_empty_log", counted)
+    async with store_at(tmp_path, retention_days=0) as store:
+        began = time.monotonic()
+        for number in range(1, 31):
+            accepted = await accept(store, received(number, SECRET))
+            turn = store.begin_turn([accepted], SECRET)
+            await mark(store, await finish(store, turn, [ANSWER]), 9_000 + number)
+        await leaves(tmp_path, SECRET)
+        seconds = time.monotonic() - began
+    assert 1 <= len(emptied) <= 2 + seconds / database.SCRUB_EVERY_SECONDS
