@@ -21,7 +21,7 @@ from bot.account_setup import signal_cli_at
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.endpoint import llm_endpoint
-from bot.errors import BotError, SettingsError, SignalError, SignalUnavailable
+from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
 from bot.finding import Finding, Verdict, access, attachments, profile, safety_numbers
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
@@ -171,6 +171,9 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
             messenger = make_messenger(settings)
             status = await messenger.account_status()
             linked = await _linked_devices(settings, messenger) if status.registered else None
+    except SignalTimeout:
+        yield _stuck_signal(settings)
+        return
     except (SignalError, TimeoutError):
         yield _no_signal(settings)
         return
@@ -187,6 +190,12 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
     else:
         yield Finding("account", Verdict.OK, "Registered.")
         yield linked
+
+
+def _stuck_signal(settings: Settings) -> Finding:
+    program = "signal-cli-rest-api" if settings.signal.url.startswith("http") else "signal-cli"
+    words = f"{program} takes requests at SIGNAL__URL and does not answer: it is stuck. Restart it."
+    return Finding("signal", Verdict.FAILED, words)
 
 
 def _no_signal(settings: Settings) -> Finding:

@@ -35,6 +35,7 @@ UNPROVEN: Final = (
     "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
 )
 
+STUCK: Final = "The Signal side takes requests and does not answer; if that lasts, restart it."
 SILENT: Final = "signal-cli does not answer; if that lasts, it is ended and started again."
 
 
@@ -86,6 +87,8 @@ def health_checks(
     async def signal_health() -> Health:
         if signal_cli is not None and signal_cli.silent:
             return Health(ok=False, detail=SILENT)
+        if messenger.stuck:
+            return Health(ok=False, detail=STUCK)
         if messenger.connected:
             return Health(ok=True, detail="Connected.")
         return Health(ok=False, detail="Not connected; trying again.")

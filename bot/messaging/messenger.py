@@ -70,6 +70,11 @@ class Messenger(Protocol):
         ...
 
     @property
+    def stuck(self) -> bool:
+        """Whether the Signal side takes requests right now and does not answer them."""
+        ...
+
+    @property
     def connected_since(self) -> float | None:
         """When, by `time.monotonic`, the present connection began; None while there is none."""
         ...

@@ -4,31 +4,27 @@ The gate lets few requests through at a time, bounds each of them and its answer
 failure into a SignalError. The server itself has no time limit and no limit of calls.
 """
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
 from aiohttp import hdrs
-from aiohttp.client_middlewares import ClientHandlerType
+from aiohttp.client_middlewares import ClientHandlerType, ClientMiddlewareType
 
 from bot.errors import SignalTimeout, SignalUnavailable
 from bot.messaging.backoff import Backoff
 from bot.messaging.receipts import PROOF_SECONDS
 from bot.messaging.rest_errors import error_from_answer
-
-CALLS_IN_FLIGHT: Final = 3
-"""With more than about four at once signal-cli-rest-api may crash."""
-
-SIGNS_OF_LIFE_IN_FLIGHT: Final = 1
-"""Typing, reactions and receipts leave the other places to what people wait for."""
+from bot.messaging.rest_places import Kind, Patience, Places
 
 ANSWER_LIMIT_BYTES: Final = 16 * 2**20
 SEND_PATH: Final = "/v2/send"
+PROBE_PATH: Final = "/v1/accounts"
 _SIGNS_OF_LIFE: Final = ("/v1/typing-indicator/", "/v1/reactions/", "/v1/receipts/")
 _FILES: Final = "/v1/attachments/"
 
@@ -49,6 +45,7 @@ class Bounds:
         receipt: for the phone's receipt of a message whose answer was lost.
         proof: for the answer after the phone's receipt; see `receipts`.
         turn: for a place among the calls in flight.
+        late: before a request runs late, at least; see `rest_places`.
         ping_every: between two websocket pings.
         ping_answer: for the answer to a ping; without it the connection is given up.
         probe_every: between two questions whether signal-cli lives.
@@ -63,6 +60,7 @@ class Bounds:
     receipt: float = 15.0
     proof: float = PROOF_SECONDS
     turn: float = 120.0
+    late: float = 5.0
     ping_every: float = 20.0
     ping_answer: float = 20.0
     probe_every: float = 30.0
@@ -76,47 +74,48 @@ class Gate:
 
     Args:
         bounds: of the waits for a turn and for an answer.
+
+    Attributes:
+        places: who may have a request open at the server.
     """
 
     def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self._places = asyncio.Semaphore(CALLS_IN_FLIGHT)
-        self._signs_of_life = asyncio.Semaphore(SIGNS_OF_LIFE_IN_FLIGHT)
+        self.places = Places(
+            Patience(
+                turn=bounds.turn, least=bounds.late, question=bounds.request, answer=bounds.send
+            )
+        )
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Pass a request on when its turn comes; its answer is then here in whole."""
-        sign = _is_sign_of_life(request)
-        async with self._place(sign=sign):
-            with _translated():
-                async with asyncio.timeout(self._seconds(request, sign=sign)):
-                    response = await handler(request)
-                    body = await response.read()
+        return await self._pass(_kind(request), request, handler)
+
+    def of(self, kind: Kind) -> ClientMiddlewareType:
+        """Return the middleware for requests of a kind that their addresses do not tell."""
+        return partial(self._pass, kind)
+
+    async def _pass(
+        self, kind: Kind, request: aiohttp.ClientRequest, handler: ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        with _translated():
+            async with self.places.take(kind):
+                response = await handler(request)
+                body = await response.read()
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise error_from_answer(response.status, body.decode(errors="replace"))
         return response
 
-    def _seconds(self, request: aiohttp.ClientRequest, *, sign: bool) -> float:
-        question = request.method == hdrs.METH_GET and _FILES not in request.url.path
-        return self._bounds.request if question or sign else self._bounds.send
 
-    @asynccontextmanager
-    async def _place(self, *, sign: bool) -> AsyncIterator[None]:
-        """Wait for a place among all calls, and before that for one among the signs of life."""
-        limits = (self._signs_of_life, self._places) if sign else (self._places,)
-        async with AsyncExitStack() as places:
-            try:
-                async with asyncio.timeout(self._bounds.turn):
-                    for limit in limits:
-                        await places.enter_async_context(limit)
-            except TimeoutError:
-                raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
-            yield
-
-
-def _is_sign_of_life(request: aiohttp.ClientRequest) -> bool:
-    return any(part in request.url.path for part in _SIGNS_OF_LIFE)
+def _kind(request: aiohttp.ClientRequest) -> Kind:
+    """What a request is about, as far as its address tells."""
+    path = request.url.path
+    if request.method != hdrs.METH_GET:
+        return Kind.SIGN if any(part in path for part in _SIGNS_OF_LIFE) else Kind.CHANGE
+    if _FILES in path:
+        return Kind.FILE
+    return Kind.PROBE if path.endswith(PROBE_PATH) else Kind.QUESTION
 
 
 def open_session(gate: Gate, bounds: Bounds) -> aiohttp.ClientSession:

@@ -117,6 +117,7 @@ class SignalDaemon(DaemonRequests):
         self._subscribing = asyncio.Lock()
         self._receiving = True
         self._held = False
+        self._missed_probes = 0
         self._last_sign = time.monotonic()
         self._connected_at = self._last_sign
 
@@ -129,6 +130,11 @@ class SignalDaemon(DaemonRequests):
     @property
     def _wants_messages(self) -> bool:
         return self._receiving and not self._held
+
+    @property
+    def stuck(self) -> bool:
+        """Whether requests are taken and not answered."""
+        return self._missed_probes > 0
 
     @property
     def connected_since(self) -> float | None:
@@ -329,20 +335,21 @@ class SignalDaemon(DaemonRequests):
             finally:
                 self._connection = None
                 self._subscription = None
+                self._missed_probes = 0
                 SIGNAL_CONNECTED.set(0)
 
     async def _watch(self, connection: JsonRpcConnection) -> None:
         """Return when the connection is lost, or the other side has fallen silent."""
-        missed = 0
-        while missed < MISSED_PROBES:
+        while self._missed_probes < MISSED_PROBES:
             self._last_sign = time.monotonic()
-            if await connection.lost_within(0 if missed else self._bounds.probe_every):
+            pause = 0 if self._missed_probes else self._bounds.probe_every
+            if await connection.lost_within(pause):
                 return
             if await self._is_alive(connection):
-                missed = 0
+                self._missed_probes = 0
                 await self._set_up()
             else:
-                missed += 1
+                self._missed_probes += 1
         log.warning("signal.silent")
 
     async def _is_alive(self, connection: JsonRpcConnection) -> bool:

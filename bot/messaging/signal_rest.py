@@ -17,13 +17,14 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
+from aiohttp.client_middlewares import ClientMiddlewareType
 from pydantic import TypeAdapter
 from signalbot._client.base import BaseURIs, HttpVerb, SessionManager
 from signalbot._client.messages import MessagesClient, MessagesURIs
@@ -45,7 +46,8 @@ from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message
 from bot.messaging.receipts import DeliveryReceipts, Witness
 from bot.messaging.rest_answers import ABOUT, NUMBERS
 from bot.messaging.rest_errors import error_from_reasons
-from bot.messaging.rest_http import Bounds, Gate, open_session
+from bot.messaging.rest_http import PROBE_PATH, Bounds, Gate, open_session
+from bot.messaging.rest_places import Kind
 from bot.messaging.rest_requests import Change, RestRequests
 from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.send_metrics import counted_send
@@ -87,7 +89,10 @@ class SignalRest(RestRequests):
         )
         self._gate = Gate(self._bounds)
         self._sessions = _Sessions(self._gate, self._bounds)
-        self._messages = _Messages(MessagesURIs(self._uris), None, self._sessions)
+        self._messages = {
+            kind: _Messages(MessagesURIs(self._uris), self._sessions, self._gate.of(kind))
+            for kind in (Kind.TEXT, Kind.GROUP, Kind.FILE)
+        }
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue(QUEUE_LIMIT)
         self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._websocket: ClientConnection | None = None
@@ -104,6 +109,11 @@ class SignalRest(RestRequests):
     def connected(self) -> bool:
         """Whether messages can come in and go out right now."""
         return self._alive and (self._websocket is not None or not self._receiving)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether requests are taken and not answered."""
+        return self._gate.places.stuck
 
     @property
     def connected_since(self) -> float | None:
@@ -184,7 +194,7 @@ class SignalRest(RestRequests):
         """Ask over a session of its own, so that `run` need not be running."""
         async with open_session(self._gate, self._bounds) as session:
             about = await _ask(session, self._uris.http_uri("/v1/about"), ABOUT)
-            numbers = await _ask(session, self._uris.http_uri("/v1/accounts"), NUMBERS)
+            numbers = await _ask(session, self._uris.http_uri(PROBE_PATH), NUMBERS)
         return AccountStatus(
             server=f"signal-cli-rest-api {about.version} in {about.mode} mode",
             registered=self._account.number in numbers,
@@ -195,8 +205,10 @@ class SignalRest(RestRequests):
             await self._change(how, path, {**body, "recipient": self._recipient(chat)})
 
     async def _send(self, chat: ChatId, message: SendMessageV2) -> int:
+        kind = Kind.GROUP if chat.is_group else Kind.TEXT
+        messages = self._messages[Kind.FILE if message.base64_attachments else kind]
         try:
-            return _timestamp(chat, await self._messages.send(message))
+            return _timestamp(chat, await messages.send(message))
         except ValueError:
             raise SignalTimeout("The answer to a send cannot be read.") from None
 
@@ -293,13 +305,22 @@ class SignalRest(RestRequests):
     async def _watch(self) -> None:
         while True:
             self._last_sign = time.monotonic()
-            await asyncio.sleep(self._bounds.probe_every)
+            await self._until_the_next_probe()
             try:
                 await self._probe()
             except SignalError:
                 self._set_alive(False)
+                self._gate.places.refuse_waiting()
             else:
                 self._set_alive(True)
+
+    async def _until_the_next_probe(self) -> None:
+        """Wait until one is due, or a request ran late."""
+        ran_late = self._gate.places.ran_late
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._bounds.probe_every):
+                await ran_late.wait()
+        ran_late.clear()
 
     def _set_alive(self, alive: bool) -> None:
         if alive is not self._alive:
@@ -313,7 +334,7 @@ class SignalRest(RestRequests):
         Raises:
             SignalError: it did not, or it does not know the account.
         """
-        if self._account.number not in await self._ask("/v1/accounts", NUMBERS):
+        if self._account.number not in await self._ask(PROBE_PATH, NUMBERS):
             raise SignalRejected("The bot's account is not registered at signal-cli-rest-api.")
         if self._account.aci is None:
             await self._learn_aci()
@@ -387,7 +408,19 @@ class _Sessions(SessionManager):
 
 
 class _Messages(MessagesClient):
-    """signalbot's client; what it sends goes out piece by piece, for a file may be in it."""
+    """signalbot's client; what it sends goes out piece by piece, for a file may be in it.
+
+    Args:
+        uris: of the server.
+        sessions: gives the session.
+        gate: for what it sends.
+    """
+
+    def __init__(
+        self, uris: MessagesURIs, sessions: SessionManager, gate: ClientMiddlewareType
+    ) -> None:
+        super().__init__(uris, None, sessions)
+        self._gate = gate
 
     async def _request(
         self,
@@ -400,7 +433,8 @@ class _Messages(MessagesClient):
         """Make a request whose failure is a SignalError already, by the gate."""
         del error_cls
         session = await self._sessions.get()
-        return await session.request(verb, uri, data=io.BytesIO((payload or "").encode()))
+        body = io.BytesIO((payload or "").encode())
+        return await session.request(verb, uri, data=body, middlewares=(self._gate,))
 
 
 def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:

@@ -74,6 +74,15 @@ INTAKE = _counter(
 )
 SIGNAL_QUEUE = _gauge("signal_queue_length", "Messages that were read and are not stored yet")
 SIGNAL_CONNECTED = _gauge("signal_connected", "1 while messages can come in and go out")
+SIGNAL_STUCK = _gauge(
+    "signal_gateway_stuck",
+    "1 after signal-cli-rest-api kept a request without an answer, until it answers again",
+)
+SIGNAL_UNANSWERED = _counter(
+    "signal_gateway_unanswered",
+    "Requests to signal-cli-rest-api that ran late and gave their place to the next",
+    kind=("probe", "question", "sign_of_life", "text", "group", "file", "change"),
+)
 SIGNAL_RECONNECTS = _counter(
     "signal_connections_lost", "Connections to the Signal side that were lost"
 )

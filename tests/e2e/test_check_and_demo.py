@@ -15,8 +15,10 @@ from bot.config import Settings, setting_names
 from bot.demo.signal_side import ADA
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
+from tests.e2e.test_silences import world as silent_world
 from tests.fakes.dstack_agent import says
 from tests.fakes.openai_server import models, status
+from tests.fakes.signal_rest_api import SignalRestApi
 from tests.fakes.web_server import answer, web_server
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,18 @@ async def test_check_looks_at_a_running_bot_without_disturbing_it() -> None:
         assert (await report(here.settings()))["store"].words == "In use by the running bot."
         await here.signal.say("hello")
         assert (await here.answer()).text.endswith("hello")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("over", ["socket", "REST"])
+async def test_check_says_that_the_signal_side_is_stuck(over: str) -> None:
+    async with silent_world() as (here, side), SignalRestApi.listen() as api:
+        side.silent = True
+        api.signal_cli_alive.clear()
+        signal_side = {"url": api.url} if over == "REST" else {}
+        found = await report(here.settings(signal=signal_side))
+        assert found["signal"].verdict is Verdict.FAILED
+        assert "stuck. Restart it." in found["signal"].words
 
 
 async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:

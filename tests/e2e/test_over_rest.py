@@ -1,15 +1,28 @@
 """The whole bot over signal-cli-rest-api: the same answers, as far as that way allows."""
 
+import asyncio
+from collections import Counter
+from typing import Final
+
 import pytest
 
 from bot.demo.signal_frames import text_frame
 from bot.demo.signal_side import ADA, BOT
-from bot.messaging.events import Account
+from bot.messaging.events import Account, Person
+from tests.contract.test_stuck_gateway import MOST_AT_ONCE
+from tests.e2e import scraped
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import CALCULATE
 from tests.fakes.openai_server import script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
+
+SHORT_SECONDS: Final = 0.05
+LATE_SECONDS: Final = 8.0
+"""Until those whose answers were not lost have theirs, and somewhat more."""
+
+IN_DOUBT_SECONDS: Final = 20.0
+"""Until what no phone confirmed is sent again."""
 
 
 async def test_a_message_gets_its_progress_and_its_answer() -> None:
@@ -46,3 +59,28 @@ async def test_a_question_is_answered_by_a_reaction_or_a_reply(by: str) -> None:
     assert question.startswith("❓ Run notes_write?")
     assert begun == "🔧 Using notes_write…"
     assert done == "🔧 Using notes_write ✓"
+
+
+@pytest.mark.full
+async def test_requests_that_never_get_their_answer_hold_nobody_up() -> None:
+    people = [Person(aci=f"{number:08x}-0000-4000-8000-000000000000") for number in range(12)]
+    port = scraped.free_port()
+    async with world() as here, SignalRestApi.listen() as api:
+        settings = here.settings(
+            signal={"url": api.url, "phone_number": NUMBER},
+            health={"listen": f"127.0.0.1:{port}"},
+        )
+        async with running_bot(settings):
+            await api.wait_for_receiver()
+            api.answers.extend([Fault.HANG] * 3)
+            for person in people:
+                await api.say(f"from {person.aci}", author=person)
+                await asyncio.sleep(SHORT_SECONDS)  # over REST a burst is lost
+            async with asyncio.timeout(LATE_SECONDS):
+                await api.wait_until(lambda: len(api.sent) == len(people) - 3)
+            exposition = await scraped.scrape(port)
+            assert exposition.value("signal_gateway_unanswered_total", kind="text") >= 1
+            async with asyncio.timeout(IN_DOUBT_SECONDS):
+                await api.wait_until(lambda: len(api.sent) == len(people))
+    assert Counter(sent.recipient for sent in api.sent) == Counter(one.aci for one in people)
+    assert api.most_in_flight <= MOST_AT_ONCE

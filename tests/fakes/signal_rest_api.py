@@ -66,6 +66,8 @@ class Fault(Enum):
     """What happens to a request instead of an answer."""
 
     HANG = "no answer, ever"
+    HANG_LATER = "it is sent, then no answer, ever"
+    SLOW = "it is sent and answered when `slow_done` is set"
     DROP = "the connection breaks"
     DROP_LATER = "it is sent, then the connection breaks"
 
@@ -80,6 +82,7 @@ class SignalRestApi(SignalPeople):
         connections: how often the websocket was opened.
         hold: while it is clear, no request is answered.
         hold_signs: while it is clear, typing, reactions and receipts are not answered.
+        slow_done: ends the wait of sends that are slow.
         signal_cli_alive: whether what needs signal-cli is answered at all.
         answers_pings: whether websocket pings are answered.
         told_groups: by the server's id, what GET tells about a group instead of the truth.
@@ -97,6 +100,7 @@ class SignalRestApi(SignalPeople):
         self.hold.set()
         self.hold_signs = asyncio.Event()
         self.hold_signs.set()
+        self.slow_done = asyncio.Event()
         self.signal_cli_alive = asyncio.Event()
         self.signal_cli_alive.set()
         self.answers_pings = True
@@ -384,11 +388,16 @@ class SignalRestApi(SignalPeople):
             return web.Response(status=answer.status, text=answer.body)
         if answer is Fault.HANG:
             await asyncio.Event().wait()
+        if answer is Fault.SLOW:
+            await self.slow_done.wait()
+            answer = None
         if not all(map(self.trusts, body["recipients"])):
             return _refused("Unable to complete request due to untrusted recipient keys")
         if answer is not Fault.DROP:
             self._record(body)
             await self._announce()
+        if answer is Fault.HANG_LATER:
+            await asyncio.Event().wait()
         if answer is not None:
             assert request.transport is not None
             request.transport.abort()

@@ -209,6 +209,7 @@ def turns(outcome: str) -> str:
 
 
 CONNECTED: Final = of_bot("signal_connected")
+UNANSWERED: Final = of_bot("signal_gateway_unanswered_total", kind="text")
 WRITABLE: Final = of_bot("store_writable")
 FREE: Final = of_bot("store_disk_free_bytes")
 OLDEST: Final = of_bot("oldest_unanswered_message_seconds")
@@ -224,6 +225,7 @@ CASES: Final = (
     # Started four times within minutes; once, as an update does.
     Case("Restarts", {STARTED: "1x50 2 3 4 5x20"}, {STARTED: "1x50 2x20"}),
     Case("SignalDisconnected", {CONNECTED: "1x50 0x20"}, {CONNECTED: "1x55 0 0 0 1x10"}),
+    Case("GatewayStuck", {UNANSWERED: "0+1x70"}, {UNANSWERED: "0x50 2x20"}),
     Case("StoreRefuses", {WRITABLE: "1x50 0x20"}, {WRITABLE: "1x70"}),
     Case("DiskNearlyFull", {FREE: "200000000x70"}, {FREE: "900000000x70"}),
     # 3 GB an hour of 60 GB are used up in a day; 600 MB an hour are not. Six hours are looked at:
