@@ -2,11 +2,23 @@
 
 import asyncio
 import os
+import select
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 RUN_SECONDS: Final = 15.0
+END_SECONDS: Final = 5.0
+
+
+async def end_of(pid: int) -> None:
+    """Wait until a process has ended, whoever its parent is."""
+    process = os.pidfd_open(pid)
+    try:
+        ready, _, _ = await asyncio.to_thread(select.select, [process], (), (), END_SECONDS)
+    finally:
+        os.close(process)
+    assert ready, "The process goes on."
 
 
 async def run_process(

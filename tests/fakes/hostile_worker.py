@@ -117,8 +117,18 @@ def take_all_memory() -> str:
     return f"done {len(taken)}"
 
 
+def name_a_bug_by_a_text() -> NoReturn:
+    raise type("meet Eve at 5", (Exception,), {})
+
+
+def name_a_place_by_a_text() -> str:
+    code = name_a_bug_by_a_text.__code__.replace(co_name="meet Eve at 5")
+    exec(code)
+    return "done"
+
+
 def answer_twice() -> str:
-    reply = b'{"kind": "result", "text": "one", "where": []}\n'
+    reply = b'{"ticket": "", "kind": "result", "text": "one", "where": []}\n'
     os.write(1, reply * 1_000)
     return "two"
 
@@ -157,6 +167,7 @@ REFUSED: Final[Mapping[str, Callable[[], str]]] = {
     "prlimit64 of its own": numbered(302, 261, 0, 7, None, 0),
     "prlimit64 of the bot": numbered(302, 261, PARENT, 7, None, 0),
     "ITIMER_PROF": numbered(38, 103, 2, None, 0),
+    "the bot's processor time": numbered(228, 113, ~PARENT << 3 | 2, None),
     "sleep": numbered(35, 101, b"\1" + bytes(15), 0),
     "a system call from the future": numbered(5_000, 5_000),
 }
@@ -292,6 +303,8 @@ DEEDS: Final[Mapping[str, Callable[[], str]]] = {
     "map more than there is": numbered(9, 222, 0, 64 * GIBIBYTE, 3, 0x22, -1, 0),
     "use what is not there": lambda: ctypes.string_at(8).decode(),
     "answer twice": answer_twice,
+    "name a bug by a text": name_a_bug_by_a_text,
+    "name a place by a text": name_a_place_by_a_text,
     "pid": lambda: str(os.getpid()),
 }
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -24,6 +25,12 @@ def read_a_file() -> str:
         return file.read()
 
 
+def work_hard() -> str:
+    while time.process_time() < 0.5:
+        pass
+    return str(os.getpid())
+
+
 def write(line: bytes) -> str:
     sys.stdout.buffer.write(line)
     return "written"
@@ -31,6 +38,10 @@ def write(line: bytes) -> str:
 
 def refuse() -> NoReturn:
     raise ToolError("No.")
+
+
+def refuse_at_length() -> NoReturn:
+    raise ToolError("No. " * 10_000)
 
 
 def fail() -> NoReturn:
@@ -43,6 +54,8 @@ DEEDS: dict[str, Callable[[], str]] = {
     "read a file": read_a_file,
     "environment": lambda: json.dumps(dict(os.environ)),
     "pid": lambda: str(os.getpid()),
+    "work hard": work_hard,
+    "refuse at length": refuse_at_length,
     "long": lambda: "x" * 100_000,
     "endless line": lambda: write(b"x" * 1_000_000),
     "garbage": lambda: write(b"garbage\n"),

@@ -110,6 +110,33 @@ def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.Monk
     assert closed.verdict is out_of_reach.verdict is Verdict.OK
 
 
+WALLED_OFF = "Walled off by the kernel: seccomp, Landlock, namespaces."
+ONE_BEHIND = "This machine lacks Landlock; the other walls hold without it."
+WITHOUT = "This machine lacks seccomp: what breaks out of a sandbox may do what the bot may."
+REFUSED = "This needs a sandbox, and this machine cannot wall one off: it lacks seccomp"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "demand", "verdict", "words"),
+    [
+        ("", "required", "ok", WALLED_OFF),
+        ("Landlock", "required", "warning", ONE_BEHIND),
+        ("seccomp", "available", "warning", WITHOUT),
+        ("seccomp", "required", "failed", REFUSED),
+    ],
+)
+def test_check_says_which_walls_a_machine_lacks(
+    lacking: str, demand: str, verdict: str, words: str, tmp_path: Path
+) -> None:
+    through = (sys.executable, "-m", "tests.fakes.lacking_machine", lacking) if lacking else ()
+    done = run_check(
+        "--json", folder=tmp_path, environment={**QUICK, "SANDBOX": demand}, through=through
+    )
+    found = finding_of(done, "sandboxes")
+    assert found["verdict"] == verdict
+    assert found["words"].startswith(words)
+
+
 @pytest.mark.parametrize(("limit", "verdict"), [(256, "warning"), (288, "ok")])
 def test_check_warns_where_fewer_files_may_be_open_than_the_bot_may_need(
     limit: int, verdict: str, tmp_path: Path

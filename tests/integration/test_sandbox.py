@@ -15,6 +15,7 @@ from time import monotonic
 import pytest
 from structlog.testing import capture_logs
 
+from tests.processes import end_of
 from tools.approval import Decision
 from tools.base import Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
@@ -23,7 +24,7 @@ from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES
-from tools.sandbox.pool import CALL_SECONDS, Sandbox, SandboxBug
+from tools.sandbox.pool import CALL_SECONDS, Limits, Sandbox, SandboxBug
 from tools.settings import ToolSettings
 
 PROGRAM = "tests.fakes.sandbox_program"
@@ -263,6 +264,31 @@ async def test_a_process_that_dies_or_babbles_is_replaced(deed: str) -> None:
             await sandbox.call(deed)
         assert await sandbox.call("pid") != pid
         assert not is_running(pid)
+
+
+async def test_a_process_that_has_used_up_its_time_ends_itself_and_is_replaced() -> None:
+    almost_nothing_left = Limits(call_seconds=LIFE_CPU_SECONDS - 0.4)
+    async with Sandbox(PROGRAM, almost_nothing_left) as sandbox:
+        pid = await sandbox.call("work hard")
+        await end_of(int(pid))
+        assert await sandbox.call("pid") != pid
+
+
+async def test_a_process_gets_no_request_when_its_life_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        pid = await sandbox.call("pid")
+        monkeypatch.setattr("tools.sandbox.pool.LIFE_SECONDS", 0.0)
+        assert await sandbox.call("pid") != pid
+        assert not is_running(pid)
+
+
+async def test_a_long_complaint_is_cut() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        with pytest.raises(ToolError) as complaint:
+            await sandbox.call("refuse at length")
+    assert len(str(complaint.value)) == 2_000
 
 
 async def test_a_process_killed_between_calls_is_replaced_unnoticed() -> None:

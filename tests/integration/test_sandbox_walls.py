@@ -146,6 +146,16 @@ async def test_replies_written_ahead_of_time_are_not_taken_for_those_of_the_next
         assert all(answer.result().isdigit() for answer in answers)
 
 
+@pytest.mark.parametrize("deed", ["name a bug by a text", "name a place by a text"])
+async def test_a_worker_cannot_write_what_it_has_read_into_the_log(deed: str) -> None:
+    async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
+        with capture_logs() as logs:
+            await failure_of(sandbox, deed)
+        assert list(events(logs))
+        assert "Eve" not in str(logs)
+        assert (await sandbox.call("pid")).isdigit()
+
+
 async def on_a_machine_without(
     walls: str, demand: str, deeds: Iterable[str]
 ) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import os
 import re
 import resource
 from contextlib import AsyncExitStack
@@ -12,6 +11,7 @@ import pytest
 
 from tests.fakes.web_server import answer, redirect, web_server
 from tests.integration.web_pages import Fetch, pdf, web_fetch
+from tests.processes import end_of
 from tools.base import Outcome
 from tools.errors import ToolError
 from tools.sandbox.pool import Limits, Sandbox
@@ -317,13 +317,7 @@ async def test_ten_pages_at_once_are_all_read() -> None:
 async def test_an_idle_process_ends_by_itself_and_the_next_call_gets_a_new_one() -> None:
     async with Sandbox("tests.fakes.sandbox_program", Limits(idle_seconds=0.05)) as sandbox:
         pid = int(await sandbox.call("pid"))
-        gone = asyncio.Event()
-        watched = os.pidfd_open(pid)
-        asyncio.get_running_loop().add_reader(watched, gone.set)
-        async with asyncio.timeout(5):
-            await gone.wait()
-        asyncio.get_running_loop().remove_reader(watched)
-        os.close(watched)
+        await end_of(pid)
         assert int(await sandbox.call("pid")) != pid
 
 

@@ -1,6 +1,7 @@
 """Settings as an operator meets them."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,26 @@ def test_every_setting_is_in_the_example_and_nothing_else() -> None:
     example = (ROOT / ".env.example").read_text()
     assert (
         set(re.findall(r"^#?([A-Z]+(?:__[A-Z0-9_]+)?)=", example, re.MULTILINE)) == setting_names()
+    )
+
+
+def test_sandboxes_need_their_walls_in_a_tee_unless_a_setting_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("ATTESTATION__DSTACK_SOCKET", "dstack.sock")
+
+    def required(demand: str) -> bool:
+        monkeypatch.setenv("SANDBOX", demand)
+        return load_settings().sandbox_required
+
+    demands = ("", "available", "required")
+    assert [required(demand) for demand in demands] == [False, False, True]
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind("dstack.sock")
+        assert [required(demand) for demand in demands] == [True, False, True]
+    assert problems_of(monkeypatch, SANDBOX="yes") == (
+        "SANDBOX: must be 'required' or 'available'",
     )
 
 

@@ -129,6 +129,14 @@ def test_memory_advice_and_timers_are_the_harmless_ones(machine: Architecture) -
 
 
 @MACHINES
+def test_clocks_are_those_of_the_machine_and_of_the_process_itself(machine: Architecture) -> None:
+    clock_of_pid_1 = ~1 << 3 & 0xFFFFFFFF | 2
+    for call in ("clock_gettime", "clock_getres"):
+        assert [n for n in range(64) if verdict(machine, call, n) == ALLOW] == list(range(16))
+        assert verdict(machine, call, clock_of_pid_1) == EPERM
+
+
+@MACHINES
 def test_no_name_is_on_both_lists_and_each_has_a_number(machine: Architecture) -> None:
     assert not ALLOWED.keys() & set(REFUSED)
     only_on_x86 = {*ALLOWED, *REFUSED} - machine.numbers.keys()

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from tools.errors import ToolError
 from tools.sandbox.limits import LIFE_CPU_SECONDS, Limits
-from tools.sandbox.protocol import ReplyKind
+from tools.sandbox.protocol import MAX_PLACES, ReplyKind
 from tools.sandbox.walls import raise_walls
 
 _FIRST_TO_CLOSE: Final = 2
@@ -73,7 +73,7 @@ def _reply(answer: Callable[[str], str], request: str, send: Callable[..., None]
             f"{frame.f_code.co_name}:{line}"
             for frame, line in traceback.walk_tb(error.__traceback__)
         ]
-        send(ReplyKind.BUG, type(error).__name__, places[-8:])
+        send(ReplyKind.BUG, type(error).__name__, places[-MAX_PLACES:])
 
 
 def _send(

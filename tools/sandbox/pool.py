@@ -16,8 +16,12 @@ from tools.sandbox.protocol import ENVELOPE_BYTES, ReplyKind
 from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied, WorkerEscaping
 
 QUEUE_SECONDS: Final = 6.0
+LIFE_SECONDS: Final = 1_800.0
+"""A process gets no request after that time: so long at most, what took one over reads along."""
 _WORKERS: Final = 2  # so that a call that hangs does not stop the others
 _ATTEMPTS: Final = 2  # a process may have ended or been killed since its last call
+_MAX_ERROR_CHARACTERS: Final = 2_000
+_MAX_NAME_CHARACTERS: Final = 64
 _SMALL: Final = Limits()
 
 __all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox", "SandboxBug"]
@@ -137,7 +141,7 @@ class Sandbox:
             raise ToolError("The program is stopping.")
         while self._idle:
             worker = self._idle.pop()
-            if worker.alive:
+            if worker.alive and worker.age_seconds < LIFE_SECONDS:
                 return worker
             await self._discard(worker)
         try:
@@ -182,7 +186,10 @@ def _result(reply: Reply) -> str:
         case ReplyKind.RESULT:
             return reply.text
         case ReplyKind.ERROR:
-            raise ToolError(reply.text)
+            raise ToolError(reply.text[:_MAX_ERROR_CHARACTERS])
         case _:
-            _log.error("sandbox.bug", error=reply.text, where=reply.where)
+            error = reply.text[:_MAX_NAME_CHARACTERS]
+            # A process that was taken over must not write what it has read into the log.
+            error = error if error.isidentifier() else "unknown"
+            _log.error("sandbox.bug", error=error, where=reply.where)
             raise SandboxBug

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 TICKET_BYTES: Final = 8
+MAX_PLACES: Final = 8
 ENVELOPE_BYTES: Final = 2 * TICKET_BYTES + 8
 """Of a request, around its text: the ticket as hexadecimal digits, brackets and quotation marks."""
 

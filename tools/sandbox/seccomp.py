@@ -77,6 +77,9 @@ class Demand:
     mask: int = _WORD
 
 
+_OWN_CLOCKS: Final = Demand(0, (0,), mask=_WORD & ~0xF)
+"""Higher numbers are clocks of other processes and of devices."""
+
 ALLOWED: Final[Mapping[str, tuple[Demand, ...]]] = {
     "read": (Demand(0, (_STDIN,)),),
     "write": (Demand(0, (_STDOUT,)),),
@@ -98,8 +101,8 @@ ALLOWED: Final[Mapping[str, tuple[Demand, ...]]] = {
             mask=_WORD & ~_FUTEX_FLAGS,
         ),
     ),
-    "clock_gettime": (),
-    "clock_getres": (),
+    "clock_gettime": (_OWN_CLOCKS,),
+    "clock_getres": (_OWN_CLOCKS,),
     "gettimeofday": (),
     "time": (),
     "getrandom": (),

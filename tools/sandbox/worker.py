@@ -5,14 +5,15 @@ import os
 import secrets
 import signal
 import sys
+import time
 from contextlib import suppress
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import structlog
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tools.sandbox.limits import Limits
-from tools.sandbox.protocol import TICKET_BYTES, ReplyKind
+from tools.sandbox.protocol import MAX_PLACES, TICKET_BYTES, ReplyKind
 from tools.sandbox.walls import Wall
 
 START_SECONDS: Final = 8.0
@@ -30,6 +31,10 @@ class WorkerEscaping(WorkerDied):
     """The kernel ended the process, which had asked for something that no honest code asks for."""
 
 
+Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_<>]{1,80}(:\d{1,7})?$")]
+"""A function and a line, or a wall: a process that was taken over must not write into the log."""
+
+
 class Reply(BaseModel):
     """One line from the process, which is not trusted to be well behaved."""
 
@@ -38,7 +43,7 @@ class Reply(BaseModel):
     ticket: str
     kind: ReplyKind
     text: str
-    where: tuple[str, ...]
+    where: Annotated[tuple[Place, ...], Field(max_length=MAX_PLACES)]
 
 
 class Worker:
@@ -56,6 +61,7 @@ class Worker:
         self._process = process
         self._requests = process.stdin
         self._replies = process.stdout
+        self._started_at = time.monotonic()
 
     @classmethod
     async def start(cls, module: str, limits: Limits) -> Self:
@@ -89,6 +95,11 @@ class Worker:
     def pid(self) -> int:
         """The process's id."""
         return self._process.pid
+
+    @property
+    def age_seconds(self) -> float:
+        """The time since it was started."""
+        return time.monotonic() - self._started_at
 
     @property
     def alive(self) -> bool:

@@ -17,6 +17,8 @@ IMAGE_LIMITS: Final = Limits(
     line_bytes=32 * 2**20,  # MOST_FILE_BYTES as Base64
     idle_seconds=180.0,
 )
+MAX_SHOWN_BYTES: Final = 2**20
+"""As much as `scaling.MOST_BYTES`, which is out of reach: Pillow is not loaded here."""
 _TYPES: Final = frozenset({"image/jpeg", "image/png"})
 
 ImageReader = Callable[[bytes], Awaitable[StoredImage]]
@@ -44,6 +46,6 @@ def _image(reply: str) -> StoredImage:
         image = StoredImage(content_type, base64.b64decode(data, validate=True))
     except ValueError:
         image = StoredImage("", b"")
-    if image.content_type not in _TYPES or not image.data:
+    if image.content_type not in _TYPES or not 0 < len(image.data) <= MAX_SHOWN_BYTES:
         raise ToolError("This image cannot be read.")
     return image

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
-from tools.web.reader.document import LINE_BYTES, Document, Source
+from tools.web.reader.document import LINE_BYTES, MOST_CHARACTERS, Document, Source
 
 READER_LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,
@@ -16,6 +17,8 @@ READER_LIMITS: Final = Limits(
     line_bytes=LINE_BYTES,
     idle_seconds=180.0,
 )
+MAX_LINE_CHARACTERS: Final = 400
+"""Of a title and of a note."""
 _DOCUMENT: Final = TypeAdapter(Document)
 
 Read = Callable[[Source], Awaitable[Document]]
@@ -30,6 +33,19 @@ async def open_reader(
     async with Sandbox("tools.web.reader.worker", limits, policy=sandboxes) as sandbox:
 
         async def read(source: Source) -> Document:
-            return _DOCUMENT.validate_json(await sandbox.call(source.as_text()))
+            return _document(await sandbox.call(source.as_text()))
 
         yield read
+
+
+def _document(reply: str) -> Document:
+    """Read a reply of a process that a hostile document may have made its own."""
+    try:
+        document = _DOCUMENT.validate_json(reply)
+    except ValidationError:
+        raise ToolError("This document cannot be read.") from None
+    return Document(
+        title=document.title[:MAX_LINE_CHARACTERS],
+        text=document.text[:MOST_CHARACTERS],
+        note=document.note[:MAX_LINE_CHARACTERS],
+    )
