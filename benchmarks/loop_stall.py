@@ -26,6 +26,7 @@ from bot.chat.prompt import Prompt
 from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_MARKERS, Renderer, open_renderer
 from bot.demo.signal_frames import data_message, edit_frame, message_frame
 from bot.demo.signal_side import ADA, BOT
+from bot.llm.client import FED_AT_ONCE_BYTES
 from bot.llm.errors import LlmError
 from bot.llm.failures import error_inside_answer, refusal_from_http
 from bot.llm.messages import Message, Role, ToolCall
@@ -46,14 +47,18 @@ from conversation_store.models import (
 )
 from tools import policy
 from tools.base import Heard, Tool
+from tools.calculator.notation import MAX_CHARACTERS
+from tools.calculator.reading import reading
 from tools.display import shown, visible
-from tools.errors import InvalidArguments
+from tools.errors import ToolError
 from tools.mcp.arguments import parser
 from tools.mcp.results import output_of
 from tools.registry import Registry
 from tools.results import holds_marked, mark, marked_by, trim
 from tools.schema import parse_object, tool_from
 from tools.settings import RESULT_LIMIT_BYTES
+from tools.weather.places import MAX_PLACE_CHARACTERS, folded
+from tools.web.guard import LONGEST_URL, checked
 from tools.web.parts import part_of
 from tools.web.search_results import SearchResult, numbered
 
@@ -67,7 +72,6 @@ CLEAR_MS: Final = 10.0
 RENDERING: Final = "rendering"
 SHORT_RENDERING: Final = "rendering of a short answer"
 PIECE_CHARACTERS: Final = 5
-READ_BYTES: Final = 64 * 1024
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
 Reads = Iterator[Callable[[], object]]
 """Steps of the loop, each of which is done in one go."""
@@ -165,6 +169,14 @@ def _line(line: bytes) -> None:
             parse_frame(json.loads(one or b""), BOT)
 
 
+def _addresses(text: str) -> Reads:
+    """What a model sends to the built-in tools, in their own bounds."""
+    yield partial(_parsed, checked, f"https://{text}"[:LONGEST_URL])
+    yield partial(_parsed, checked, f"https://{''.join(filter(str.isalnum, text))}"[:LONGEST_URL])
+    yield partial(folded, text[:MAX_PLACE_CHARACTERS])
+    yield partial(reading, text[:MAX_CHARACTERS])
+
+
 def _names(text: str) -> Reads:
     yield partial(readable_name, text)
     yield partial(readable_file_name, text)
@@ -199,14 +211,14 @@ def _sent(text: str) -> Reads:
 
 
 def _streamed(text: str) -> Reads:
-    """Answers in small pieces, as many at once as a socket is read in."""
+    """Answers in small pieces, as many as are read in one go."""
     for delta in (
         '{"choices":[{"delta":{"content":%s}}]}',
         '{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":%s}}]}}]}',
     ):
         pieces = (json.dumps(piece) for piece in _pieces(text, PIECE_CHARACTERS))
         events = "".join(f"data: {delta % piece}\n\n" for piece in pieces).encode()
-        yield partial(_read, EventStream(), events[:READ_BYTES])
+        yield partial(_read, EventStream(), events[:FED_AT_ONCE_BYTES])
     encoded = text.encode(errors="replace")
     yield partial(_read, EventStream(), encoded)
     yield partial(_read, EventStream(), b"data:" + encoded + b"\n\n")
@@ -254,7 +266,7 @@ def _called(text: str) -> Reads:
 
 
 def _parsed(parse: Callable[[Any], object], sent: object) -> None:
-    with suppress(InvalidArguments):
+    with suppress(ToolError):
         parse(sent)
 
 
@@ -312,6 +324,7 @@ READERS: Final[Mapping[str, Callable[[str], Reads]]] = {
     "an answer in one piece": _whole,
     "an endpoint's or a gateway's error": _refused,
     "arguments of a tool": _called,
+    "addresses, places, expressions": _addresses,
     "questions to a person": _questioned,
     "results of tools": _results,
     "markup for signal-cli-rest-api": _marked_up,

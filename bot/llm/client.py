@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -45,6 +46,8 @@ AFTER_THE_END_SECONDS: Final = 1.0
 """After `[DONE]`: how long the end of the HTTP body may take, which keeps the connection usable."""
 MODELS_SECONDS: Final = 15.0
 MODELS_CONNECTIONS: Final = 2
+FED_AT_ONCE_BYTES: Final = 32 * 1024
+"""Of an answer, between two turns of the event loop; a socket may give several times as much."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
@@ -267,9 +270,17 @@ class LlmClient:
     ) -> Completion:
         attested = self._admission is not None and await self._admission.admit()
         sealing = await self._encryption.begin() if self._encryption is not None else None
-        body = request_body(
-            self._model, messages, tools, streaming, attested=attested, sealing=sealing
+        make_body = partial(
+            request_body,
+            self._model,
+            messages,
+            tools,
+            streaming,
+            attested=attested,
+            sealing=sealing,
         )
+        # On a thread: each of perhaps thousands of messages is encrypted on its own.
+        body = make_body() if sealing is None else await asyncio.to_thread(make_body)
         request = self._request(body, attested=attested, sealing=sealing)
         reader: AnswerReader = EventStream()
         response_sha256 = None
@@ -333,7 +344,10 @@ async def _read(
             LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
             is_first = False
         digest.update(piece)
-        reader.feed(piece)
+        for start in range(0, len(piece), FED_AT_ONCE_BYTES):
+            if start:
+                await asyncio.sleep(0)  # many events at once keep the event loop from nobody
+            reader.feed(piece[start : start + FED_AT_ONCE_BYTES])
         if reader.done:
             bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
             break

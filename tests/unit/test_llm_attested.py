@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.loop_stall import MOST_MS, stalls
 from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
 from bot.llm.attested import Admission, Encryption, Exchange
 from bot.llm.client import Endpoint, LlmClient, open_transport
@@ -483,3 +485,45 @@ def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> Non
     except (LlmBroken, LlmNotAttested):
         return
     assert completion.message == Message(Role.ASSISTANT, None)
+
+
+PIECES: Final = 2_000
+
+
+class AtOnce(httpx.AsyncBaseTransport):
+    """An encrypted model whose many small pieces of an answer come in one go."""
+
+    def __init__(self, model: EncryptedModel) -> None:
+        self._model = model
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = await asyncio.to_thread(self._answer, request.headers)
+        headers = {"content-type": "text/event-stream"}
+        return httpx.Response(200, headers=headers, stream=OneGo(body))
+
+    def _answer(self, headers: httpx.Headers) -> bytes:
+        piece = self._model.seal_answer(headers, chunk({"content": "word "}))
+        end = chunk({}, finish_reason="stop")
+        events = [f"data: {json.dumps(event)}\n\n" for event in (*[piece] * PIECES, end)]
+        return "".join(events).encode()
+
+
+class OneGo(httpx.AsyncByteStream):
+    """A body that comes as one piece."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+
+async def test_thousands_of_encrypted_messages_and_pieces_keep_the_loop_from_nobody() -> None:
+    model = EncryptedModel()
+    endpoint = Endpoint(base_url="http://model", model="m", api_key=None)
+    client = LlmClient(AtOnce(model), endpoint, encryption=EndToEndEncryption(model))
+    conversation = [Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")] * 2_500
+    async with stalls() as longest:
+        completion = await client.complete(conversation)
+    assert completion.message.content == "word " * PIECES
+    assert longest.seconds * 1_000 < MOST_MS
