@@ -240,6 +240,9 @@ def check_alone(image: Path) -> None:
     assert run(*bot, "-m", "bot", "--version", environment={}).startswith("signal-tee-bot ")
     asked = run(*bot, "-c", "import bot.build; print(bot.build.commit())", environment={})
     assert asked.strip() == COMMIT
+    dumpable = "import ctypes; print(ctypes.CDLL(None).prctl(3))"  # PR_GET_DUMPABLE
+    closed_from_the_start = run(*bot, "-c", dumpable, environment={}).strip() != "1"
+    assert closed_from_the_start
     assert not list(image.rglob("sh")), "There is a shell."
     assert all(path.stat().st_mtime == EPOCH for path in image.rglob("*.pyc"))
     owned = [path for path in image.rglob("*") if path.lstat().st_uid != 0]
