@@ -20,7 +20,6 @@ from bot.attestation.errors import AgentError
 from bot.attestation.evidence import OwnEvidence
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.evidence import ModelEvidence
-from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.policy import Policy
 from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks
@@ -65,9 +64,10 @@ async def open_prover(
     """
     attestation = settings.attestation
     pins = model_pins(settings)
+    required = attestation.model_policy == "require"
     evidence = OwnEvidence(
         DstackAgent(attestation.dstack_socket),
-        partial(_own_identity, messenger, settled),
+        partial(_own_identity, messenger, settled if required else None),
         Policy(
             signal=urlsplit(settings.signal.url).hostname or "unix socket",
             llm_host=urlsplit(settings.llm.base_url).hostname or "",
@@ -75,11 +75,10 @@ async def open_prover(
             model_policy=attestation.model_policy,
             e2ee=attestation.e2ee,
             retention_days=settings.store.retention_days,
-            model_pins_sha256=pins_sha256(pins.text()) if pins else None,
+            model_pins=pins.text() if pins else None,
         ),
         key_origin=attestation.key_origin,
         model=model_evidence,
-        model_pins=pins.text() if pins else None,
         clock=clock,
     )
     async with open_http(tls=trust.tls) as http:
@@ -88,15 +87,17 @@ async def open_prover(
 
 
 async def _own_identity(
-    messenger: Messenger, settled: Callable[[], Awaitable[None]]
+    messenger: Messenger, settled: Callable[[], Awaitable[None]] | None
 ) -> OwnIdentity:
     """Ask Signal whose account this is; right after a start there may be no connection yet.
 
-    Nor may there be evidence of the model, without which the proof would be less.
+    Nor is there evidence of the model then, without which a proof fails that needs some: for that
+    is waited where `settled` is given.
     """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FIRST_EVIDENCE_SECONDS):
-            await settled()
+    if settled is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_EVIDENCE_SECONDS):
+                await settled()
     for _ in range(CONNECTION_POLLS):
         if messenger.connected:
             break

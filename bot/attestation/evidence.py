@@ -23,7 +23,7 @@ from bot.attestation.statement import (
 )
 from bot.messaging.account import OwnIdentity
 
-MAX_MODEL_CHARS: Final = MAX_BUNDLE_BYTES // 2
+MAX_MODEL_BYTES: Final = MAX_BUNDLE_BYTES // 2
 """Of the model's evidence as JSON; the other half is for the bot's own."""
 TURN_SECONDS: Final = 60.0
 """How long a request for a quote waits for those before it: two that come to nothing."""
@@ -38,8 +38,7 @@ class OwnEvidence:
         policy: goes with every statement.
         key_origin: whether the account's key was made in here; what the image claims.
         model: returns the evidence of the model in use, while there is some; what is longer than
-            `MAX_MODEL_CHARS` is left out.
-        model_pins: text of the pins that the model is verified with.
+            `MAX_MODEL_BYTES` is left out.
         turn_seconds: how long a request for a quote waits for those before it.
         clock: Unix seconds.
     """
@@ -52,14 +51,12 @@ class OwnEvidence:
         *,
         key_origin: KeyOrigin,
         model: Callable[[], ModelEvidence | None] = lambda: None,
-        model_pins: str | None = None,
         turn_seconds: float = TURN_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._agent = agent
         self._identity = identity
         self._policy = policy
-        self._model_pins = model_pins
         self._key_origin = key_origin
         self._model = model
         self._turn_seconds = turn_seconds
@@ -87,12 +84,12 @@ class OwnEvidence:
             app_compose=info.app_compose,
             vm_config=quote.vm_config,
             model=model,
-            model_pins=self._model_pins,
+            model_pins=self._policy.model_pins,
         )
 
     def _fitting(self, model: ModelEvidence | None) -> ModelEvidence | None:
         """Leave out what would make the bot's own proof one that nobody reads."""
-        if model is None or len(canonical_json(model.to_plain())) > MAX_MODEL_CHARS:
+        if model is None or len(canonical_json(model.to_plain()).encode()) > MAX_MODEL_BYTES:
             return None
         return model
 

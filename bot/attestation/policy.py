@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from bot.attestation.canonical import canonical_json
+from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.quote import ACCEPTED_TCB
 from bot.attestation.statement import ModelPolicy
 
@@ -16,7 +17,7 @@ class Policy:
         llm_host: host name of the model's endpoint.
         model: its name there.
         model_policy: what happens while the model is not verified.
-        model_pins_sha256: hex, of the pins of the machines that count as the model's.
+        model_pins: JSON text, which machines count as the model's; None: any.
         e2ee: whether what is sent to the model is encrypted to it.
         retention_days: how long conversations are kept; 0 is not past the turn.
     """
@@ -27,7 +28,12 @@ class Policy:
     model_policy: ModelPolicy
     e2ee: bool
     retention_days: int
-    model_pins_sha256: str | None = None
+    model_pins: str | None = None
+
+    @property
+    def model_pins_sha256(self) -> str | None:
+        """How policy and statement name the pins, hex."""
+        return pins_sha256(self.model_pins) if self.model_pins is not None else None
 
     def text(self) -> str:
         """Return the one line of canonical JSON that is hashed."""

@@ -121,7 +121,11 @@ def test_what_is_known_was_measured_on_recorded_machines() -> None:
         assert found.boot.key_provider_id in KNOWN
 
 
-@pytest.mark.parametrize("pins", [{}, {"ATTESTATION__MODEL_PINS": "nowhere.json"}], ids=str)
+@pytest.mark.parametrize(
+    "pins",
+    [{}, pytest.param({"ATTESTATION__MODEL_PINS": "nowhere.json"}, marks=pytest.mark.full)],
+    ids=str,
+)
 def test_a_bot_that_requires_proof_does_not_start_without_pins(
     pins: dict[str, str], tmp_path: Path
 ) -> None:

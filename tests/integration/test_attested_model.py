@@ -431,6 +431,7 @@ async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_s
             assert verdict.expires_at is not None
             assert verdict.expires_at <= here.model.verdict.since - ahead + FIRMWARE_GRACE_SECONDS
             await here.model.admit()
+            assert "what it said of these GPUs before counts" in here.model.summary()
         here.clock.ahead = FIRMWARE_GRACE_SECONDS + 1
         assert (await here.model.verify()).state is ModelState.UNAVAILABLE
         assert here.model.encryption_key() is None

@@ -7,6 +7,7 @@ from typing import Final
 
 from bot.attestation.checks import Report, Verdict
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.verification import EARLIER_WORD
 
 NAMED_CHECKS: Final = 3
 """Failed checks that are named; of more it is only said how many."""
@@ -98,13 +99,12 @@ def _verified(verdict: ModelVerdict) -> str:
 
 
 def _firmware(report: Report | None) -> str:
-    unchecked = report is not None and any(
-        check.name.endswith("gpu_firmware") and check.verdict is Verdict.NOT_CHECKED
-        for check in report
-    )
-    if not unchecked:
-        return ""
-    return " Its GPUs were checked by their own signatures only, without NVIDIA's service."
+    checks = [check for check in report or () if check.name.endswith("gpu_firmware")]
+    if any(check.verdict is Verdict.NOT_CHECKED for check in checks):
+        return " Its GPUs were checked by their own signatures only, without NVIDIA's service."
+    if any(check.words.startswith(EARLIER_WORD) for check in checks):
+        return " NVIDIA's service does not answer now; what it said of these GPUs before counts."
+    return ""
 
 
 def _unpinned(report: Report | None) -> str:

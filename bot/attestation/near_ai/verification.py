@@ -81,6 +81,7 @@ from bot.attestation.trust import REAL, Trust
 CollateralFor = Callable[[TdQuote], Collateral | str]
 """Finds Intel's word on a quote's platform, or says why there is none."""
 
+EARLIER_WORD: Final = "NVIDIA has vouched for these very GPUs"
 _IN_THE_MODELS_PART: Final = "images"
 """One compose file starts the model's machine and the compose manager in it."""
 
@@ -363,8 +364,8 @@ class _Verification:
         if until > self._rules.now:
             self._ends.append(until)
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-            words = f"NVIDIA has vouched for these very GPUs, which counts until {moment} while"
-            return proven("gpu_firmware", f"{words} its service is not reached ({nras.why})")
+            words = f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
+            return proven("gpu_firmware", f"{words} ({nras.why})")
         return not_checked(
             "gpu_firmware",
             "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
