@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bot.attestation.collateral import CollateralSource
 from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.http import open_http
-from bot.attestation.near_ai.client import NearAiClient
 from bot.attestation.near_ai.known import KNOWN
 from bot.attestation.near_ai.pins import Application, ModelPins, Part, PinnedPart, pins_sha256
 from bot.attestation.near_ai.verification import FirmwareRule, ModelFindings, verify_model
@@ -24,8 +22,9 @@ from bot.attestation.quote import TdQuote
 from bot.attestation.report import LEGEND, table
 from bot.attestation.systems import OsMeasurement
 from bot.attestation.trust import REAL, Trust
+from bot.attested_endpoint import evidence_client
 from bot.config import Settings
-from bot.endpoint import has_to_prove, llm_endpoint
+from bot.endpoint import has_to_prove
 from bot.errors import SettingsError
 
 REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
@@ -99,18 +98,8 @@ async def attest_model(
 
 
 async def _findings(settings: Settings, trust: Trust, clock: Callable[[], float]) -> ModelFindings:
-    endpoint = llm_endpoint(settings)
     async with open_http(tls=trust.tls) as http:
-        client = NearAiClient(
-            http,
-            CollateralSource(http, settings.attestation.pccs_url, clock=clock),
-            base_url=endpoint.base_url,
-            model=endpoint.model,
-            api_key=endpoint.api_key,
-            trust=trust,
-            clock=clock,
-        )
-        gathered = await client.gather()
+        gathered = await evidence_client(settings, http, trust, clock).gather()
     return verify_model(
         gathered.evidence,
         collateral=gathered.collateral_for,

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import ModelNotVerified
-from bot.attestation.http import new_tls_context, open_http
+from bot.attestation.http import HttpService, new_tls_context, open_http
 from bot.attestation.near_ai.client import NearAiClient
 from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.attestation.near_ai.service import AttestedModel
@@ -44,17 +44,9 @@ async def open_attested(
     pins = model_pins(settings)
     async with AsyncExitStack() as open_parts:
         http = await open_parts.enter_async_context(open_http(tls=trust.tls))
-        evidence_client = NearAiClient(
-            http,
-            CollateralSource(http, settings.attestation.pccs_url, clock=clock),
-            base_url=endpoint.base_url,
-            model=endpoint.model,
-            api_key=endpoint.api_key,
-            trust=trust,
-            clock=clock,
-        )
+        evidence = evidence_client(settings, http, trust, clock)
         model = AttestedModel(
-            evidence_client,
+            evidence,
             policy="require" if required else "warn",
             pins=pins,
             trust=trust,
@@ -74,7 +66,7 @@ async def open_attested(
         signatures = AnswerSignatures(
             http, endpoint.base_url, endpoint.api_key, endpoint.model, model
         )
-        key_users = (client, evidence_client, signatures)
+        key_users = (client, evidence, signatures)
         yield OpenEndpoint(
             client=client,
             proof=model,
@@ -84,6 +76,22 @@ async def open_attested(
             keep_verified=model.keep_verified,
             key_users=key_users if transcriber is None else (*key_users, transcriber),
         )
+
+
+def evidence_client(
+    settings: Settings, http: HttpService, trust: Trust, clock: Callable[[], float]
+) -> NearAiClient:
+    """Return what asks the endpoint for its evidence."""
+    endpoint = llm_endpoint(settings)
+    return NearAiClient(
+        http,
+        CollateralSource(http, settings.attestation.pccs_url, clock=clock),
+        base_url=endpoint.base_url,
+        model=endpoint.model,
+        api_key=endpoint.api_key,
+        trust=trust,
+        clock=clock,
+    )
 
 
 def _new_context(trust: Trust) -> ssl.SSLContext:
