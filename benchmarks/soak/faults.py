@@ -23,6 +23,7 @@ class Fault(StrEnum):
     CONNECTION_LOST = "connection lost"
     SIGNAL_AWAY = "signal-cli away"
     SIGNAL_SILENT = "signal-cli silent"
+    ANSWERS_LOST = "answers to sends lost"
     MODEL_DOWN = "model down"
     MODEL_SLOW = "model slow"
     MODEL_CUTS = "model cuts streams"
@@ -43,6 +44,7 @@ SECONDS: Final = {
     Fault.CONNECTION_LOST: (0.0, 0.0),
     Fault.SIGNAL_AWAY: (2.0, 12.0),
     Fault.SIGNAL_SILENT: (4.0, 12.0),
+    Fault.ANSWERS_LOST: (1.0, 3.0),
     Fault.MODEL_DOWN: (3.0, 12.0),
     Fault.MODEL_SLOW: (5.0, 15.0),
     Fault.MODEL_CUTS: (2.0, 6.0),

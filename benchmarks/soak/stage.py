@@ -19,6 +19,7 @@ from benchmarks.soak.faults import End, Fault, Life, Planned, faults
 from benchmarks.soak.model import Model, Mood
 from benchmarks.soak.people import MESSAGES_PER_MINUTE, PEOPLE, Crowd
 from benchmarks.soak.samples import Process
+from bot.demo.json_rpc_server import Client, Json, LostReply
 from bot.demo.signal_side import Sent
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.disks import CannotMount, Disk, memory_disk
@@ -34,7 +35,13 @@ AFTER_MS: Final = 1_000
 """Around a fault in which the answer to a send may have got lost."""
 
 LOSES_ANSWERS: Final = frozenset(
-    {Fault.CONNECTION_LOST, Fault.SIGNAL_AWAY, Fault.SIGNAL_SILENT, Fault.ALL_AT_ONCE}
+    {
+        Fault.CONNECTION_LOST,
+        Fault.SIGNAL_AWAY,
+        Fault.SIGNAL_SILENT,
+        Fault.ANSWERS_LOST,
+        Fault.ALL_AT_ONCE,
+    }
 )
 
 
@@ -43,7 +50,19 @@ class SoakFailed(Exception):
 
 
 class SoakSignal(FallingSilent):
-    """Signal as the bot sees it."""
+    """Signal as the bot sees it.
+
+    Attributes:
+        loses_answers: whether sends are done and never answered, as signal-cli-rest-api does.
+    """
+
+    loses_answers = False
+
+    async def _send(self, client: Client, params: Json) -> object:
+        answer = await super()._send(client, params)
+        if self.loses_answers:
+            raise LostReply
+        return answer
 
     @property
     def kept(self) -> frozenset[int]:
@@ -238,6 +257,9 @@ class Stage:
                 case Fault.SIGNAL_SILENT:
                     self._signal.silent = True
                     over.callback(setattr, self._signal, "silent", False)
+                case Fault.ANSWERS_LOST:
+                    self._signal.loses_answers = True
+                    over.callback(setattr, self._signal, "loses_answers", False)
                 case Fault.RELOAD:
                     bot.send_signal(signal.SIGHUP)
                 case Fault.MODEL_SLOW | Fault.MODEL_CUTS | Fault.MODEL_BUSY:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from bot.errors import SignalPassedOver, SignalTimeout, SignalUnavailable
-from bot.messaging.witnesses import Witnesses
+from bot.messaging.sentinels import Sentinels
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
@@ -79,7 +79,7 @@ class JsonRpcConnection(asyncio.Protocol):
         self._look_seconds = look_seconds
         self._next_look: asyncio.TimerHandle | None = None
         self._lines = LineBuffer(LINE_LIMIT_BYTES)
-        self._witnesses = Witnesses()
+        self._sentinels = Sentinels()
         self._waiting: dict[int | None, asyncio.Future[dict[str, Any]]] = {}
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
@@ -118,7 +118,7 @@ class JsonRpcConnection(asyncio.Protocol):
             await connection.lost()
 
     async def call(
-        self, method: str, params: dict[str, Any], *, seconds: float, witnessed: bool = False
+        self, method: str, params: dict[str, Any], *, seconds: float, guarded: bool = False
     ) -> Any:
         """Make a request and return its result.
 
@@ -126,7 +126,7 @@ class JsonRpcConnection(asyncio.Protocol):
             method: of the request.
             params: of the request.
             seconds: how long to wait for the answer.
-            witnessed: end the wait early when signal-cli turns out to have passed the request over.
+            guarded: end the wait early when signal-cli turns out to have passed the request over.
 
         Raises:
             SignalUnavailable: the connection is lost or congested; the request did not go out.
@@ -139,7 +139,7 @@ class JsonRpcConnection(asyncio.Protocol):
         try:
             async with asyncio.timeout(seconds):
                 await self._writable.wait()
-                request_id = self._write(method, params, witnessed=witnessed)
+                request_id = self._write(method, params, guarded=guarded)
                 self._waiting[request_id] = answered
                 answer = await answered
         except TimeoutError as error:
@@ -223,15 +223,15 @@ class JsonRpcConnection(asyncio.Protocol):
             while data := os.read(descriptor, READ_BYTES):
                 self.data_received(data)
 
-    def _write(self, method: str, params: dict[str, Any], *, witnessed: bool) -> int:
-        """Write a request, perhaps with a witness, and return its number."""
+    def _write(self, method: str, params: dict[str, Any], *, guarded: bool) -> int:
+        """Write a request, perhaps with a sentinel, and return its number."""
         if self._transport is None or self._transport.is_closing():
             raise SignalUnavailable("The connection to signal-cli is lost.")
-        number = self._witnesses.number()
+        number = self._sentinels.number()
         request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
-        self._transport.write(line + self._witnesses.witness() if witnessed else line)
-        if witnessed and self._next_look is None:
+        self._transport.write(line + self._sentinels.sentinel() if guarded else line)
+        if guarded and self._next_look is None:
             self._look_later()
         return number
 
@@ -240,17 +240,17 @@ class JsonRpcConnection(asyncio.Protocol):
         self._next_look = loop.call_later(self._look_seconds, self._look)
 
     def _look(self) -> None:
-        """Fail what was passed over, as long as a witness is missing."""
+        """Fail what was passed over, as long as a sentinel is missing."""
         self._next_look = None
-        if not self._witnesses.missing:
+        if not self._sentinels.missing:
             return
         # While nothing is read or written, an answer that is missing proves nothing.
         if self._transport is not None and self._writable.is_set() and not self.reading_paused:
-            if numbers := self._witnesses.passed_over():
+            if numbers := self._sentinels.passed_over():
                 log.warning("signal.passed_over", count=len(numbers))
             for number in numbers:
                 self._fail(number, SignalPassedOver("signal-cli did not take the request."))
-            self._transport.write(self._witnesses.question())
+            self._transport.write(self._sentinels.question())
         self._look_later()
 
     def _fail(self, number: int, error: SignalTimeout) -> None:
@@ -271,7 +271,7 @@ class JsonRpcConnection(asyncio.Protocol):
         request_id = answer.get("id")
         if not isinstance(request_id, int):
             return
-        self._witnesses.answered(request_id)
+        self._sentinels.answered(request_id)
         answered = self._waiting.get(request_id)
         # An answer that nobody waits for any more came after its bound: nothing to do.
         if answered is not None and not answered.done():

@@ -68,7 +68,7 @@ class Bounds:
         receipt: for the phone's receipt of a message whose answer was lost; longer than it takes
             to connect again.
         proof: for the answer after the phone's receipt; see `receipts`.
-        look: between two looks for requests that signal-cli has passed over; see `witnesses`.
+        look: between two looks for requests that signal-cli has passed over; see `sentinels`.
         probe_every: between two questions for a sign of life; after a missed one the next comes at
             once.
         probe_answer: for the answer to such a question; two missed ones end the connection.
@@ -373,7 +373,7 @@ class SignalDaemon(DaemonRequests):
             method,
             {"account": self._account.number, **params},
             seconds=self._bounds.send if patiently else self._bounds.request,
-            witnessed=patiently,
+            guarded=patiently,
         )
 
 
@@ -383,11 +383,11 @@ async def _call(
     params: dict[str, Any],
     *,
     seconds: float,
-    witnessed: bool = False,
+    guarded: bool = False,
 ) -> object:
     """Make a request; its failure is a SignalError."""
     try:
-        return await connection.call(method, params, seconds=seconds, witnessed=witnessed)
+        return await connection.call(method, params, seconds=seconds, guarded=guarded)
     except JsonRpcError as failure:
         raise signal_error(failure.code, failure.data) from None
 

@@ -15,8 +15,8 @@ from bot.demo.signal_side import ADA, Group, Sent
 from bot.errors import SignalPassedOver
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind
+from bot.messaging.sentinels import Sentinels
 from bot.messaging.signal_daemon import SignalDaemon
-from bot.messaging.witnesses import Witnesses
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.signal_cli import SignalCli
 
@@ -122,37 +122,37 @@ async def test_the_receipt_of_a_reaction_does_not_settle_a_send_made_in_a_silenc
 
 
 def test_answers_in_any_order_pass_nothing_over() -> None:
-    witnesses = Witnesses()
+    sentinels = Sentinels()
     numbers = []
     for _ in range(10):
-        numbers.append(witnesses.number())
-        witnesses.witness()
+        numbers.append(sentinels.number())
+        sentinels.sentinel()
     for number in reversed(numbers[5:]):
-        witnesses.answered(number + 1)
-    assert witnesses.passed_over() == []
+        sentinels.answered(number + 1)
+    assert sentinels.passed_over() == []
     for number in reversed(numbers[:5]):
-        witnesses.answered(number + 1)
-    assert witnesses.passed_over() == []
-    assert not witnesses.missing
+        sentinels.answered(number + 1)
+    assert sentinels.passed_over() == []
+    assert not sentinels.missing
 
 
 def test_only_what_is_overtaken_at_two_looks_is_passed_over() -> None:
-    witnesses = Witnesses()
-    early = witnesses.number()
-    witnesses.witness()
-    assert witnesses.passed_over() == witnesses.passed_over() == []
-    late = witnesses.number()
-    witnesses.witness()
-    witnesses.answered(late)
-    assert (witnesses.passed_over(), witnesses.passed_over()) == ([], [early])
-    assert witnesses.passed_over() == []
-    assert witnesses.missing
+    sentinels = Sentinels()
+    early = sentinels.number()
+    sentinels.sentinel()
+    assert sentinels.passed_over() == sentinels.passed_over() == []
+    late = sentinels.number()
+    sentinels.sentinel()
+    sentinels.answered(late)
+    assert (sentinels.passed_over(), sentinels.passed_over()) == ([], [early])
+    assert sentinels.passed_over() == []
+    assert sentinels.missing
 
 
 @pytest.mark.parametrize("number", [3, 999_999, 10**30, -1, 0])
 def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(number: int) -> None:
-    witnesses = Witnesses()
-    witnesses.number()
-    witnesses.witness()
-    witnesses.answered(number)
-    assert witnesses.passed_over() == witnesses.passed_over() == []
+    sentinels = Sentinels()
+    sentinels.number()
+    sentinels.sentinel()
+    sentinels.answered(number)
+    assert sentinels.passed_over() == sentinels.passed_over() == []

@@ -2,12 +2,12 @@
 
 signal-cli may fall silent for some seconds and then go on as if nothing had been asked meanwhile.
 A late answer alone does not show that: a send may honestly take a minute. So a request takes a
-witness along in the same write: a `version`, which signal-cli answers within milliseconds whatever
-else it is doing, because its requests run concurrently. An answered witness shows that the request
-before it was taken, too, and is only slow. A witness that stays without an answer while later
+sentinel along in the same write: a `version`, which signal-cli answers within milliseconds whatever
+else it is doing, because its requests run concurrently. An answered sentinel shows that the request
+before it was taken, too, and is only slow. A sentinel that stays without an answer while later
 requests are answered shows that both were passed over.
 
-What is passed over is found by looking about once a second while a witness is missing. Before each
+What is passed over is found by looking about once a second while a sentinel is missing. Before each
 look something is asked, so that a bot with nothing else to ask still hears that the silence ended.
 """
 
@@ -23,8 +23,8 @@ Answers to requests that were made at the same moment come in any order, a few m
 between two looks there is far more time than that."""
 
 
-class Witnesses:
-    """The numbers of all requests of a connection, and the witnesses among them."""
+class Sentinels:
+    """The numbers of all requests of a connection, and the sentinels among them."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -33,7 +33,7 @@ class Witnesses:
 
     @property
     def missing(self) -> bool:
-        """Whether any witness has not been answered yet."""
+        """Whether any sentinel has not been answered yet."""
         return bool(self._missing)
 
     def number(self) -> int:
@@ -41,8 +41,8 @@ class Witnesses:
         self._last += 1
         return self._last
 
-    def witness(self) -> bytes:
-        """Return the witness of the request that got the last number, to be written after it."""
+    def sentinel(self) -> bytes:
+        """Return the sentinel of the request that got the last number, to be written after it."""
         number = self.number()
         self._missing[number] = 0
         return _line(number)
