@@ -13,7 +13,6 @@ from PIL import Image, PngImagePlugin
 
 from bot.chat.images.client import (
     IMAGE_LIMITS,
-    MAX_SHOWN_BYTES,
     MOST_FILE_BYTES,
     ImageReader,
     open_images,
@@ -197,7 +196,3 @@ async def test_an_image_that_needs_too_much_memory_costs_itself_alone() -> None:
             await read(saved(Image.new("RGB", (7_500, 8_000)), "PNG", compress_level=1))
 
         assert opened(await read(saved(two_colours(), "JPEG"))).size == (40, 20)
-
-
-def test_the_bot_takes_no_larger_image_than_its_worker_makes() -> None:
-    assert MAX_SHOWN_BYTES == MOST_BYTES

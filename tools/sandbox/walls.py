@@ -49,6 +49,7 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
     """
     limit_resources(limits.memory_bytes)
     if sys.platform != "linux":
+        limit_descriptors()
         return frozenset(Wall)
     missing = set(_raised(Wall.NAMESPACES, namespaces.enter))
     namespaces.drop_capabilities()

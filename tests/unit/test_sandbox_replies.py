@@ -1,0 +1,78 @@
+"""What a worker answers that a hostile file has made its own: the bot believes none of it."""
+
+import base64
+import json
+from typing import Final
+
+import pytest
+
+from bot.chat.images.client import MAX_SHOWN_BYTES, open_images
+from bot.chat.images.scaling import MOST_BYTES
+from tools.errors import ToolError
+from tools.sandbox.pool import Sandbox
+from tools.web.reader.client import MAX_LINE_CHARACTERS, open_reader
+from tools.web.reader.document import MOST_CHARACTERS, Document, Source
+from tools.web.reader.kinds import Kind
+
+PAGE: Final = Source(Kind.HTML, "text/html", "https://example.org/", b"<p>Hello.</p>")
+
+
+def replying(monkeypatch: pytest.MonkeyPatch, reply: str) -> None:
+    """Have every sandbox answer with one text."""
+
+    async def call(_: Sandbox, __: str) -> str:
+        return reply
+
+    monkeypatch.setattr(Sandbox, "call", call)
+
+
+def encoded(size: int) -> str:
+    return base64.b64encode(bytes(size)).decode()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "image/png",
+        "image/png ",
+        "image/png !!!!",
+        f"image/svg+xml {encoded(3)}",
+        f"text/html {encoded(3)}",
+        f"image/png {encoded(MAX_SHOWN_BYTES + 1)}",
+    ],
+)
+async def test_an_image_that_no_worker_makes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, reply: str
+) -> None:
+    replying(monkeypatch, reply)
+    async with open_images() as read:
+        with pytest.raises(ToolError, match="This image cannot be read"):
+            await read(b"an image")
+
+
+def test_the_bot_takes_images_as_large_as_its_worker_makes_them_and_no_larger() -> None:
+    assert MAX_SHOWN_BYTES == MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "null", "[]", '{"title": "a"}', '{"title": 1, "text": "b"}', '{"title": "a']
+)
+async def test_a_document_that_no_worker_makes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, reply: str
+) -> None:
+    replying(monkeypatch, reply)
+    async with open_reader() as read:
+        with pytest.raises(ToolError, match="This document cannot be read"):
+            await read(PAGE)
+
+
+async def test_a_document_longer_than_a_worker_makes_one_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "x" * (MOST_CHARACTERS + 1)
+    replying(monkeypatch, json.dumps({"title": long, "text": long, "note": long}))
+    async with open_reader() as read:
+        document = await read(PAGE)
+    line = "x" * MAX_LINE_CHARACTERS
+    assert document == Document(line, long[:MOST_CHARACTERS], line)
