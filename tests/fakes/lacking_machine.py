@@ -17,9 +17,9 @@ from tools.sandbox.walls import Wall
 PR_SET_NO_NEW_PRIVS = 38
 ARM = os.uname().machine == "aarch64"
 NEEDED_BY = {
-    Wall.SECCOMP: 277 if ARM else 317,
-    Wall.LANDLOCK: 444,
-    Wall.NAMESPACES: 97 if ARM else 272,
+    Wall.SECCOMP: (277 if ARM else 317,),
+    Wall.LANDLOCK: (444, 445, 446),
+    Wall.NAMESPACES: (97, 91) if ARM else (272, 126),  # unshare; capset, as under systemd
 }
 
 
@@ -35,5 +35,5 @@ def lack(numbers: Iterable[int]) -> None:
 
 
 if __name__ == "__main__":
-    lack(NEEDED_BY[Wall(name)] for name in sys.argv[1].split(","))
+    lack(number for name in sys.argv[1].split(",") for number in NEEDED_BY[Wall(name)])
     os.execv(sys.argv[2], sys.argv[2:])

@@ -31,7 +31,8 @@ class SandboxPolicy:
         """Remember and log what turns out to be missing; nothing is logged twice."""
         if new := set(missing) - self._missing:
             self._missing |= new
-            _log.warning("sandbox.wall_missing", kind=", ".join(sorted(new)))
+            log = _log.warning if ESSENTIAL & new else _log.info
+            log("sandbox.wall_missing", kind=", ".join(sorted(new)))
 
     def require_walls(self) -> None:
         """Return where sandboxes may run.
