@@ -52,7 +52,8 @@ def readable_name(name: str | None) -> str | None:
     if name is None:
         return None
     line = " ".join(name.replace(_PLACEHOLDER, "").split())
-    line = "".join(one for one in line if one.isprintable() or one in _JOINERS)
+    if not line.isprintable():
+        line = "".join(one for one in line if one.isprintable() or one in _JOINERS)
     line = line.strip(f" {_JOINERS}")
     return None if not line or _PHONE_NUMBER.fullmatch(line) else line
 

@@ -22,7 +22,7 @@ from tools.errors import ToolError, ToolTimeout
 from tools.sandbox.pool import SandboxBug
 
 QUICK: Final = range(2)
-MANY: Final = range(1_000, 1_060)
+MANY: Final = range(1_000, 1_050)
 LONG: Final = "A **bold** word, `code` and 👍🏽\n\n" * 200
 DENSE: Final = "*a* " * 200
 SOON_SECONDS: Final = 0.05
