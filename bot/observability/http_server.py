@@ -234,7 +234,7 @@ class _Connections:
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take a new connection, or say that there are too many."""
-        if len(self._places) >= self.limits.connections:
+        if not self._stopping and len(self._places) >= self.limits.connections:
             self._give_up_one()
         if self._stopping or len(self._places) >= self.limits.connections:
             writer.write(_last_answer(503))

@@ -63,9 +63,11 @@ async def test_neither_does_one_in_a_group_a_quote_an_edit_a_name_or_a_tool_s_ar
     number: int,
 ) -> None:
     words = rough_text(number)
-    calls = (("calculate", words), ("web_fetch", {"url": f"https://{words[:2_000]}"}), (words, {}))
+    calls = tool_calls(
+        ("calculate", words), ("web_fetch", {"url": f"https://{words[:2_000]}"}), (words, {})
+    )
     async with world(repeated) as here, running_bot(here.settings()):
-        here.model.handler = script(repeated, tool_calls(*calls), repeated, repeated)
+        here.model.handler = script(repeated, calls, repeated, repeated)
         question = await here.signal.say("hello")
         await here.answer()
         author = replace(BEN, name=words[:500])

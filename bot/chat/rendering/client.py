@@ -25,8 +25,8 @@ SHORT_CHARACTERS: Final = 2_048
 SHORT_MARKERS: Final = 256
 """What is rendered on the event loop: 10 ms at the most, measured by `benchmarks/loop_stall.py`."""
 
-RENDER_SECONDS: Final = 4.0
-"""From the request to its reply; a process for it may have to start first."""
+RENDER_SECONDS: Final = 8.0
+"""From the request to its reply; others may be rendered first, and a process may have to start."""
 
 LIMITS: Final = Limits(
     call_seconds=2.0,
