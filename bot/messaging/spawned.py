@@ -46,6 +46,7 @@ STEADY_SECONDS: Final = 60.0
 START_SECONDS: Final = 60.0
 """Until then it need not listen yet: it takes 2 s, and 10 with accounts and no network."""
 MISSED_SIGNS: Final = 2
+NOBODY_LISTENS: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError)
 RESTART: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 
 _INHERITED: Final = (
@@ -225,8 +226,10 @@ class SpawnedSignalCli:
                 await connection.call("version", {}, seconds=self._patience.sign)
         except JsonRpcError:
             return True
-        except (SignalError, TimeoutError):
-            return while_it_starts and not listens
+        except (SignalError, TimeoutError) as error:
+            # Another reason than these, such as no descriptors, says nothing about signal-cli.
+            silent = isinstance(error.__cause__ or error, NOBODY_LISTENS)
+            return not listens and (while_it_starts or not silent)
         return True
 
     def _command(self) -> list[str]:

@@ -1,6 +1,7 @@
 """signal-cli as a child of the bot: a program that behaves as signal-cli does, really started."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -19,7 +20,13 @@ from bot.errors import SettingsError, SignalUnavailable
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
-from bot.messaging.spawned import RESTART, STOP_SECONDS, Patience, SpawnedSignalCli, socket_path
+from bot.messaging.spawned import (
+    RESTART,
+    STOP_SECONDS,
+    Patience,
+    SpawnedSignalCli,
+    socket_path,
+)
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.signal_cli_program import (
@@ -303,6 +310,24 @@ async def test_a_signal_cli_that_is_busy_or_not_read_is_left_alone(folder: Path)
                 send.cancel()
         assert not signal_cli.silent
     assert len(notes(folder)) == 1
+
+
+async def test_a_bot_without_descriptors_does_not_take_signal_cli_for_one_that_hangs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = 0
+
+    async def no_descriptors(*_: object) -> None:
+        nonlocal refused
+        refused += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    install(folder / "bin")
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_unix_connection", no_descriptors)
+    with structlog.testing.capture_logs() as logs:
+        async with spawned(folder, patience=Patience(sign_every=0.05, start=0.0)):
+            await until(lambda: refused >= 5)
+    assert logs == []
 
 
 def test_one_that_hangs_is_ended_and_started_again_within_40_seconds() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -236,6 +237,7 @@ async def test_signal_cli_starts_over_the_socket_of_a_killed_one_and_the_bot_fin
             assert await signal_cli.ended() == "signal"
 
 
+@pytest.mark.full
 async def test_a_signal_cli_that_hangs_is_started_again_and_the_bot_finds_it() -> None:
     async with world() as here:
         lay_out(here)
@@ -337,6 +339,7 @@ def allowed_calls(filters: tuple[str, ...]) -> frozenset[str]:
     return allowed
 
 
+@cache
 def calls_of(word: str) -> frozenset[str]:
     if not word.startswith("@"):
         return frozenset({word})
