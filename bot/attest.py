@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.known import KNOWN
@@ -70,7 +71,7 @@ async def attest_model(
 
     Raises:
         SettingsError: nothing can be proven over this endpoint, or the file cannot be written.
-        EvidenceUnavailable: the endpoint shows no evidence.
+        EvidenceUnavailable: the endpoint shows no evidence; the message says so in a sentence.
     """
     if not has_to_prove(settings):
         raise SettingsError("LLM__BASE_URL: must begin with https://, or no machine can be known")
@@ -99,7 +100,11 @@ async def attest_model(
 
 async def _findings(settings: Settings, trust: Trust, clock: Callable[[], float]) -> ModelFindings:
     async with open_http(tls=trust.tls) as http:
-        gathered = await evidence_client(settings, http, trust, clock).gather()
+        try:
+            gathered = await evidence_client(settings, http, trust, clock).gather()
+        except EvidenceUnavailable as error:
+            words = f"the endpoint in LLM__BASE_URL shows no evidence: {error}"
+            raise EvidenceUnavailable(words) from None
     return verify_model(
         gathered.evidence,
         collateral=gathered.collateral_for,

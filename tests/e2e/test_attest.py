@@ -91,7 +91,7 @@ async def test_pins_that_are_there_are_replaced_only_by_force(tmp_path: Path) ->
 async def test_where_nothing_can_be_shown_that_is_said(tmp_path: Path) -> None:
     async with proving_world() as proving:
         proving.cloud.report_handler = status(404)
-        with pytest.raises(EvidenceUnavailable):
+        with pytest.raises(EvidenceUnavailable, match="LLM__BASE_URL shows no evidence"):
             await attested(proving, tmp_path / "pins.json")
         plain = proving.settings(llm={"base_url": "http://127.0.0.1:1/v1"})
         with pytest.raises(SettingsError, match="https"):

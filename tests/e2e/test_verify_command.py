@@ -23,6 +23,7 @@ from bot.verify import Request, verify
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, running_bot
 from tests.fakes.dstack_agent import SoftAgent
+from tests.fakes.openai_server import status
 from tests.fakes.pccs import TCB, pccs
 from tests.fakes.soft_bundle import (
     CHALLENGE,
@@ -271,9 +272,18 @@ async def test_what_a_bot_hands_out_is_verified_with_intel_and_nvidia_asked_anew
         )
         capsys.readouterr()  # the bot's logs
         assert await verified(asked, trust=proving.trust, clock=time.time)
-    found = {c["name"]: c["verdict"] for c in json.loads(capsys.readouterr().out)["checks"]}
-    assert found["model.gpu_firmware"] == "proven"
-    assert found["model.tls_key"] == "claimed"
+        found = printed_verdicts(capsys)
+        assert found["model.gpu_firmware"] == "proven"
+        assert found["model.tls_key"] == "claimed"
+        for code, verdict in ((503, "not checked"), (400, "failed")):
+            proving.cloud.nras.tokens_handler = status(code)
+            assert not await verified(asked, trust=proving.trust, clock=time.time)
+            assert printed_verdicts(capsys)["model.gpu_firmware"] == verdict
+
+
+def printed_verdicts(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Read what `--json` printed."""
+    return {c["name"]: c["verdict"] for c in json.loads(capsys.readouterr().out)["checks"]}
 
 
 async def until_proven(proving: ProvingWorld) -> None:
