@@ -3,7 +3,7 @@
 import ctypes
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
@@ -51,23 +51,23 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
     if sys.platform != "linux":
         limit_descriptors()
         return frozenset(Wall)
-    missing = set(_raised(Wall.NAMESPACES, namespaces.enter))
+    missing = _missing(Wall.NAMESPACES, namespaces.enter)
     namespaces.drop_capabilities()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _prctl(_PR_SET_DUMPABLE, 0)  # a limit of 0 does not stop core dumps that go to a program
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    missing.update(_raised(Wall.LANDLOCK, landlock.install))
+    missing |= _missing(Wall.LANDLOCK, landlock.install)
     limit_descriptors()
-    missing.update(_raised(Wall.SECCOMP, seccomp.install))  # last: it allows none of the above
-    return frozenset(missing)
+    return missing | _missing(Wall.SECCOMP, seccomp.install)  # last: it allows none of the above
 
 
-def _raised(wall: Wall, install: Callable[[], None]) -> Iterator[Wall]:
-    """Raise a wall; yield it where it cannot be."""
+def _missing(wall: Wall, install: Callable[[], None]) -> frozenset[Wall]:
+    """Raise a wall; return it where that cannot be done."""
     try:
         install()
     except OSError:
-        yield wall
+        return frozenset({wall})
+    return frozenset()
 
 
 def _prctl(option: int, value: int) -> None:
