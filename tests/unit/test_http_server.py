@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 import httpx
@@ -206,7 +206,8 @@ async def test_a_head_that_comes_byte_by_byte_has_no_longer_than_any_other() -> 
             writer.write(b"GET"[sent : sent + 1] or b"x")
             sent += 1
             await asyncio.wait({ended}, timeout=0.01)
-        assert ended.result() == b""
+        with suppress(ConnectionResetError):  # where a byte was still on its way
+            assert ended.result() == b""
     assert sent > 1
 
 
