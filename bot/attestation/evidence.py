@@ -14,6 +14,7 @@ from bot.attestation.dstack import AgentQuote, DstackAgent
 from bot.attestation.errors import AgentError
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.policy import Policy
+from bot.attestation.quote import low_s
 from bot.attestation.statement import (
     ISSUED_AT_FORMAT,
     KeyOrigin,
@@ -79,7 +80,7 @@ class OwnEvidence:
         return Bundle(
             statement=statement,
             policy=self._policy.text(),
-            quote=quote.quote,
+            quote=low_s(quote.quote),
             event_log=quote.event_log,
             app_compose=info.app_compose,
             vm_config=quote.vm_config,

@@ -3,7 +3,8 @@
 `dcap_qvl` is the verifier. Beside it stand three checks of our own: the debug bit, by itself so
 that a report can name it; the signer of the TDX module; and the bytes that dcap_qvl reads over
 (lengths, paddings, the armour of the certificates, the root that a chain brings along), so that
-no byte of an accepted quote can be another one.
+no single byte of an accepted quote can be another one. What remains are the two forms that every
+ECDSA signature has (see `low_s`), so nothing here takes two quotes for two because they differ.
 
 Layout of a version 4 quote: Intel TDX DCAP Quoting Library API, appendix 3.
 """
@@ -39,6 +40,9 @@ _TDX: Final = 0x81
 _QE_REPORT_CERTIFICATION: Final = 6
 _PCK_CHAIN: Final = 5
 _CHAIN_LENGTH: Final = 3  # machine, intermediate CA, root
+_P256_ORDER: Final = 0xFFFFFFFF_00000000_FFFFFFFF_FFFFFFFF_BCE6FAAD_A7179E84_F3B9CAC2_FC632551
+_SIGNATURES_AT: Final = (636, 636 + 64 + 64 + 6 + 384)
+"""Where the quote's own signature and that of the quoting enclave's report begin, r before s."""
 _QUOTATION_MARK: Final = re.compile("[\"`']")
 _PEM_FOOTER: Final = b"-----END CERTIFICATE-----\n"
 
@@ -120,6 +124,20 @@ def parse_quote(raw: bytes) -> TdQuote:
         report_data=raw[568:632],
         pck_chain=pck_chain,
     )
+
+
+def low_s(raw: bytes) -> bytes:
+    """Return a quote with its two ECDSA signatures in their lower form.
+
+    With (r, s) the signature (r, n - s) is valid, too, and anybody can make one of the other. The
+    quoting enclave makes both, so a verifier has to take both; this is the one to hand out.
+    """
+    lowered = bytearray(raw)
+    for at in _SIGNATURES_AT:
+        s = int.from_bytes(lowered[at + 32 : at + 64], "big")
+        if _P256_ORDER // 2 < s < _P256_ORDER and len(raw) >= at + 64:
+            lowered[at + 32 : at + 64] = (_P256_ORDER - s).to_bytes(32, "big")
+    return bytes(lowered)
 
 
 @dataclass(frozen=True, slots=True)

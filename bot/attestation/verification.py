@@ -28,7 +28,7 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import NrasWord
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.verification import CollateralFor, FirmwareRule, verify_model
-from bot.attestation.quote import Collateral, parse_quote
+from bot.attestation.quote import Collateral, low_s, parse_quote
 from bot.attestation.release import Release, release_checks
 from bot.attestation.safety_number import half
 from bot.attestation.statement import Statement
@@ -114,11 +114,22 @@ def verify_bundle(
         ),
         *release_checks(findings, release, app_compose=bundle.app_compose),
     )
-    own = Report(as_good_as(findings.report["quote"], parts))
+    own = Report(
+        _with_its_form(check, bundle.quote) for check in as_good_as(findings.report["quote"], parts)
+    )
     model = (
         _model_checks(bundle, own, collateral, nras, now=now, trust=trust) if look_at_model else ()
     )
     return BundleReport((*own, *model), _facts(bundle, findings, statement))
+
+
+def _with_its_form(check: Check, quote: bytes) -> Check:
+    """Show it where somebody has rewritten the quote's signatures, which proves the same."""
+    if check.name != "quote" or check.verdict is not Verdict.PROVEN or low_s(quote) == quote:
+        return check
+    return replace(
+        check, words=f"{check.words}; its signatures are not in the form that the bot hands out"
+    )
 
 
 def _verify_enclave(

@@ -16,6 +16,7 @@ from typing import Any, Final
 from bot.attestation.bundle import Bundle
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.pins import pins_sha256
+from bot.attestation.quote import low_s
 from bot.attestation.statement import ModelSeal, Statement, report_data
 from tests.fakes.dstack_agent import PINNED_IMAGE, SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
@@ -69,8 +70,14 @@ def soft_bundle(
         digest = hashlib.sha256(policy.encode()).hexdigest()
         statement = replace(statement, policy_sha256=digest)
     text = statement.text()
-    quote = platform.quote(
-        report_data(text, challenge), agent.mr_td, agent.rtmrs(), agent.mr_config_id, debug=debug
+    quote = low_s(
+        platform.quote(
+            report_data(text, challenge),
+            agent.mr_td,
+            agent.rtmrs(),
+            agent.mr_config_id,
+            debug=debug,
+        )
     )
     return Bundle(
         statement=text,

@@ -16,7 +16,7 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError
 from bot.attestation.near_ai.evidence import MAX_REPORT_BYTES, ModelEvidence
-from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.quote import Collateral, TdQuote, low_s
 from bot.attestation.statement import Statement, report_data
 from bot.attestation.trust import REAL
 from bot.errors import SignalUnavailable
@@ -263,3 +263,36 @@ def test_a_build_that_says_nothing_usable_has_an_unknown_commit(tmp_path: Path) 
 
 def _unix(issued_at: str) -> int:
     return int(datetime.fromisoformat(issued_at).timestamp())
+
+
+async def test_the_bot_hands_out_its_quotes_in_the_lower_form_of_their_signatures(
+    tmp_path: Path,
+) -> None:
+    async with machine(tmp_path) as running:
+        for number in range(8):  # each of the machine's own is in it by chance, one in four
+            bundle = await running.evidence.collect(f"{CHALLENGE} {number}")
+            assert low_s(bundle.quote) == bundle.quote
+            assert running.verify(bundle, f"{CHALLENGE} {number}").passed
+
+
+@pytest.mark.parametrize("at", [636, 1154])
+async def test_the_other_form_of_a_signature_proves_the_same_and_is_shown(
+    tmp_path: Path, at: int
+) -> None:
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    async with machine(tmp_path) as running:
+        bundle = await running.evidence.collect(CHALLENGE)
+    mirrored = bytearray(bundle.quote)
+    s = int.from_bytes(mirrored[at + 32 : at + 64], "big")
+    mirrored[at + 32 : at + 64] = (order - s).to_bytes(32, "big")
+    report = running.verify(replace(bundle, quote=bytes(mirrored)))
+    assert report.passed
+    assert report["quote"].words.endswith("not in the form that the bot hands out")
+    assert not running.verify(bundle)["quote"].words.endswith(
+        "not in the form that the bot hands out"
+    )
+
+
+@pytest.mark.parametrize("length", [0, 10, 660, 690, 1170, 1200])
+def test_half_a_quote_has_no_form(length: int) -> None:
+    assert low_s(b"\xff" * length) == b"\xff" * length
