@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bot.attestation.checks import Verdict
 from bot.attestation.compose_grammar import compose_problems, environments
 from bot.attestation.environment import environment_check
+from bot.config import setting_names
 
 DIGEST: Final = "@sha256:" + "ab" * 32
 SOCKET: Final = "/var/run/dstack.sock"
@@ -112,6 +113,15 @@ def test_the_settings_of_every_service_are_found_in_both_forms() -> None:
         ("other", {"C": "d"}),
         ("third", {}),
     ]
+
+
+def test_every_setting_of_the_bot_may_be_written_but_a_server_of_tools_as_a_program() -> None:
+    refused = {
+        name
+        for name in setting_names() - {"ATTESTATION__MODEL_PINS"}
+        if problems(service(f"environment: {{{name}: x}}"))
+    }
+    assert refused == {"MCP__SERVERS__NAME__COMMAND"}
 
 
 # What is not
@@ -471,7 +481,7 @@ def services(draw: st.DrawFn, declared: list[str]) -> list[str]:
     lines = [f"image: {draw(NAMES)}/{draw(NAMES)}{DIGEST}"]
     if words := draw(st.lists(WORDS, max_size=3)):
         lines.append(f"command: [{', '.join(map(quoted, words))}]")
-    names = draw(st.lists(st.from_regex("[A-Z]{1,5}__[A-Z]{1,5}", fullmatch=True), unique=True))
+    names = draw(st.lists(st.from_regex("[A-Z]{1,4}Q__[A-Z]{1,4}Q", fullmatch=True), unique=True))
     settings = {name: quoted(draw(TEXTS)) for name in names}
     if draw(st.booleans()):
         settings["LLM__API_KEY"] = "${LLM__API_KEY}"
