@@ -104,6 +104,19 @@ def what_root_reads(file: Path) -> str:
         return ""
 
 
+def test_any_command_is_closed_before_it_reads_its_settings(tmp_path: Path) -> None:
+    program = (
+        "import ctypes, os; from bot.cli import main; code = main(['ready']);"
+        "print(code, ctypes.CDLL(None).prctl(3), os.environ.get('STORE__KEY'))"  # PR_GET_DUMPABLE
+    )
+    settings = {"SIGNAL__PHONE_NUMBER": BOT.number, "HEALTH__LISTEN": "", **SECRETS}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=settings, capture_output=True, check=True
+    )
+    assert done.stdout.split() == [b"2", b"0", b"None"]
+    assert done.stderr.startswith(b"HEALTH__LISTEN: is empty")  # so the settings were found
+
+
 async def test_the_same_spy_looks_into_a_program_that_is_not_closed(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     through = as_anybody()

@@ -285,6 +285,7 @@ async def test_a_signal_cli_that_lives_and_does_not_answer_is_ended_and_started_
     assert SIGNAL_CLI_RESTARTS.labels("silent")._value.get() == restarts + 1
 
 
+@pytest.mark.full
 async def test_a_signal_cli_that_never_listens_is_started_again(folder: Path) -> None:
     install(folder / "bin", "--deaf")
     async with spawned(folder, patience=Patience(sign_every=0.1, start=1.0)):
