@@ -1,9 +1,10 @@
 """Being the daemon: settings in, a running bot out.
 
 Start: store, tools, model, mailboxes, unfinished work, then Signal. Stop, in this order, each
-step bounded: no more work is begun and no more messages are taken; what was read is stored; turns
-and sends in progress may finish within the grace time; what is left is interrupted (the store
-knows where to go on); everything is closed. A second signal forces.
+step bounded: no more work is begun and no more messages are taken; what was read is stored, for
+which a full disk may get room meanwhile; turns and sends in progress may finish within the grace
+time; what is left is interrupted (the store knows where to go on); everything is closed; messages
+that could not be stored are counted and said. A second signal forces.
 """
 
 import asyncio
@@ -21,8 +22,9 @@ from bot import __version__
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.dispatch.steady_clock import SteadyClock
+from bot.errors import MessagesLost
 from bot.hangup import hangups
-from bot.observability import descriptors
+from bot.observability import descriptors, metrics
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.reload import Reload
 from bot.wiring import Parts, wired
@@ -33,6 +35,11 @@ NOBODY: Final = ServiceManager(None, None)
 """Who started a bot that is no service."""
 
 GRACE_SECONDS: Final = 10.0
+
+STORE_SECONDS: Final = 20.0
+"""What was read may take so long to be stored, for Signal has been told that it arrived. With the
+end of the subscription (5 s) and the grace time that fits into the units' and compose files' 45 s.
+"""
 
 STUCK_SECONDS: Final = 180.0
 """A connection to Signal that neither works nor is tried again for so long is stuck for good."""
@@ -68,6 +75,7 @@ async def run(
     told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
     grace_seconds: float = GRACE_SECONDS,
+    store_seconds: float = STORE_SECONDS,
     stuck_seconds: float = STUCK_SECONDS,
     trust: Trust = REAL,
     manager: ServiceManager = NOBODY,
@@ -81,6 +89,7 @@ async def run(
         told_to_reload: has the settings read anew, each time it is set.
         ready: called once the bot takes messages.
         grace_seconds: how long turns and sends in progress may take to finish.
+        store_seconds: how long what was read may take to be stored.
         stuck_seconds: how long the connection to Signal may stand still until the manager hears no
             more that the bot is alive.
         trust: whom verifications trust; only tests give another than the real one.
@@ -88,7 +97,7 @@ async def run(
         clock: what time it is; only tests give another than the machine's.
 
     Raises:
-        BotError: a part cannot start.
+        BotError: a part cannot start, or (MessagesLost) what was read could not be stored.
         StoreError: the store cannot be opened, or failed while running.
     """
     async with wired(settings, trust, clock) as parts:
@@ -112,10 +121,12 @@ async def run(
             log.info("app.stopping")
             reloading.cancel()
             manager.stopping()
-            await _wind_down(parts, grace_seconds)
+            lost = await _wind_down(parts, grace_seconds, store_seconds)
             for task in background:
                 task.cancel()
     log.info("app.stopped")
+    if lost:
+        raise MessagesLost(lost)
 
 
 def _moves(parts: Parts, stuck_seconds: float) -> bool:
@@ -144,10 +155,14 @@ async def _reload_when_told(told: asyncio.Event, reload: Reload, manager: Servic
         manager.ready()
 
 
-async def _wind_down(parts: Parts, grace_seconds: float) -> None:
-    """Take nothing more, begin nothing more, store what was read, let turns finish."""
+async def _wind_down(parts: Parts, grace_seconds: float, store_seconds: float) -> int:
+    """Take nothing more, begin nothing more, store what was read, let turns finish.
+
+    Returns:
+        how many messages that were read could not be stored.
+    """
     parts.mailboxes.wind_down()
-    await parts.messenger.stop_receiving()
+    await parts.messenger.stop_receiving(delivery_seconds=store_seconds)
     try:
         async with asyncio.timeout(grace_seconds):
             await parts.mailboxes.drain()
@@ -157,6 +172,11 @@ async def _wind_down(parts: Parts, grace_seconds: float) -> None:
     parts.mailboxes.cancel()
     parts.urgent.cancel()
     parts.presence.cancel()
+    lost = parts.messenger.undelivered
+    if lost:
+        metrics.INTAKE.labels("lost").inc(lost)
+        log.error("app.messages_lost", count=lost)
+    return lost
 
 
 @contextmanager

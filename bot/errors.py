@@ -9,6 +9,7 @@ BotError
 │   ├── SignalRateLimited   Signal asks to wait; carries the seconds where it says them
 │   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for somebody's word
 │   └── SignalRejected      the request was understood and refused: trying again changes nothing
+├── MessagesLost          messages that were read could not be stored before the end
 └── LlmError              the model's endpoint, see bot.llm.errors
 """
 
@@ -27,6 +28,22 @@ class SettingsError(BotError):
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class MessagesLost(BotError):
+    """Messages were read from Signal, and the store took them no more before the process ended.
+
+    Args:
+        count: how many, at the most.
+    """
+
+    def __init__(self, count: int) -> None:
+        messages = "1 message" if count == 1 else f"{count} messages"
+        super().__init__(
+            f"Lost: the store could not take {messages} that had been read from Signal. Ask people"
+            " to send again what has no answer."
+        )
+        self.count = count
 
 
 class SignalError(BotError):

@@ -13,11 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import structlog
+
 from bot.errors import SignalRejected
 from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
 from bot.messaging.events import ChatId, Incoming, IncomingFile
 from bot.messaging.receipts import Witness
 from bot.messaging.styled import StyleRange
+
+log = structlog.get_logger()
 
 
 class FileTooBig(SignalRejected):
@@ -31,6 +35,37 @@ not read."""
 
 MAX_DELIVERY: Final = 256
 """What is handed over together at the most: what one commit of the store takes."""
+
+
+STOP_DELIVERY_SECONDS: Final = 5.0
+
+
+class DeliveryQueue(asyncio.Queue[Incoming]):
+    """What was read from the Signal side and is to be delivered.
+
+    Attributes:
+        undelivered: how much is in it, or was taken out and is not done with.
+    """
+
+    undelivered = 0
+
+    def put_nowait(self, item: Incoming) -> None:
+        """Add what was read."""
+        super().put_nowait(item)
+        self.undelivered += 1
+
+    def task_done(self) -> None:
+        """Note that one of what was taken out is delivered."""
+        super().task_done()
+        self.undelivered -= 1
+
+    async def all_delivered(self, *, seconds: float) -> None:
+        """Wait until nothing is undelivered, at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.join()
+        except TimeoutError:
+            log.warning("signal.stop_timed_out", waiting=self.undelivered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +135,18 @@ class Messenger(Protocol):
         """
         ...
 
-    async def stop_receiving(self) -> None:
-        """Take no more messages from Signal; those already read are still delivered.
+    @property
+    def undelivered(self) -> int:
+        """How many messages were read and are not delivered yet."""
+        ...
+
+    async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
+        """Take no more messages from Signal; wait until those already read are delivered.
 
         Sending goes on. Returns within a bound, also when the Signal side does not answer.
+
+        Args:
+            delivery_seconds: how long the delivery may take.
         """
         ...
 

@@ -50,7 +50,7 @@ class Bounds:
         ping_answer: for the answer to a ping; without it the connection is given up.
         probe_every: between two questions whether signal-cli lives.
         close: for the closing handshake of the websocket.
-        stop: for the delivery of what was read before `stop_receiving`.
+        stop: for the end of the websocket at `stop_receiving`.
         backoff: between two attempts to connect.
     """
 

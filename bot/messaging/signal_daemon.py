@@ -29,9 +29,17 @@ from bot.messaging.account import Attachment
 from bot.messaging.backoff import Backoff
 from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored, Incoming
+from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored
 from bot.messaging.json_rpc import LOOK_SECONDS, JsonRpcConnection, JsonRpcError, parse_address
-from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
+from bot.messaging.messenger import (
+    STOP_DELIVERY_SECONDS,
+    AccountStatus,
+    Deliver,
+    DeliveryQueue,
+    Quote,
+    check_message,
+    take_delivery,
+)
 from bot.messaging.receipts import PROOF_SECONDS, DeliveryReceipts, Witness
 from bot.messaging.send_metrics import counted_send
 from bot.messaging.signal_answers import (
@@ -72,7 +80,7 @@ class Bounds:
         probe_every: between two questions for a sign of life; after a missed one the next comes at
             once.
         probe_answer: for the answer to such a question; two missed ones end the connection.
-        stop: for the end of the subscription and the delivery of what was read by then.
+        stop: for the end of the subscription.
         backoff: between two attempts to connect.
     """
 
@@ -110,7 +118,7 @@ class SignalDaemon(DaemonRequests):
         super().__init__(Account(number, note_to_self=note_to_self), data_dir)
         self._address = parse_address(url)
         self._bounds = bounds or Bounds()
-        self._queue: asyncio.Queue[Incoming] = asyncio.Queue()
+        self._queue = DeliveryQueue()
         self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._connection: JsonRpcConnection | None = None
         self._subscription: int | None = None
@@ -154,15 +162,21 @@ class SignalDaemon(DaemonRequests):
             tasks.create_task(self._deliver_all(deliver))
             tasks.create_task(self._stay_connected())
 
-    async def stop_receiving(self) -> None:
+    @property
+    def undelivered(self) -> int:
+        """How many messages were read and are not delivered yet."""
+        return self._queue.undelivered
+
+    async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
         """End the subscription and wait until everything that was read is delivered."""
         self._receiving = False
         try:
             async with asyncio.timeout(self._bounds.stop):
                 await self._unsubscribe()
-                await self._queue.join()
-        except TimeoutError:
-            log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
+        except TimeoutError as error:
+            log.warning("signal.unsubscribe_failed", error=type(error).__name__)
+        try:
+            await self._queue.all_delivered(seconds=delivery_seconds)
         finally:
             self._receipts.close()
 

@@ -41,8 +41,16 @@ from bot.errors import (
 )
 from bot.messaging.account import IDENTITIES, Attachment, own_rows
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored, Incoming
-from bot.messaging.messenger import AccountStatus, Deliver, Quote, check_message, take_delivery
+from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored
+from bot.messaging.messenger import (
+    STOP_DELIVERY_SECONDS,
+    AccountStatus,
+    Deliver,
+    DeliveryQueue,
+    Quote,
+    check_message,
+    take_delivery,
+)
 from bot.messaging.receipts import DeliveryReceipts, Witness
 from bot.messaging.rest_answers import ABOUT, NUMBERS
 from bot.messaging.rest_errors import error_from_reasons
@@ -93,7 +101,7 @@ class SignalRest(RestRequests):
             kind: _Messages(MessagesURIs(self._uris), self._sessions, self._gate.of(kind))
             for kind in (Kind.TEXT, Kind.GROUP, Kind.FILE)
         }
-        self._queue: asyncio.Queue[Incoming] = asyncio.Queue(QUEUE_LIMIT)
+        self._queue = DeliveryQueue(QUEUE_LIMIT)
         self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._websocket: ClientConnection | None = None
         self._disconnected = asyncio.Event()
@@ -136,7 +144,12 @@ class SignalRest(RestRequests):
         finally:
             await self._sessions.close()
 
-    async def stop_receiving(self) -> None:
+    @property
+    def undelivered(self) -> int:
+        """How many messages were read and are not delivered yet."""
+        return self._queue.undelivered
+
+    async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
         """Close the websocket and wait until everything that was read is delivered."""
         self._receiving = False
         try:
@@ -144,9 +157,10 @@ class SignalRest(RestRequests):
                 if self._websocket is not None:
                     await self._websocket.close()
                 await self._disconnected.wait()
-                await self._queue.join()
-        except TimeoutError:
-            log.warning("signal.stop_timed_out", waiting=self._queue.qsize())
+        except TimeoutError as error:
+            log.warning("signal.unsubscribe_failed", error=type(error).__name__)
+        try:
+            await self._queue.all_delivered(seconds=delivery_seconds)
         finally:
             self._receipts.close()
 

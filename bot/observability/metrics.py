@@ -69,7 +69,7 @@ INTAKE = _counter(
     "Messages, edits, deletions and reactions by what became of them at the door",
     fate=(
         *("accepted", "urgent", "edit", "deletion", "reaction", "overheard", "duplicate"),
-        *("not_admitted", "rate_limited", "mailbox_full", "loop", "overflow"),
+        *("not_admitted", "rate_limited", "mailbox_full", "loop", "overflow", "lost"),
     ),
 )
 SIGNAL_QUEUE = _gauge("signal_queue_length", "Messages that were read and are not stored yet")

@@ -118,10 +118,13 @@ async def test_a_reply_to_somebody_else_names_who_is_quoted(open_harness: Open) 
         await harness.until(lambda: harness.messenger.connected)
         said = await harness.people.say("Is it?", author=BEN, group=TEAM.value)
         await harness.next_message()
-        for author in (BEN.aci, "0d1e2f30-0000-4000-8000-000000000003"):
+        unknown = "0d1e2f30-0000-4000-8000-000000000003"
+        for author, number in ((BEN.aci, BEN.number), (unknown, None)):
             await harness.people.say("No.", quote=Quote(said, author, "Is it?"), group=TEAM.value)
             message = await harness.next_message()
-            assert message.quote == Quoted(said, author, by_bot=False, text="Is it?")
+            assert message.quote == Quoted(
+                said, author, by_bot=False, text="Is it?", author_number=number
+            )
             assert not message.addresses_bot
 
 

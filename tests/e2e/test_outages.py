@@ -19,9 +19,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+import apsw
 import pytest
 
+from bot import app
+from bot.errors import MessagesLost
 from bot.messaging.events import ChatId, ChatKind
+from bot.observability import metrics
 from tests.e2e import scraped
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.disks import CannotMount, Disk, image_disk, memory_disk
@@ -32,6 +36,7 @@ from tests.fakes.notify_socket import notify_socket
 
 READY_SECONDS: Final = 15.0
 BEFORE: Final = 20
+ROOM_AFTER_SECONDS: Final = 10.0
 ALL_NOTED: Final = b"\nsignal_tee_bot_unsent_messages 0.0\n"
 
 STORE: Final = "store"
@@ -124,6 +129,72 @@ async def test_what_is_written_while_the_disk_is_full_outlives_a_kill() -> None:
             await bot.killed()
         async with daemon(environment(here), folder=here.folder):
             await here.signal.wait_for(lambda sent: sent.text.endswith("three"))
+
+
+@pytest.mark.full
+async def test_a_stop_on_a_full_disk_waits_for_room_to_store_what_was_read() -> None:
+    async with world() as here:
+        settings = environment(here)
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("one")
+            await here.answer()
+            bot.leave_no_room()
+            await here.signal.say("two")
+            await bot.event("store.refuses")
+            bot.send_signal(signal.SIGTERM)
+            await bot.event("app.stopping")
+            asyncio.get_running_loop().call_later(ROOM_AFTER_SECONDS, bot.make_room)
+            assert await bot.exit_code() == 0
+            assert bot.events("app.messages_lost") == []
+        async with daemon(settings, folder=here.folder):
+            await here.signal.wait_for(lambda sent: sent.text.endswith("two"))
+
+
+@pytest.mark.full
+async def test_what_a_stop_on_a_full_disk_loses_is_counted_and_said() -> None:
+    async with world() as here, daemon(environment(here), folder=here.folder) as bot:
+        await here.signal.say("one")
+        await here.answer()
+        bot.leave_no_room()
+        await here.signal.say("two")
+        await bot.event("store.refuses")
+        bot.send_signal(signal.SIGTERM)
+        assert await bot.exit_code(seconds=45) == 1
+        assert [event["count"] for event in bot.events("app.messages_lost")] == [1]
+        assert "could not take 1 message " in "\n".join(bot.stderr)
+
+
+async def test_what_could_not_be_stored_before_a_stop_is_counted_and_ends_the_bot() -> None:
+    told_to_stop, ready = asyncio.Event(), asyncio.Event()
+    before = lost_messages()
+    async with world() as here:
+        settings = here.settings()
+        bot = asyncio.create_task(
+            app.run(
+                settings,
+                told_to_stop=told_to_stop,
+                ready=ready.set,
+                grace_seconds=0.1,
+                store_seconds=0.1,
+            )
+        )
+        await ready.wait()
+        other_program = apsw.Connection(str(settings.store.path))
+        other_program.execute("BEGIN IMMEDIATE")
+        await here.signal.say("hello")
+        await here.signal.until(lambda: here.signal.undelivered == 0)
+        told_to_stop.set()
+        while lost_messages() == before:  # noqa: ASYNC110 - a counter has no event
+            await asyncio.sleep(0.01)
+        other_program.close()
+        with pytest.raises(MessagesLost, match="could not take 1 message "):
+            await bot
+        assert lost_messages() == before + 1
+
+
+def lost_messages() -> float:
+    value: float = metrics.INTAKE.labels("lost")._value.get()
+    return value
 
 
 # The story ----------------------------------------------------------------------------------------

@@ -35,8 +35,10 @@ IMAGE: Final = IncomingFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213
 VOICE: Final = IncomingFile("9zKpVoice.m4a", "audio/aac", size=20480, voice_note=True)
 THUMBNAIL: Final = IncomingFile("Qm0aThumb.jpg", "image/jpeg", size=5120)
 LONG_TEXT: Final = IncomingFile("Lng1Text.txt", "text/x-signal-plain", size=5400)
-QUOTE: Final = Quoted(1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?")
-QUOTED_IMAGE: Final = Quoted(1795291668387, ADA, by_bot=False, has_files=True)
+QUOTE: Final = Quoted(
+    1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
+)
+QUOTED_IMAGE: Final = Quoted(1795291668387, ADA, by_bot=False, has_files=True, author_number=PHONE)
 
 TOLD: Final[dict[str, Frame | FrameKind]] = {
     "dm_text": message("hello"),

@@ -107,7 +107,11 @@ async def test_an_answer_given_while_nobody_listened_arrives_after_the_restart(
         async with running(side, receiver):
             assert (await receiver.next_reaction()).target_timestamp == question
             assert (await receiver.next_message()).quote == Quoted(
-                question, side.account.aci, by_bot=True, text="Shall I?"
+                question,
+                side.account.aci,
+                by_bot=True,
+                text="Shall I?",
+                author_number=side.account.number,
             )
 
 
