@@ -170,10 +170,10 @@ class Queue:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the place came at the same moment
-                self.leave()
-            elif turn in self._waiting:
+            if turn in self._waiting:
                 self._waiting.remove(turn)
+            elif not turn.cancelled() and turn.exception() is None:
+                self.leave()  # the place came at the same moment
             raise
 
     def refuse_all(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from bot.errors import SignalUnavailable
 from bot.messaging.rest_places import PLACES, USUAL_TIMES, Queue, Usual
 
 LEAST = 5.0
@@ -90,6 +91,20 @@ async def test_no_place_is_lost_or_won_when_those_who_wait_are_cancelled() -> No
     for _ in range(PLACES):
         async with asyncio.timeout(1.0):
             await queue.enter()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await queue.enter()
+
+
+async def test_whoever_is_refused_and_cancelled_at_once_gives_no_place_back() -> None:
+    queue = Queue(1)
+    await queue.enter()
+    waiting = [asyncio.ensure_future(queue.enter()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.refuse_all()
+    waiting[0].cancel()
+    await asyncio.wait(waiting)
+    assert isinstance(waiting[1].exception(), SignalUnavailable)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await queue.enter()
