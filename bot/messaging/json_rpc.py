@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
@@ -236,8 +237,9 @@ class JsonRpcConnection(asyncio.Protocol):
         return number
 
     def _look_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._next_look = loop.call_later(self._look_seconds, self._look)
+        later = asyncio.get_running_loop().call_later
+        # In a context of its own: what it logs is not about the chat of the present request.
+        self._next_look = later(self._look_seconds, self._look, context=Context())
 
     def _look(self) -> None:
         """Fail what was passed over, as long as a sentinel is missing."""

@@ -430,6 +430,16 @@ async def test_a_silent_server_is_noticed_and_left(open_harness: Open) -> None:
         await harness.until(lambda: harness.messenger.connected)
 
 
+async def test_a_silent_server_is_said_to_be_stuck_until_it_answers(open_harness: Open) -> None:
+    async with open_harness(impatient=True) as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        assert not harness.messenger.stuck
+        harness.fall_silent()
+        await harness.until(lambda: harness.messenger.stuck)
+        harness.speak_again()
+        await harness.until(lambda: harness.messenger.connected and not harness.messenger.stuck)
+
+
 async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)

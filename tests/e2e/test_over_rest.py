@@ -84,3 +84,26 @@ async def test_requests_that_never_get_their_answer_hold_nobody_up() -> None:
                 await api.wait_until(lambda: len(api.sent) == len(people))
     assert Counter(sent.recipient for sent in api.sent) == Counter(one.aci for one in people)
     assert api.most_in_flight <= MOST_AT_ONCE
+
+
+@pytest.mark.full
+async def test_a_stuck_gateway_is_named_until_it_answers_and_the_answer_comes_once() -> None:
+    port = scraped.free_port()
+    async with world() as here, SignalRestApi.listen() as api:
+        settings = here.settings(
+            signal={"url": api.url, "phone_number": NUMBER},
+            health={"listen": f"127.0.0.1:{port}"},
+        )
+        async with running_bot(settings):
+            await api.wait_for_receiver()
+            api.signal_cli_alive.clear()
+            await api.say("hello")
+            async with asyncio.timeout(LATE_SECONDS):
+                while (signal := (await scraped.readiness(port))["signal"])[0]:  # noqa: ASYNC110
+                    await asyncio.sleep(SHORT_SECONDS)
+            assert "does not answer" in signal[1]
+            api.signal_cli_alive.set()
+            async with asyncio.timeout(IN_DOUBT_SECONDS):
+                await api.wait_until(lambda: len(api.sent) == 1)
+            assert (await scraped.readiness(port))["signal"][0]
+    assert [sent.text.split()[-1] for sent in api.sent] == ["hello"]
