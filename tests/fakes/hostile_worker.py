@@ -6,6 +6,7 @@ deed that works is answered with "done".
 
 import ctypes
 import os
+import select
 import signal
 import struct
 import sys
@@ -106,6 +107,13 @@ def storm_of_timers() -> NoReturn:
     signal.setitimer(signal.ITIMER_REAL, 0.000_1, 0.000_1)
     while True:
         pass
+
+
+def linger() -> str:
+    """Answer, and never read a request again."""
+    signal.signal(signal.SIGALRM, lambda *_: select.select((), (), ()))
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    return str(os.getpid())
 
 
 def pour(chunk: bytes) -> NoReturn:
@@ -304,6 +312,7 @@ DEEDS: Final[Mapping[str, Callable[[], str]]] = {
     "map more than there is": numbered(9, 222, 0, 64 * GIBIBYTE, 3, 0x22, -1, 0),
     "use what is not there": lambda: ctypes.string_at(8).decode(),
     "answer twice": answer_twice,
+    "linger": linger,
     "name a bug by a text": name_a_bug_by_a_text,
     "name a place by a text": name_a_place_by_a_text,
     "pid": lambda: str(os.getpid()),

@@ -5,12 +5,14 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
+from tests.processes import end_of
 from tools.errors import ToolError, ToolTimeout
 from tools.sandbox.limits import Limits
 from tools.sandbox.pool import Sandbox, SandboxBug
@@ -147,6 +149,13 @@ async def test_replies_written_ahead_of_time_are_not_taken_for_those_of_the_next
         async with asyncio.TaskGroup() as calls:
             answers = [calls.create_task(sandbox.call("pid")) for _ in range(4)]
         assert all(answer.result().isdigit() for answer in answers)
+
+
+async def test_a_worker_that_stays_although_it_is_idle_is_ended() -> None:
+    async with Sandbox(AS_THE_BOTS_USER, replace(SMALL, idle_seconds=0.05)) as sandbox:
+        pid = await sandbox.call("linger")
+        await end_of(int(pid))
+        assert await sandbox.call("pid") != pid
 
 
 @pytest.mark.parametrize("deed", ["name a bug by a text", "name a place by a text"])

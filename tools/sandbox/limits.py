@@ -20,7 +20,7 @@ class Limits:
         memory_bytes: of address space, with what its libraries take when they are loaded.
         call_seconds: for one call, by the clock.
         line_bytes: of a request and of a reply, written as JSON.
-        idle_seconds: without a request, then the process ends; None keeps it.
+        idle_seconds: without a request, then the process ends, or is ended; None keeps it.
     """
 
     memory_bytes: int = MEMORY_BYTES

@@ -20,6 +20,8 @@ LIFE_SECONDS: Final = 1_800.0
 """A process gets no request after that time: so long at most, what took one over reads along."""
 _WORKERS: Final = 2  # so that a call that hangs does not stop the others
 _ATTEMPTS: Final = 2  # a process may have ended or been killed since its last call
+_IDLE_GRACE_SECONDS: Final = 1.0
+"""An honest process ends by itself when it has been idle; any other is ended after this time."""
 _MAX_ERROR_CHARACTERS: Final = 2_000
 _MAX_NAME_CHARACTERS: Final = 64
 _SMALL: Final = Limits()
@@ -122,6 +124,8 @@ class Sandbox:
             except BaseException:
                 await self._discard(worker)
                 raise
+            if self._limits.idle_seconds is not None:
+                worker.rest(self._limits.idle_seconds + _IDLE_GRACE_SECONDS)
             self._idle.append(worker)
 
     @asynccontextmanager

@@ -62,6 +62,7 @@ class Worker:
         self._requests = process.stdin
         self._replies = process.stdout
         self._started_at = time.monotonic()
+        self._rest: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(cls, module: str, limits: Limits) -> Self:
@@ -106,6 +107,10 @@ class Worker:
         """Whether the process has not ended, as far as is known."""
         return self._process.returncode is None
 
+    def rest(self, seconds: float) -> None:
+        """Kill the process, whatever it does, unless it is asked again within that time."""
+        self._rest = asyncio.get_running_loop().call_later(seconds, self.kill)
+
     async def ask(self, text: bytes, *, timeout_seconds: float) -> Reply:
         """Send a request, whose text is given as JSON, and return its reply.
 
@@ -113,6 +118,7 @@ class Worker:
             WorkerDied: the process ended; WorkerEscaping where the kernel ended it for a deed.
             TimeoutError: no reply came in time.
         """
+        self._end_rest()
         ticket = secrets.token_hex(TICKET_BYTES)
         async with asyncio.timeout(timeout_seconds):
             self._requests.write(b'["%s", %s]\n' % (ticket.encode(), text))
@@ -122,6 +128,10 @@ class Worker:
         if reply.ticket != ticket:
             raise WorkerDied
         return reply
+
+    def _end_rest(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
 
     def kill(self) -> None:
         """End the process and its group, whatever it does; it has nothing to tidy up.
@@ -134,6 +144,7 @@ class Worker:
 
     async def stop(self) -> None:
         """End the process and clear it away, unless the kernel takes longer than STOP_SECONDS."""
+        self._end_rest()
         self.kill()
         try:
             async with asyncio.timeout(STOP_SECONDS):
