@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,8 @@ from bot.llm.messages import Image, Message, Role, ToolCall, ToolSpec
 from bot.llm.sealed_fields import seal_request
 
 MAX_TOKEN_COUNT: Final = 1_000_000_000
+MAX_ENTRIES: Final = 128
+"""Choices, or pieces of tool calls, in one event or answer; no endpoint sends a tenth of that."""
 
 
 class Streaming(IntEnum):
@@ -155,6 +157,8 @@ def _none_if_wrong(value: object, validate: ValidatorFunctionWrapHandler) -> Any
         return None
 
 
+T = TypeVar("T")
+Few = Annotated[tuple[T, ...], Field(max_length=MAX_ENTRIES)]
 Count = Annotated[int, Field(ge=0, le=MAX_TOKEN_COUNT)]
 Label = Annotated[str | None, WrapValidator(_none_if_wrong)]
 
@@ -182,7 +186,7 @@ class Words(_Wire):
     """What the model said; reasoning is not part of the answer and left out."""
 
     content: Annotated[str | None, BeforeValidator(_text_of)] = None
-    tool_calls: tuple[CallPiece, ...] | None = None
+    tool_calls: Few[CallPiece] | None = None
 
 
 class Choice(_Wire):
@@ -204,7 +208,7 @@ class Answer(_Wire):
     """A whole completion, or one event of a stream."""
 
     id: Any = None
-    choices: tuple[Choice, ...] | None = None
+    choices: Few[Choice] | None = None
     usage: Annotated[UsageCounts | None, WrapValidator(_none_if_wrong)] = None
     model: str | None = None
     error: Any = None

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from bot.llm.stream import (
     WholeBody,
 )
 from tests.fakes.openai_server import chunk
+
+SOON_SECONDS = 0.4
+"""A third of what it would take to read it."""
 
 
 def read(reader: AnswerReader, data: bytes) -> Completion:
@@ -260,6 +264,17 @@ def test_more_calls_than_the_bound_are_refused() -> None:
 
     with pytest.raises(LlmBroken):
         whole({"tool_calls": [*calls, call("a", "{}")]})
+
+
+@pytest.mark.parametrize("opening", ['{"choices": [', '{"choices": [{"delta": {"tool_calls": ['])
+def test_an_event_with_a_megabyte_of_entries_is_refused_soon(opening: str) -> None:
+    closing = "]" + "}}]" * opening.count("delta") + "}"
+    event = opening + ",".join(["{}"] * 340_000) + closing
+    assert json.loads(event)["choices"]
+    began = time.thread_time()
+    with pytest.raises(LlmBroken):
+        read(EventStream(), f"data: {event}\n\n".encode())
+    assert time.thread_time() - began < SOON_SECONDS
 
 
 def test_arguments_beyond_the_bound_are_refused() -> None:
