@@ -1,6 +1,7 @@
 """`check` and `demo` as their users run them."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from bot.demo.signal_side import ADA
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_silences import world as silent_world
-from tests.fakes.dstack_agent import says
+from tests.fakes.dstack_agent import COMPOSE, SoftAgent, says, serving
 from tests.fakes.openai_server import models, status
 from tests.fakes.signal_rest_api import SignalRestApi
 from tests.fakes.web_server import answer, web_server
@@ -102,6 +103,18 @@ async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
     assert "ATTESTATION__KEY_ORIGIN" in brought_in["attestation"].words
     assert wrong["attestation"].verdict is Verdict.FAILED
     assert wrong["store"].words.startswith("STORE__KEY_SOURCE: ")
+
+
+async def test_check_names_what_the_configuration_leaves_to_the_operator(tmp_path: Path) -> None:
+    app = json.loads(COMPOSE)
+    app["docker_compose_file"] += "    privileged: true\n"
+    async with proving_world() as proving:
+        agent = SoftAgent(proving.cloud.platform, json.dumps(app))
+        async with serving(agent, tmp_path / "agent.sock") as socket:
+            settings = proving.settings("off", attestation={"dstack_socket": socket})
+            found = (await report(settings, proving.trust))["attestation"]
+    assert found.verdict is Verdict.FAILED
+    assert "compose file, line 4, services.bot.privileged" in found.words
 
 
 async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:
