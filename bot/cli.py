@@ -119,8 +119,12 @@ def _parser() -> argparse.ArgumentParser:
     register = commands.add_parser("register", help="give a number a Signal account, the bot's")
     register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
     register.add_argument("--voice", action="store_true", help="have Signal call, not write")
-    register.add_argument("--captcha", metavar="LINK", help="signalcaptcha://…, solved already")
-    register.add_argument("--code", metavar="DIGITS", help="Signal has sent it already")
+    register.add_argument(
+        "--captcha", metavar="LINK", help="signalcaptcha://…, solved already; else SIGNAL_CAPTCHA"
+    )
+    register.add_argument(
+        "--code", metavar="DIGITS", help="Signal has sent it already; else SIGNAL_CODE"
+    )
     register.add_argument(
         "--unattended",
         action="store_true",

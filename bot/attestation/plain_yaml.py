@@ -27,7 +27,7 @@ MAX_LINE_CHARS: Final = 80 * 1024
 MAX_DEPTH: Final = 8
 
 _LINE: Final = re.compile("[ -~]*")
-_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _QUOTED: Final = re.compile(r"\"([^\"\\]*)\"|'([^']*)'")
 _FLOW_PLAIN: Final = re.compile("[A-Za-z0-9_./-]+")
 _PLAIN_START: Final = re.compile("[A-Za-z0-9/$_]|--?[A-Za-z]")

@@ -108,6 +108,8 @@ REFUSED: Final = {
     "a negation as a key": "No: a",
     "nothing as a key": "null: a",
     "a truth as a key in braces": "a: {y: b}",
+    "a long key": f"{'a' * 129}: b",
+    "a long key in braces": f"a: {{{'b' * 129}: c}}",
     "a repeated key": "a: b\na: c",
     "a repeated key in braces": "a: {b: c, b: d}",
     "a repeated key in a list": "a:\n  - b: c\n    b: d",
