@@ -67,6 +67,7 @@ def test_a_release_is_made_of_the_images_as_the_registry_has_them(tmp_path: Path
                 "REGISTRY=registry.example/you",
                 f"SYSTEM={system.replace('$', '$$')}",
                 "KMS_ID=aabb",
+                "MODEL_PINS=pins.json",
             ),
         ],
         cwd=ROOT,
@@ -81,7 +82,7 @@ def test_a_release_is_made_of_the_images_as_the_registry_has_them(tmp_path: Path
         *("release", "dist/release-0123abcd", "--commit", "0123abcd"),
         *("--image", f"signal-tee-bot={images[0]}@sha256:{digest}"),
         *("--image", f"signal-cli={images[1]}@sha256:{digest}"),
-        *("--os", system, "--kms-id", "aabb", ""),
+        *("--os", system, "--kms-id", "aabb", "--model-pins", "pins.json", ""),
     ], done.stderr
     pushed = [line for line in asked.read_text().splitlines() if line.startswith("push")]
     assert pushed == [f"push {image}:0123abcd" for image in images]

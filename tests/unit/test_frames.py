@@ -15,6 +15,7 @@ from bot.messaging.events import (
     Person,
     Quoted,
     Receipt,
+    SentElsewhere,
 )
 from tests.signal_frames import (
     ADA,
@@ -39,6 +40,8 @@ QUOTE: Final = Quoted(
     1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
 )
 QUOTED_IMAGE: Final = Quoted(1795291668387, ADA, by_bot=False, has_files=True, author_number=PHONE)
+
+SENT_ELSEWHERE: Final = SentElsewhere(1795291728387)
 
 TOLD: Final[dict[str, Frame | FrameKind]] = {
     "dm_text": message("hello"),
@@ -65,10 +68,10 @@ TOLD: Final[dict[str, Frame | FrameKind]] = {
     "receipt_read": Receipt(ADA, (1795291724387, 1795291725387)),
     "timer_update": FrameKind.TIMER,
     "group_update": GroupChanged(BOT.number, GROUP, Person(ADA, None, "Ada")),
-    "sync_sent_to_other": FrameKind.SYNC,
-    "sync_note_to_self": FrameKind.SYNC,
-    "sync_sent_group": FrameKind.SYNC,
-    "sync_sent_edit": FrameKind.SYNC,
+    "sync_sent_to_other": SENT_ELSEWHERE,
+    "sync_note_to_self": SENT_ELSEWHERE,
+    "sync_sent_group": SENT_ELSEWHERE,
+    "sync_sent_edit": SENT_ELSEWHERE,
     "sync_read": FrameKind.SYNC,
     "sync_empty": FrameKind.SYNC,
     "call_offer": FrameKind.CALL,
