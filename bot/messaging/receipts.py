@@ -13,8 +13,9 @@ group. When more such timestamps are confirmed than there are other such sends, 
 them. A receipt may well come before the answer: until then its send counts as one without an
 answer, and from then on its timestamp is known, so at no moment it proves a different send.
 
-A phone confirms a reaction and a deletion like a message, so these count as sends, too. A send that
-signal-cli passed over does not count any more once its own wait for a receipt was in vain.
+A phone confirms a reaction and a deletion like a message, so these count as sends, too. A timestamp
+from after the end of another send is not that one's. A send that signal-cli passed over does not
+count any more once its own wait for a receipt was in vain.
 
 A message that the account's owner writes to the same person from another device is told apart by
 its copy, which the owner's device sends to the bot's before the person's phone confirms it.
@@ -66,14 +67,14 @@ class _Attempt:
     Attributes:
         chat: where to.
         began_ms: when the bot made it.
-        latest_ms: no timestamp of it is later than that; None while it is in flight.
+        over_ms: from when on signal-cli begins it no more; None while it is in flight.
         news: set when a phone has confirmed something.
         patience: ends the wait for its answer; None while nothing waits.
     """
 
     chat: ChatId
     began_ms: int
-    latest_ms: int | None = None
+    over_ms: int | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     patience: asyncio.Timeout | None = None
 
@@ -81,7 +82,7 @@ class _Attempt:
         """Whether a receipt that seems to be for this attempt may be for the other."""
         if other is self or not (other.chat.is_group or other.chat == self.chat):
             return False
-        return other.latest_ms is None or other.latest_ms > self.began_ms
+        return other.over_ms is None or other.over_ms + CLOCK_SKEW_MS > self.began_ms
 
     def give_up_the_answer(self) -> None:
         """End the wait for the answer, unless it is over."""
@@ -177,14 +178,14 @@ class DeliveryReceipts:
         late_ms = LATE_START_MS
         try:
             yield
-            late_ms = CLOCK_SKEW_MS
+            late_ms = 1
         except SignalTimeout:
             raise
         except SignalError:
             self._unanswered.pop(attempt, None)
             raise
         finally:
-            attempt.latest_ms = self._now_ms() + late_ms
+            attempt.over_ms = self._now_ms() + late_ms
 
     def _begin(self, chat: ChatId) -> _Attempt:
         attempt = _Attempt(chat, began_ms=self._now_ms())
@@ -202,7 +203,7 @@ class DeliveryReceipts:
             raise SignalTimeout("The phone confirmed the message; its answer is lost.") from None
         finally:
             attempt.patience = None
-            attempt.latest_ms = self._now_ms() + LATE_START_MS
+            attempt.over_ms = self._now_ms() + LATE_START_MS
 
     def _end_if_proven(self, attempt: _Attempt) -> None:
         """End the wait for an answer that does not follow the receipt."""
@@ -231,5 +232,12 @@ class DeliveryReceipts:
             for person, timestamp in self._confirmed
             if person == attempt.chat.value and timestamp >= oldest and timestamp not in self._known
         }
-        others = sum(map(attempt.may_be_confused_with, self._unanswered))
-        return max(found) if len(found) > others else None
+        others = [
+            other.over_ms for other in self._unanswered if attempt.may_be_confused_with(other)
+        ]
+        # A timestamp from after the end of another send is not that one's.
+        for end in (0, *filter(None, others)):
+            later = [timestamp for timestamp in found if timestamp >= end]
+            if len(later) > sum(over_ms is None or over_ms > end for over_ms in others):
+                return max(later)
+        return None

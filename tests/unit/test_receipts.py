@@ -94,9 +94,31 @@ async def test_the_receipt_of_a_reaction_does_not_prove_the_answer_after_it() ->
     phone = Phone()
     with phone.receipts.unnamed(CHAT):
         reaction = phone.now_ms
+    phone.now_ms += 1
     with pytest.raises(SignalTimeout):
         await phone.lost_send(CHAT, reaction)
-    assert await phone.lost_send(CHAT, reaction, reaction + 1, reaction + 2) == reaction + 2
+
+
+@pytest.mark.parametrize("confirms_reactions", [True, False])
+async def test_the_receipt_of_an_answer_proves_it_whether_phones_confirm_reactions_or_not(
+    *, confirms_reactions: bool
+) -> None:
+    phone = Phone()
+    with phone.receipts.unnamed(CHAT):
+        reactions = [phone.now_ms] if confirms_reactions else []
+    phone.now_ms += 1
+    assert await phone.lost_send(CHAT, *reactions, phone.now_ms) == phone.now_ms
+
+
+async def test_with_a_clock_behind_a_receipt_may_be_for_the_reaction_before() -> None:
+    phone = Phone()
+    with phone.receipts.unnamed(CHAT):
+        phone.now_ms += 1_000
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT, phone.now_ms - 500)
+    phone.now_ms += LATE_START_MS
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT, phone.now_ms - CLOCK_SKEW_MS - 1)
 
 
 @pytest.mark.parametrize("failure", [SignalTimeout("lost"), SignalRejected("no"), None])
