@@ -18,12 +18,17 @@ KEPT_MS: Final = 86_400_000
 FRESH_MS: Final = 3_600_000
 """A receipt that is younger may come before the row that it is about is marked."""
 
+LATE_MS: Final = 60_000
+"""How long signal-cli may take to begin with what it is asked for."""
+
+CLOCK_SKEW_MS: Final = 2_000
+"""How far the clock of signal-cli may be behind."""
+
+MESSAGES_OF_A_TURN: Final = 12
+"""Signs of progress, which are edited ten times at the most, and a question on its way."""
+
 ELSEWHERE: Final = ""
 """Stands for a person at a timestamp that proves nothing more."""
-
-UNSTORED_OF_A_TURN: Final = 2
-"""Messages of a running turn whose timestamps may not be stored: one on its way, one not yet
-committed."""
 
 
 def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> Doubts:
@@ -31,15 +36,17 @@ def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> Doubts:
 
     Args:
         execute: runs a statement.
-        now_ms: the time; this process has sent nothing before it.
+        now_ms: the time by signal-cli's clock; this process has sent nothing before it.
         reaction_ms: how long after a message the bot's reaction to it may be sent; None where it
             gives none.
     """
     waiting, others = _first_waiting(execute, now_ms)
-    others += _of_running_turns(execute, now_ms)
-    if waiting and reaction_ms is not None:
+    if waiting:
         earliest = min(one.since for one in waiting)
-        others += _reactions(execute, earliest, reaction_ms)
+        others += _progress(execute, earliest, now_ms)
+        others += _deletions(execute, earliest, now_ms)
+        if reaction_ms is not None:
+            others += _reactions(execute, earliest, reaction_ms)
     return Doubts(
         waiting=tuple(waiting),
         others=tuple(others),
@@ -92,13 +99,22 @@ def expect_copy(execute: Execute, sending: Interrupted) -> None:
     )
 
 
+def expect_deletion(execute: Execute, part: int, now_ms: int) -> None:
+    """Remember, before a copy is deleted, that phones will confirm the deletion as well."""
+    execute(
+        "UPDATE doubts SET deletions = deletions + 1, deleted_since = coalesce(deleted_since, ?),"
+        " deleted_until = ? WHERE outbox_id = ?",
+        (now_ms - CLOCK_SKEW_MS, now_ms + LATE_MS, part),
+    )
+
+
 def extend(execute: Execute, sending: Interrupted) -> None:
     """Let the copies that are remembered of a message include those of the last process."""
     execute("UPDATE doubts SET until = ? WHERE outbox_id = ?", (sending.until, sending.id))
 
 
 def copy_found(execute: Execute, part: int, *, copy: int, standing: int) -> None:
-    """Count one copy less, and remember the timestamp of the one that people see.
+    """Remember which timestamp is a copy, and that of the one that people see.
 
     Args:
         execute: runs a statement.
@@ -108,8 +124,6 @@ def copy_found(execute: Execute, part: int, *, copy: int, standing: int) -> None
     """
     confirm(execute, [(copy, ELSEWHERE)])
     execute("UPDATE outbox SET signal_timestamp = ? WHERE id = ?", (standing, part))
-    execute("UPDATE doubts SET copies = copies - 1 WHERE outbox_id = ?", (part,))
-    execute("DELETE FROM doubts WHERE outbox_id = ? AND copies < 1", (part,))
 
 
 def purge(execute: Execute, now_ms: int) -> None:
@@ -151,21 +165,46 @@ def _first_waiting(execute: Execute, now_ms: int) -> tuple[list[Interrupted], li
     return waiting, removals
 
 
-def _of_running_turns(execute: Execute, now_ms: int) -> list[Interrupted]:
-    """Return the signs of progress and questions that may have been on their way."""
+def _progress(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted]:
+    """Return the signs of progress and questions whose timestamps may not be stored.
+
+    Of a sign of progress the last timestamp is stored, and only once its reply has come.
+    """
     rows = list(
         execute(
-            "SELECT turns.chat, max(started_at, coalesce(progress_timestamp + 1, 0))"
-            " FROM inbox JOIN turns ON turns.id = inbox.id"
-            " WHERE inbox.state = 'waiting' AND turns.state = 'running' AND EXISTS"
-            " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')"
+            "SELECT chat, started_at, coalesce(finished_at + ?, ?) FROM turns"
+            " WHERE (state = 'running' OR finished_at >= ?) AND EXISTS"
+            " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')",
+            (LATE_MS, now_ms, earliest),
         )
     )
     return [
-        Interrupted(None, chat, since, now_ms)
-        for chat, since in rows
-        for _ in range(UNSTORED_OF_A_TURN)
+        Interrupted(None, chat, since, until)
+        for chat, since, until in rows
+        for _ in range(MESSAGES_OF_A_TURN)
     ]
+
+
+def _deletions(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted]:
+    """Return the deletions of the bot's own messages; their own timestamps are not stored."""
+    removals = list(
+        execute(
+            "SELECT chat, created_at FROM outbox"
+            " WHERE created_at >= ? AND kind = 'removal' AND state = 'sent'",
+            (earliest,),
+        )
+    )
+    of_copies = list(
+        execute(
+            "SELECT chat, deleted_since, deleted_until, deletions FROM doubts"
+            " JOIN outbox ON outbox.id = outbox_id WHERE deleted_until >= ?",
+            (earliest,),
+        )
+    )
+    found = [Interrupted(None, chat, since, now_ms) for chat, since in removals]
+    for chat, since, until, times in of_copies:
+        found += [Interrupted(None, chat, since, until)] * times
+    return found
 
 
 def _reactions(execute: Execute, earliest: int, within_ms: int) -> list[Interrupted]:

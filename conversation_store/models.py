@@ -393,7 +393,7 @@ class Resent:
         sending: the message, and when its other copies were sent.
         timestamp: Signal's timestamp of the copy that counts; None while it waits.
         is_edit: it replaces an earlier message.
-        copies: how many others there may be.
+        copies: how many others there may be, or may have been.
     """
 
     sending: Interrupted

@@ -685,22 +685,21 @@ class ConversationStore:
 
         await self._database.write(update)
 
-    async def doubts(self, *, reaction_ms: int | None) -> Doubts:
+    async def doubts(self, now_ms: int, *, reaction_ms: int | None) -> Doubts:
         """Return what a start does not know about the messages of earlier processes.
 
         Args:
+            now_ms: the time by signal-cli's clock; this process has sent nothing before it.
             reaction_ms: how long after a message the bot's reaction to it may be sent; None where
                 it gives none.
         """
-        now = self._now_ms()
         return await self._database.read(
-            lambda execute: doubts.load(execute, now, reaction_ms=reaction_ms)
+            lambda execute: doubts.load(execute, now_ms, reaction_ms=reaction_ms)
         )
 
-    async def resent(self) -> tuple[Resent, ...]:
+    async def resent(self, now_ms: int) -> tuple[Resent, ...]:
         """Return the messages of which there may be other copies that can still be deleted."""
-        now = self._now_ms()
-        return await self._database.read(lambda execute: doubts.resent(execute, now))
+        return await self._database.read(lambda execute: doubts.resent(execute, now_ms))
 
     async def known_timestamps(self, timestamps: Sequence[int]) -> frozenset[int]:
         """Return those of some timestamps that belong to messages whose sending is stored."""
@@ -722,6 +721,10 @@ class ConversationStore:
     async def expect_copy(self, sending: Interrupted) -> None:
         """Remember, before a message is sent again, that there may be one copy more of it."""
         await self._database.write(lambda execute: doubts.expect_copy(execute, sending))
+
+    async def expect_deletion(self, part: int, now_ms: int) -> None:
+        """Remember, before a copy is deleted, that phones will confirm the deletion as well."""
+        await self._database.write(lambda execute: doubts.expect_deletion(execute, part, now_ms))
 
     async def copy_found(self, part: int, *, copy: int, standing: int) -> None:
         """Remember which copy of a message people see.

@@ -58,12 +58,23 @@ class _Matching:
     def __init__(
         self, candidates: Sequence[Candidate], confirmed: Mapping[int, AbstractSet[str]]
     ) -> None:
+        of_person: defaultdict[str, list[int]] = defaultdict(list)
+        of_anybody = []
+        for number, one in enumerate(candidates):
+            if one.people is None:
+                of_anybody.append(number)
+            for person in one.people or ():
+                of_person[person].append(number)
         self._candidates: dict[int, list[int]] = {}
         self._timestamps: defaultdict[int, list[int]] = defaultdict(list)
         for timestamp, people in confirmed.items():
-            fitting = [n for n, one in enumerate(candidates) if one.may_be(timestamp, people)]
-            self._candidates[timestamp] = fitting
-            for number in fitting:
+            somebodys = of_person[next(iter(people))] if people else ()
+            self._candidates[timestamp] = [
+                number
+                for number in sorted((*somebodys, *of_anybody))
+                if candidates[number].may_be(timestamp, people)
+            ]
+            for number in self._candidates[timestamp]:
                 self._timestamps[number].append(timestamp)
         self._count = len(candidates)
         self._explains: dict[int, int] = {}

@@ -106,8 +106,8 @@ class Doubts:
         channel: the Signal side.
         store: what earlier processes left.
         outbox: sends what is not proven.
-        reacts: the bot reacts to messages at once, and phones confirm that, too.
-        proof_seconds: how long after the connection's start a proof may come.
+        reacts: whether the bot reacts to messages at once; phones confirm that, too.
+        clock: seconds since 1970, as signal-cli counts them.
     """
 
     def __init__(
@@ -117,18 +117,20 @@ class Doubts:
         outbox: Sender,
         *,
         reacts: Callable[[], bool],
-        proof_seconds: float | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._channel = channel
         self._store = store
         self._outbox = outbox
         self._reacts = reacts
-        self._proof_seconds = PROOF_SECONDS if proof_seconds is None else proof_seconds
+        self._clock = clock
         self._open: dict[int, _Open] = {}
         self._others: tuple[Interrupted, ...] = ()
         self._resent: tuple[Resent, ...] = ()
         self._being_resent = 0
+        self._window = (0, 0)
         self._confirmed: defaultdict[int, set[str]] = defaultdict(set)
+        self._receipts = 0
         self._by_person: Counter[str] = Counter()
         self._explained: set[int] = set()
         self._members: dict[str, frozenset[str] | None] = {}
@@ -136,10 +138,15 @@ class Doubts:
 
     async def resume(self) -> None:
         """Load what is in doubt; to be awaited before anything is sent."""
-        found = await self._store.doubts(reaction_ms=REACTION_MS if self._reacts() else None)
+        reaction_ms = REACTION_MS if self._reacts() else None
+        found = await self._store.doubts(self._now_ms(), reaction_ms=reaction_ms)
         self._open = {one.id: _Open(one) for one in found.waiting if one.id is not None}
         self._others = found.others
         self._resent = found.resent
+        sendings = [*found.waiting, *(one.sending for one in found.resent)]
+        if sendings:
+            since = min(one.since for one in sendings)
+            self._window = since, max(one.until for one in sendings)
         for timestamp, person in found.confirmed:
             self._note(timestamp, person)
 
@@ -179,7 +186,7 @@ class Doubts:
         """Settle what is in doubt, then find copies, until cancelled; raises StoreError."""
         await self._settle()
         while True:
-            self._news.clear()
+            await self._until_quiet()
             await self._find_copies()
             await self._something_new()
 
@@ -215,14 +222,14 @@ class Doubts:
         try:
             await self._store.expect_copy(sending)
             await self._outbox.deliver((part,))
-            self._resent = await self._store.resent()
+            self._resent = await self._store.resent(self._now_ms())
         finally:
             self._being_resent -= 1
         self._news.set()
 
     def _seconds_left(self) -> float:
         began = self._channel.connected_since
-        return self._proof_seconds - (0.0 if began is None else time.monotonic() - began)
+        return PROOF_SECONDS - (0.0 if began is None else time.monotonic() - began)
 
     async def _until_quiet(self) -> None:
         with suppress(TimeoutError):
@@ -258,7 +265,7 @@ class Doubts:
         """Delete the copies that phones confirmed beside the messages that they are copies of."""
         if not self._resent:
             return
-        self._resent = await self._store.resent()
+        self._resent = await self._store.resent(self._now_ms())
         await self._learn_members()
         for timestamp, people in sorted((await self._unknown()).items()):
             message = self._copied(timestamp, people)
@@ -266,13 +273,19 @@ class Doubts:
                 continue
             if await self._remove(message, timestamp):
                 self._explained.add(timestamp)
-                self._resent = await self._store.resent()
+                self._resent = await self._store.resent(self._now_ms())
 
     def _copied(self, timestamp: int, people: set[str]) -> Resent | None:
-        """Return the message that a timestamp must be a copy of, if people have both."""
+        """Return the message that a timestamp must be a copy of, if people have both.
+
+        What one person alone confirms is taken for private. Were it a copy of a message to a
+        group, it would stay; nothing is lost, because the copy that counts stays in any case.
+        """
         may_be = [
             one for one in self._resent if self._candidate(one.sending).may_be(timestamp, people)
         ]
+        private = [one for one in may_be if not ChatId.parse(one.sending.chat).is_group]
+        may_be = private or may_be
         if any(one.timestamp is None for one in may_be):
             return None  # It may be the only one that arrived.
         if len({one.sending.chat for one in may_be}) != 1:
@@ -290,6 +303,7 @@ class Doubts:
         if message.is_edit:
             await self._store.copy_found(part, copy=copy, standing=copy)
             return True
+        await self._store.expect_deletion(part, self._now_ms())
         try:
             await self._channel.delete(ChatId.parse(message.sending.chat), copy)
         except SignalError as error:
@@ -308,22 +322,26 @@ class Doubts:
 
     def _matters(self, timestamp: int) -> bool:
         """Whether a timestamp may be that of a message in doubt, or of its later copy."""
-        if not (self._open or self._resent or self._being_resent):
-            return False
-        if self._being_resent or any(one.timestamp == timestamp for one in self._resent):
+        if self._being_resent:
             return True
-        sendings = [doubt.sending for doubt in self._open.values()]
-        sendings += [one.sending for one in self._resent]
-        return any(one.since <= timestamp < one.until for one in sendings)
+        since, until = self._window
+        if since <= timestamp < until and (self._open or self._resent):
+            return True
+        return any(one.timestamp == timestamp for one in self._resent)
 
     def _note(self, timestamp: int, person: str) -> bool:
-        """Remember a receipt, and return whether that is news."""
+        """Remember a receipt, and return whether that is news.
+
+        What the owner sent is never too much: without it a receipt would prove what is not so.
+        """
         if person in self._confirmed.get(timestamp, ()):
             return False
-        is_too_much = self._by_person[person] >= MAX_CONFIRMED_BY_ONE
-        if is_too_much or self._by_person.total() >= MAX_CONFIRMED:
-            return False
-        self._by_person[person] += 1
+        if person != ELSEWHERE:
+            is_too_much = self._by_person[person] >= MAX_CONFIRMED_BY_ONE
+            if is_too_much or self._receipts >= MAX_CONFIRMED:
+                return False
+            self._by_person[person] += 1
+            self._receipts += 1
         self._confirmed[timestamp].add(person)
         return True
 
@@ -336,6 +354,9 @@ class Doubts:
             for timestamp in asked
             if timestamp not in known and ELSEWHERE not in (people := self._confirmed[timestamp])
         }
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1_000)
 
     # People
 

@@ -106,6 +106,7 @@ class DeliveryReceipts:
     ) -> None:
         self._clock = clock
         self._proof_seconds = proof_seconds
+        self._started_ms = self._now_ms()
         self.witness: Witness = lambda _evidence: None
         self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
         self._known: deque[int] = deque(maxlen=KNOWN_LIMIT)
@@ -226,7 +227,8 @@ class DeliveryReceipts:
 
     def _proof(self, attempt: _Attempt) -> int | None:
         """The latest timestamp that may be the attempt's, if one of them must be."""
-        oldest = attempt.began_ms - CLOCK_SKEW_MS
+        # What was sent before this process began is none of its sends, and may be confirmed late.
+        oldest = max(attempt.began_ms - CLOCK_SKEW_MS, self._started_ms)
         found = {
             timestamp
             for person, timestamp in self._confirmed

@@ -9,7 +9,10 @@ STATEMENTS = (
         outbox_id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
         since INTEGER NOT NULL,
         until INTEGER NOT NULL,
-        copies INTEGER NOT NULL
+        copies INTEGER NOT NULL,
+        deletions INTEGER NOT NULL DEFAULT 0,
+        deleted_since INTEGER,
+        deleted_until INTEGER
     ) STRICT
     """,
     # An empty person stands for the account's owner, who sent the message from another device.

@@ -9,7 +9,7 @@ from typing import Final
 from bot.cli import main
 from bot.dispatch import doubts
 
-PROOF_SECONDS: Final = 0.6
+PROOF_SECONDS: Final = 0.4
 """Longer than receipts that wait take to come in, however busy the machine is."""
 
 if __name__ == "__main__":

@@ -21,13 +21,21 @@ class SignalWithPhones(SignalSide):
         super().__init__(path, account=account)
         self.tells_after_seconds = 0.0
         self.away: frozenset[str] = frozenset()
+        self._confirmed: set[int] = set()
         self._unconfirmed: defaultdict[str, list[int]] = defaultdict(list)
 
     async def confirm_everything(self) -> None:
         """Let all phones that are not away confirm what they got."""
         for aci in self._unconfirmed.keys() - self.away:
             for timestamp in self._unconfirmed.pop(aci):
+                self._confirmed.add(timestamp)
                 await self.deliver_receipt(timestamp, Person(aci))
+
+    def heard(self) -> frozenset[int]:
+        """Return the timestamps whose receipts some daemon was given."""
+        waiting = (frame["envelope"].get("receiptMessage", {}) for frame in self._undelivered)
+        unheard = {timestamp for one in waiting for timestamp in one.get("timestamps", ())}
+        return frozenset(self._confirmed - unheard)
 
     def visible(self) -> list[Sent]:
         """Return what people see in the end, without signs of progress and what was edited."""

@@ -22,7 +22,7 @@ from tests.e2e.running_bot import World, world
 from tests.e2e.stored import EMPTY, Part, read_store
 from tests.e2e.traffic import Question, Traffic, answers
 
-ORDINARY_KILLS: Final = 6
+ORDINARY_KILLS: Final = 4
 FULL_KILLS: Final = 200
 
 LIFE_SECONDS: Final = 15.0

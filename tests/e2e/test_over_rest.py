@@ -1,19 +1,22 @@
 """The whole bot over signal-cli-rest-api: the same answers, as far as that way allows."""
 
 import asyncio
+import time
 from collections import Counter
 from typing import Final
 
 import pytest
 
-from bot.demo.signal_frames import text_frame
+from bot.demo.signal_frames import receipt_frame, text_frame
 from bot.demo.signal_side import ADA, BOT
 from bot.messaging.events import Account, Person
+from conversation_store.store import open_store
 from tests.contract.test_stuck_gateway import MOST_AT_ONCE
 from tests.e2e import scraped
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import CALCULATE
+from tests.e2e.test_restart import received
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
 
@@ -107,3 +110,20 @@ async def test_a_stuck_gateway_is_named_until_it_answers_and_the_answer_comes_on
                 await api.wait_until(lambda: len(api.sent) == 1)
             assert (await scraped.readiness(port))["signal"][0]
     assert [sent.text.split()[-1] for sent in api.sent] == ["hello"]
+
+
+async def test_an_answer_of_an_earlier_life_that_a_phone_confirms_is_not_sent_again() -> None:
+    account = Account(NUMBER, BOT.aci)
+    async with world() as here, SignalRestApi.listen() as api:
+        async with open_store(here.folder / "store.db") as store:
+            (accepted,) = await store.accept([received("hello", 7)])
+            assert accepted is not None
+            await store.answer(accepted, ["Was it sent?"], outcome="command")
+            sent_at = time.time_ns() // 1_000_000 + 1
+        settings = here.settings(signal={"url": api.url, "phone_number": NUMBER})
+        async with running_bot(settings):
+            await api.wait_for_receiver()
+            await api.push(receipt_frame(account, ADA, sent_at, sent_at))
+            await api.push(text_frame(account, ADA, sent_at + 1, "are you there?"))
+            await api.wait_until(lambda: len(api.sent) == 1)
+    assert api.sent[0].text.endswith("are you there?")

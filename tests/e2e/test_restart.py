@@ -1,10 +1,14 @@
 """What survives: crashes at every stage, restarts, shutdown under load."""
 
 import asyncio
+import time
 from dataclasses import replace
+
+import pytest
 
 from bot.demo.signal_side import ADA, BOT, Sent
 from bot.dispatch.mailboxes import MAX_WAITING
+from bot.messaging.events import Person
 from conversation_store.models import ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
@@ -54,6 +58,26 @@ async def test_an_answer_that_a_crash_left_unsent_is_sent_and_not_written_twice(
         async with running_bot(here.settings()):
             assert (await here.answer()).text.endswith("hello")
     assert len(here.model.requests) == 1
+
+
+async def test_what_is_in_doubt_keeps_only_its_own_chat_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.dispatch.doubts.PROOF_SECONDS", 60.0)
+    bob = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Bob")
+    async with world() as here:
+        async with open_store(here.folder / "store.db") as store:
+            (accepted,) = await store.accept([received("hello", 7)])
+            assert accepted is not None
+            await store.answer(accepted, ["Was it sent?"], outcome="command")
+            sent_at = time.time_ns() // 1_000_000 + 1
+        async with running_bot(here.settings()):
+            await here.signal.say("mine", author=ADA)
+            await here.signal.say("his", author=bob)
+            assert (await here.answer()).text.endswith("his")
+            await here.signal.deliver_receipt(sent_at)
+            assert (await here.answer()).text.endswith("mine")
+    assert len(here.answers()) == 2
 
 
 async def test_a_turn_goes_on_after_its_last_stored_tool_result() -> None:

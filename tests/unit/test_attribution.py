@@ -1,5 +1,6 @@
 """Which messages must be among those that phones confirmed; held against trying everything."""
 
+import time
 from itertools import permutations
 from random import Random
 
@@ -9,6 +10,7 @@ ADA = frozenset({"ada"})
 BOB = frozenset({"bob"})
 TEAM = ADA | BOB
 ALWAYS = 1_000
+A_SECOND = 1.0
 
 
 def test_the_only_message_that_can_have_a_timestamp_was_sent() -> None:
@@ -45,6 +47,15 @@ def test_a_message_to_a_group_explains_what_several_members_confirm_and_no_more(
 def test_a_message_to_unknown_people_may_be_anybodys() -> None:
     messages = [Candidate(ADA, 5, ALWAYS), Candidate(None, 5, ALWAYS)]
     assert proven(messages, {7: {"ada"}}) == {}
+
+
+def test_thousands_of_chats_take_no_time() -> None:
+    people = [frozenset({str(number)}) for number in range(5_000)]
+    messages = [Candidate(person, 5, 100_000) for person in people]
+    confirmed = {number + 5: {*person} for number, person in enumerate(people)}
+    began = time.process_time()
+    assert len(proven(messages, confirmed)) == len(people)
+    assert time.process_time() - began < A_SECOND
 
 
 def test_a_message_counts_as_sent_only_where_nothing_else_explains_the_receipts() -> None:

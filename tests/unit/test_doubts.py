@@ -24,6 +24,9 @@ from conversation_store.models import (
     ReceivedKind,
     ReceivedMessage,
     StoredAttachment,
+    StoredMessage,
+    StoredToolCall,
+    Turn,
 )
 from conversation_store.store import ConversationStore, open_store
 
@@ -125,7 +128,13 @@ class Life:
     def __init__(self, bot: Bot, store: ConversationStore, *, reacts: bool) -> None:
         self.store = store
         self._bot = bot
-        self.doubts = Doubts(bot.signal, store, Outbox(bot.signal, store), reacts=lambda: reacts)
+        self.doubts = Doubts(
+            bot.signal,
+            store,
+            Outbox(bot.signal, store),
+            reacts=lambda: reacts,
+            clock=lambda: bot.now_ms / 1_000,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._sends: list[asyncio.Task[None]] = []
 
@@ -187,10 +196,40 @@ async def answered(
     return await store.answer(accepted, texts, outcome="command", attachments=files)
 
 
+async def answered_anew(store: ConversationStore, *texts: str) -> None:
+    """Let the person edit the first message, and store the answer that replaces the earlier one."""
+    edit = ReceivedMessage(
+        "+49", ADA, 9, PRIVATE, "q", START_MS, kind=ReceivedKind.EDIT,
+        target_author=ADA, target_timestamp=1,
+    )  # fmt: skip
+    (accepted,) = await store.accept([edit])
+    assert accepted is not None
+    _, settled = await store.settle_edit(accepted, answered_within_ms=A_DAY_MS)
+    await store.answer(settled, texts, outcome="command")
+
+
+async def begun(store: ConversationStore) -> Turn:
+    """Begin a turn in the group that calls a tool."""
+    message = ReceivedMessage("+49", BOB, 2, GROUP, "q", START_MS)
+    (accepted,) = await store.accept([message])
+    assert accepted is not None
+    turn = store.begin_turn([accepted], "q")
+    call = StoredToolCall("call_1", "calculate", "{}")
+    await store.record_calls(turn.id, StoredMessage("assistant", None, tool_calls=(call,)))
+    return turn
+
+
 async def leave(bot: Bot, *texts: str, chat: str = PRIVATE) -> None:
     """Be killed with an answer on its way."""
     async with bot.store() as store:
         await answered(store, *texts, chat=chat)
+
+
+async def leave_private_and_group(bot: Bot) -> None:
+    """Be killed with an answer to Ada and one to her group on their way."""
+    await leave(bot, "private")
+    async with bot.store() as store:
+        await answered(store, "to all", number=2, chat=GROUP)
 
 
 async def test_a_receipt_for_an_unknown_timestamp_proves_that_an_answer_was_sent(bot: Bot) -> None:
@@ -318,9 +357,7 @@ async def test_a_receipt_of_somebody_who_may_not_be_in_the_group_is_none(
 
 
 async def test_a_receipt_may_be_for_what_was_on_its_way_to_a_group_of_the_person(bot: Bot) -> None:
-    await leave(bot, "private")
-    async with bot.store() as store:
-        await answered(store, "to all", number=2, chat=GROUP)
+    await leave_private_and_group(bot)
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         await life.settled()
@@ -328,9 +365,7 @@ async def test_a_receipt_may_be_for_what_was_on_its_way_to_a_group_of_the_person
 
 
 async def test_what_two_members_confirm_is_no_private_message(bot: Bot) -> None:
-    await leave(bot, "private")
-    async with bot.store() as store:
-        await answered(store, "to all", number=2, chat=GROUP)
+    await leave_private_and_group(bot)
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         life.confirm(START_MS + 5, person=BOB)
@@ -378,6 +413,21 @@ async def test_a_copy_is_deleted_by_a_later_process_as_well_and_only_once(bot: B
     assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
 
 
+async def test_what_only_one_of_a_group_that_has_the_later_copy_confirms_is_private(
+    bot: Bot,
+) -> None:
+    await leave_private_and_group(bot)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)  # may be either
+        await life.settled()
+        kept = {text: timestamp for timestamp, text in bot.signal.sent}
+        bot.signal.happened.clear()
+        life.confirm(kept["private"], kept["to all"])
+        life.confirm(kept["to all"], person=BOB)
+        await life.happened()
+    assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
+
+
 async def test_a_copy_that_alone_is_confirmed_stays(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
@@ -414,20 +464,13 @@ async def test_an_edit_that_was_sent_twice_is_not_deleted_and_goes_by_the_first(
     async with bot.store() as store:
         (first,) = await answered(store, "wrong")
         await store.mark_sent(first, START_MS - 50_000)
-        edit = ReceivedMessage(
-            "+49", ADA, 2, PRIVATE, "q", START_MS, kind=ReceivedKind.EDIT,
-            target_author=ADA, target_timestamp=1,
-        )  # fmt: skip
-        (accepted,) = await store.accept([edit])
-        assert accepted is not None
-        _, settled = await store.settle_edit(accepted, answered_within_ms=A_DAY_MS)
-        await store.answer(settled, ["right"], outcome="command")
+        await answered_anew(store, "right")
     async with bot.life() as life:
         await life.settled()
         assert [text for _, text in bot.signal.sent] == ["right"]
         life.confirm(START_MS + 5)
         async with asyncio.timeout(WAIT_SECONDS):
-            while await life.store.resent():
+            while (await life.store.resent(bot.now_ms))[0].timestamp != START_MS + 5:
                 await life.store.ping()
     assert bot.signal.deleted == []
     assert bot.timestamps()[-1] == START_MS + 5
@@ -438,7 +481,7 @@ async def test_a_day_later_a_copy_stays(bot: Bot) -> None:
     async with bot.life() as life:
         await life.settled()
         bot.now_ms += 2 * A_DAY_MS
-        assert await life.store.resent() == ()
+        assert await life.store.resent(bot.now_ms) == ()
         await life.store.purge()
 
 
@@ -471,3 +514,91 @@ async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
         doubts.take(Receipt(ADA, (4_000_000_000_000,)))
         sending.cancel()
     assert bot.confirmations() == [(4_000_000_000_000, ADA)]
+
+
+async def test_that_a_message_was_taken_away_is_said_again_at_once(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubts, "PROOF_SECONDS", 10 * WAIT_SECONDS)
+    async with bot.store() as store:
+        first, second = await answered(store, "one", "two")
+        await store.mark_sent(first, START_MS - 50_000)
+        await store.mark_sent(second, START_MS - 49_000)
+        await answered_anew(store, "one")
+    bot.query("DELETE FROM outbox WHERE kind = 'text' AND state = 'waiting'")
+    async with bot.life() as life:
+        await life.settled()
+    assert bot.signal.deleted == [(PRIVATE, START_MS - 49_000)]
+
+
+async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_turn_that_was_killed(bot: Bot) -> None:
+    await leave(bot, "to Ada")
+    async with bot.store() as store:
+        await begun(store)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_a_receipt_may_be_for_an_earlier_sign_of_progress(bot: Bot) -> None:
+    await leave(bot, "to Ada")
+    async with bot.store() as store:
+        turn = await begun(store)
+        store.record_progress(turn.id, START_MS + 5)
+        store.record_progress(turn.id, START_MS + 9)
+        await store.ping()
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_a_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        ((kept, _),) = bot.signal.sent
+        await answered(life.store, "again", number=2)
+        bot.signal.happened.clear()
+        life.confirm(START_MS + 5, kept)
+        await life.happened()
+        deletion = bot.now_ms + 20
+    async with bot.life() as life:
+        life.confirm(deletion)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["hello", "again"]
+
+
+async def test_until_there_is_a_connection_nothing_is_concluded(bot: Bot) -> None:
+    bot.signal.connected = False
+    bot.signal.connected_since = None
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * SOON_SECONDS):
+                await bot.signal.happened.wait()
+        bot.signal.connected_since = monotonic()
+        bot.signal.connected = True
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert bot.signal.sent == []
+
+
+async def test_what_the_owner_sent_is_known_however_much_it_was(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        for timestamp in range(START_MS + 5, START_MS + 5 + 2 * MAX_CONFIRMED_BY_ONE):
+            life.doubts.take(SentElsewhere(timestamp))
+        life.confirm(START_MS + 4 + 2 * MAX_CONFIRMED_BY_ONE)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_an_answer_that_is_deleted_meanwhile_is_not_sent_again(bot: Bot) -> None:
+    async with bot.store() as store:
+        (part,) = await answered(store, "hello")
+    async with bot.life() as life:
+        bot.query(f"DELETE FROM outbox WHERE id = {part.id}")
+        await life.settled()
+    assert bot.signal.sent == []

@@ -13,6 +13,7 @@ ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 CHAT = ChatId(ChatKind.DIRECT, ADA)
 TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 LONG_SECONDS = 60.0
+A_MINUTE_MS = 60_000
 
 
 class Phone:
@@ -39,12 +40,19 @@ class Phone:
 @pytest.mark.parametrize(("behind_ms", "proven"), [(CLOCK_SKEW_MS, True), (60_000, False)])
 async def test_the_clock_of_signal_cli_may_be_a_little_behind(behind_ms: int, proven: bool) -> None:
     phone = Phone()
+    phone.now_ms += A_MINUTE_MS
     confirmed = phone.now_ms - behind_ms
     if proven:
         assert await phone.lost_send(CHAT, confirmed) == confirmed
     else:
         with pytest.raises(SignalTimeout):
             await phone.lost_send(CHAT, confirmed)
+
+
+async def test_a_late_receipt_for_what_an_earlier_process_sent_proves_nothing() -> None:
+    phone = Phone()
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT, phone.now_ms - 1)
 
 
 @pytest.mark.parametrize(("pause_ms", "proven"), [(LATE_START_MS, True), (1_000, False)])
