@@ -267,9 +267,9 @@ WAITING: Final = (
 @pytest.mark.parametrize("sent", WAITING)
 async def test_connections_that_wait_for_their_clients_keep_nobody_out(sent: bytes) -> None:
     async def answer(request: Request) -> Response:
-        return Response(200, bytes(8 * 1024 * 1024) if request.path == "/long" else b"")
+        return Response(200, bytes(4 * 1024 * 1024) if request.path == "/long" else b"")
 
-    limits = Limits(connections=8)
+    limits = Limits(connections=4)
     async with (
         serve(answer, host="127.0.0.1", port=0, limits=limits) as port,
         AsyncExitStack() as opened,
