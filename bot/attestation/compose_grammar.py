@@ -37,8 +37,9 @@ _A_SECRET: Final = re.compile("([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN)")
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 _SETTING: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{1,62}")
-"""Two characters at least: Docker Compose takes the one letter of `a:/data` for a drive."""
+_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,62}")
+_SHORTEST_VOLUME: Final = 2
+"""Characters of a volume's name. Docker Compose takes the one letter of `a:/data` for a drive."""
 
 _TURNS_DATA_INTO_CODE: Final = re.compile(
     "(LD|GCONV|GLIBC|MALLOC|NPM|JDK|GEM|BUNDLE|LUA|DOTNET|CORECLR|COMPLUS|MONO|BASH|XDG|DSTACK|TAPPD"
@@ -222,8 +223,8 @@ def _keyed(rules: dict[str, _Rule], *, required: tuple[str, ...] = ()) -> _Rule:
     return rule
 
 
-def _named(rule: _Rule) -> _Rule:
-    """A mapping from names to values of one form."""
+def _named(rule: _Rule, *, shortest: int = 1) -> _Rule:
+    """A mapping from names, of so many characters at least, to values of one form."""
 
     def named_rule(node: Node | None, place: _Place) -> Iterator[str]:
         if not isinstance(node, Mapping):
@@ -231,8 +232,8 @@ def _named(rule: _Rule) -> _Rule:
             return
         for name, value in node.entries.items():
             here = place.below(name, node.lines[name])
-            if not _NAME.fullmatch(name):
-                yield here.refused("a plain name is expected")
+            if not _NAME.fullmatch(name) or len(name) < shortest:
+                yield here.refused(f"a plain name of {shortest} or more characters is expected")
             yield from rule(value, here)
 
     return named_rule
@@ -466,7 +467,7 @@ _FILE: Final = _keyed(
         "networks": _named(_or_nothing(_keyed({"internal": _truth}))),
         "services": _named(_SERVICE),
         "version": _text(r"[0-9]{1,2}(\.[0-9]{1,2})?", "a number in quotes"),
-        "volumes": _named(_or_nothing(_keyed({}))),
+        "volumes": _named(_or_nothing(_keyed({})), shortest=_SHORTEST_VOLUME),
     },
     required=("services",),
 )

@@ -33,6 +33,7 @@ def problems(text: str, allowed_envs: tuple[str, ...] = VARIABLES) -> list[str]:
 
 ALLOWED: Final = {
     "one image": BOT,
+    "a service of one letter": BOT.replace("bot:", "b:", 1),
     "an image of a short name": f"services: {{bot: {{image: 'bot{DIGEST}'}}}}\n",
     "arguments": service("command: [run, --verbose, '--file=/data/a,b', -x]"),
     "options alone": service("command:", "  - --port=80", "  - -v"),
