@@ -168,7 +168,9 @@ class ApprovalDesk:
             for question in self._open.values()
             if question.chat == message.chat and self._in_time(message.timestamp, question)
         ]
-        if ChatId.parse(message.chat).is_group or meaning is _Meaning.UNCLEAR or len(here) != 1:
+        if ChatId.parse(message.chat).is_group or meaning is _Meaning.UNCLEAR:
+            return None
+        if len(here) != 1 or self._is_asking(message.chat):
             return None
         return Answer(here[0], meaning) if self._was_written_after(here[0], message) else None
 
@@ -297,6 +299,11 @@ class ApprovalDesk:
     def _in_time(self, timestamp: int, question: Question) -> bool:
         """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
         return min(timestamp, self._clock() * 1000) <= question.expires_at
+
+    def _is_asking(self, chat: str) -> bool:
+        """Whether a question is on its way to a chat: a plain yes may be meant for that one."""
+        asking = self._asking.get(chat)
+        return asking is not None and asking.locked()
 
     def _was_written_after(self, question: Question, message: ReceivedMessage) -> bool:
         """Whether a message came after a question by its author's clock and by our own.

@@ -32,8 +32,12 @@ CARL: Final = Person(aci="4b1c7d10-1111-4222-8333-0123456789ab", number="+155501
 PEOPLE: Final = (ADA, BEN, CARL)
 """Carl says no to everything."""
 
+NAME: Final = re.compile(r"\bn\d+\b")
 NOTE: Final = re.compile(r"note (n\d+)\Z")
-QUESTION: Final = re.compile(r'text: "(n\d+)"')
+QUESTION: Final = re.compile(r'text: "(n\d+)')
+LONG: Final = "x" * 3_000
+"""In every third note: a question about it takes two messages, between which a kill may come."""
+
 UNKNOWN_FATE: Final = "whether it took effect is unknown"
 
 
@@ -44,7 +48,7 @@ async def test_a_side_effect_happens_once_after_a_yes_however_often_the_bot_is_k
     kills: int,
 ) -> None:
     async with world() as here:
-        trial = Trial(here, Random(kills))
+        trial = Trial(here, Random(kills), long_notes=kills == FULL_KILLS)
         for _ in range(kills):
             await trial.live(killed=True)
         await trial.live(killed=False)
@@ -57,11 +61,13 @@ class Trial:
     Args:
         here: both sides of the daemon.
         random: how and when its lives end.
+        long_notes: questions about some notes take two messages.
     """
 
-    def __init__(self, here: World, random: Random) -> None:
+    def __init__(self, here: World, random: Random, *, long_notes: bool) -> None:
         self._here = here
         self._random = random
+        self._long_notes = long_notes
         self._said: dict[str, tuple[Person, int]] = {}
         self._steps = 0
         self._due = asyncio.Event()
@@ -85,7 +91,7 @@ class Trial:
 
     def check(self) -> None:
         """Hold what happened against what people said."""
-        written = Counter(notes(self._here).split())
+        written = Counter(NAME.findall(notes(self._here)))
         assert set(written.values()) == {1}, "Written twice, or nothing at all"
         answers = self._answers()
         stored = read_store(self._here.folder / "store.db")
@@ -125,9 +131,13 @@ class Trial:
         step = (
             text(f"{name[1]}: {last['content']}")
             if last["role"] == "tool"
-            else tool_calls(("notes_write", {"text": name[1]}))
+            else tool_calls(("notes_write", {"text": self._padded(name[1])}))
         )
         await step(request, writer)
+
+    def _padded(self, name: str) -> str:
+        is_long = self._long_notes and int(name[1:]) % len(PEOPLE) == 1
+        return f"{name} {LONG}" if is_long else name
 
     async def _on_send(self, _: Sent) -> None:
         self._step()
@@ -142,11 +152,14 @@ class Trial:
         signal_side = self._here.signal
         await signal_side.until(lambda: signal_side.subscribed)
         seen: list[Sent] = []
+        asked: dict[ChatId, str] = {}
         while True:
             for sent in signal_side.sent[len(seen) :]:
                 seen.append(sent)
                 question = QUESTION.search(sent.text)
-                if question is not None and question[1] not in self._answers():
+                if question is not None:
+                    asked[sent.chat] = question[1]
+                if "👍" in sent.text and asked[sent.chat] not in self._answers():
                     person = next(one for one in PEOPLE if sent.chat.value == one.aci)
                     emoji = "👎" if person is CARL else "👍"
                     await signal_side.react(emoji, sent.timestamp, author=person)

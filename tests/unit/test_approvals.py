@@ -162,6 +162,30 @@ async def test_only_the_last_message_of_a_question_can_be_answered(tmp_path: Pat
         assert await asking is Decision.NO
 
 
+async def test_a_plain_yes_between_two_messages_of_another_question_answers_neither(
+    tmp_path: Path,
+) -> None:
+    other = replace(REQUEST, call_id="call_2")
+    async with open_call(tmp_path, REQUEST, other) as (store, accepted):
+        phone = Phone(None, None, SignalUnavailable("not connected"))
+        desk = desk_of(store, phone)
+        approval = desk.for_turn(accepted, accepted.id)
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(approval.ask(REQUEST, "Write?"))
+            await phone.rang.wait()
+            also = tasks.create_task(approval.ask(other, "b" * 4_000))
+            while len(phone.texts) < 2:
+                phone.rang.clear()
+                await phone.rang.wait()
+            assert desk.answer_in(yes_to(accepted)) is None
+            while len(phone.texts) < 4:
+                phone.rang.clear()
+                await phone.rang.wait()
+            await desk.react(reaction("👎", 1_001))
+            await desk.react(reaction("👍", 1_004))
+            assert (await asking, await also) == (Decision.NO, Decision.YES)
+
+
 async def test_a_strangers_reaction_decides_nothing(tmp_path: Path) -> None:
     async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
         phone = Phone()
