@@ -21,9 +21,6 @@ FRESH_MS: Final = 3_600_000
 LATE_MS: Final = 60_000
 """How long signal-cli may take to begin with what it is asked for."""
 
-CLOCK_SKEW_MS: Final = 2_000
-"""How far the clock of signal-cli may be behind."""
-
 MESSAGES_OF_A_TURN: Final = 12
 """Signs of progress, which are edited ten times at the most, and a question on its way."""
 
@@ -99,12 +96,12 @@ def expect_copy(execute: Execute, sending: Interrupted) -> None:
     )
 
 
-def expect_deletion(execute: Execute, part: int, now_ms: int) -> None:
+def expect_deletion(execute: Execute, part: int, since_ms: int, now_ms: int) -> None:
     """Remember, before a copy is deleted, that phones will confirm the deletion as well."""
     execute(
         "UPDATE doubts SET deletions = deletions + 1, deleted_since = coalesce(deleted_since, ?),"
         " deleted_until = ? WHERE outbox_id = ?",
-        (now_ms - CLOCK_SKEW_MS, now_ms + LATE_MS, part),
+        (since_ms, now_ms + LATE_MS, part),
     )
 
 

@@ -722,9 +722,19 @@ class ConversationStore:
         """Remember, before a message is sent again, that there may be one copy more of it."""
         await self._database.write(lambda execute: doubts.expect_copy(execute, sending))
 
-    async def expect_deletion(self, part: int, now_ms: int) -> None:
-        """Remember, before a copy is deleted, that phones will confirm the deletion as well."""
-        await self._database.write(lambda execute: doubts.expect_deletion(execute, part, now_ms))
+    async def expect_deletion(self, part: int, *, since_ms: int, now_ms: int) -> None:
+        """Remember, before a copy is deleted, that phones will confirm the deletion as well.
+
+        Args:
+            part: the message's row in the outbox.
+            since_ms: the earliest timestamp that the deletion can have.
+            now_ms: the time.
+        """
+
+        def update(execute: Execute) -> None:
+            doubts.expect_deletion(execute, part, since_ms, now_ms)
+
+        await self._database.write(update)
 
     async def copy_found(self, part: int, *, copy: int, standing: int) -> None:
         """Remember which copy of a message people see.

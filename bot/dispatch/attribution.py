@@ -113,7 +113,12 @@ class _Matching:
                     replaceable.add(other)
                     free.append(other)
         return {
-            candidate: timestamp
+            candidate: self._surest(candidate, timestamp)
             for candidate, timestamp in self._explains.items()
             if candidate not in replaceable
         }
+
+    def _surest(self, candidate: int, otherwise: int) -> int:
+        """Return a timestamp that no other candidate can have; a message may have several."""
+        own = (one for one in self._timestamps[candidate] if self._candidates[one] == [candidate])
+        return min(own, default=otherwise)

@@ -29,6 +29,7 @@ from bot.dispatch.attribution import Candidate, proven
 from bot.errors import SignalError
 from bot.messaging.account import Group
 from bot.messaging.events import ChatId, Evidence, SentElsewhere
+from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.doubts import ELSEWHERE
 from conversation_store.models import Interrupted, OutgoingMessage, Resent
 from conversation_store.store import ConversationStore
@@ -128,6 +129,7 @@ class Doubts:
         self._others: tuple[Interrupted, ...] = ()
         self._resent: tuple[Resent, ...] = ()
         self._being_resent = 0
+        self._started_ms = 0
         self._window = (0, 0)
         self._confirmed: defaultdict[int, set[str]] = defaultdict(set)
         self._receipts = 0
@@ -139,7 +141,8 @@ class Doubts:
     async def resume(self) -> None:
         """Load what is in doubt; to be awaited before anything is sent."""
         reaction_ms = REACTION_MS if self._reacts() else None
-        found = await self._store.doubts(self._now_ms(), reaction_ms=reaction_ms)
+        self._started_ms = self._now_ms()
+        found = await self._store.doubts(self._started_ms, reaction_ms=reaction_ms)
         self._open = {one.id: _Open(one) for one in found.waiting if one.id is not None}
         self._others = found.others
         self._resent = found.resent
@@ -251,13 +254,20 @@ class Doubts:
         others = [*self._others, *copies]
         candidates = [self._candidate(doubt.sending) for doubt in waiting]
         candidates += [self._candidate(one) for one in others]
-        found = proven(candidates, await self._unknown())
+        unknown = await self._unknown()
+        found = proven(candidates, unknown)
+        sent_before = {one.sending.id for one in self._resent}
         for number, doubt in enumerate(waiting):
             # Whose people are not known, a receipt of anybody's would prove.
-            is_clear = number in found and candidates[number].people is not None
-            if is_clear and not doubt.proof.done():
-                self._explained.add(found[number])
-                doubt.proof.set_result(found[number])
+            if number not in found or candidates[number].people is None or doubt.proof.done():
+                continue
+            proof = found[number]
+            fitting = (one for one in candidates if one.may_be(proof, unknown[proof]))
+            # Of several copies all are deleted but the one that is taken to be the message.
+            if doubt.sending.id in sent_before and len(list(fitting)) > 1:
+                continue
+            self._explained.add(proof)
+            doubt.proof.set_result(proof)
 
     # Copies
 
@@ -303,7 +313,9 @@ class Doubts:
         if message.is_edit:
             await self._store.copy_found(part, copy=copy, standing=copy)
             return True
-        await self._store.expect_deletion(part, self._now_ms())
+        now_ms = self._now_ms()
+        since_ms = max(self._started_ms, now_ms - CLOCK_SKEW_MS)
+        await self._store.expect_deletion(part, since_ms=since_ms, now_ms=now_ms)
         try:
             await self._channel.delete(ChatId.parse(message.sending.chat), copy)
         except SignalError as error:

@@ -49,6 +49,11 @@ def test_a_message_to_unknown_people_may_be_anybodys() -> None:
     assert proven(messages, {7: {"ada"}}) == {}
 
 
+def test_of_several_timestamps_a_message_gets_one_that_can_be_no_others() -> None:
+    messages = [Candidate(ADA, 5, ALWAYS), Candidate(ADA, 8, ALWAYS)]
+    assert proven(messages, {7: {"ada"}, 9: {"ada"}, 10: {"ada"}})[0] == 7
+
+
 def test_thousands_of_chats_take_no_time() -> None:
     people = [frozenset({str(number)}) for number in range(5_000)]
     messages = [Candidate(person, 5, 100_000) for person in people]

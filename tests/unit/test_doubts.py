@@ -570,6 +570,21 @@ async def test_a_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
     assert [text for _, text in bot.signal.sent] == ["hello", "again"]
 
 
+async def test_of_several_copies_the_one_is_kept_that_can_be_no_other_message(bot: Bot) -> None:
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        await life.settled()
+        ((second, _),) = bot.signal.sent
+        await begun(life.store)
+    bot.query("UPDATE outbox SET state = 'waiting', signal_timestamp = NULL, text = 'hello'")
+    async with bot.life() as life:
+        life.confirm(second)
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+    assert bot.timestamps() == [START_MS + 5]
+
+
 async def test_until_there_is_a_connection_nothing_is_concluded(bot: Bot) -> None:
     bot.signal.connected = False
     bot.signal.connected_since = None
