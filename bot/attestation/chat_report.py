@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from bot.attestation.checks import Check, Report, Verdict, is_closed
+from bot.attestation.checks import Check, Report, Verdict, is_closed_by_a_known_system
 from bot.attestation.safety_number import half, spaced
 from bot.attestation.statement import Statement
 
@@ -67,6 +67,7 @@ def _success(report: Report) -> Iterator[str]:
     yield (
         "TOGETHER WITH THE PUBLISHED RELEASE FILE IT ALSO PROVES\n"
         "• In that machine runs the published program, and not one that lies about all of this."
+        f"{_closed(report)}"
     )
     claims = (report[name] for name in SHOWN_CLAIMS)
     said = [f"• {_sentence(claim.words)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
@@ -75,11 +76,18 @@ def _success(report: Report) -> Iterator[str]:
 
 
 def _machine(report: Report) -> str:
-    """Say how far the machine is closed, which is what the check of its configuration found."""
-    if is_closed(report):
-        return "It comes from a machine that Intel's hardware closes even to its operator."
-    why = report["environment"].words
-    return f"It comes from a machine with Intel's protected hardware. {_sentence(why)}"
+    """Say what the machine is, and what its configuration leaves to its operator."""
+    machine = "It comes from a machine with Intel's protected hardware."
+    if is_closed_by_a_known_system(report):
+        return machine
+    return f"{machine} {_sentence(report['environment'].words)}"
+
+
+def _closed(report: Report) -> str:
+    """Return a line where the machine is closed; only a known system tells what it started."""
+    if is_closed_by_a_known_system(report):
+        return "\n• That machine is one that Intel's hardware closes even to its operator."
+    return ""
 
 
 def _failure(failed: list[Check]) -> Iterator[str]:

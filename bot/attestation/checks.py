@@ -116,7 +116,21 @@ def proven_if(holds: bool, name: str, words: str, otherwise: str) -> Check:
     return proven(name, words) if holds else failed(name, otherwise)
 
 
+_CLOSED: Final = frozenset({"debug", "attributes", "quote", "compose", "images", "environment"})
+
+
 def is_closed(report: Report) -> bool:
-    """Whether it is proven that a machine is closed to whoever operates it."""
-    proven = {check.name for check in report if check.verdict is Verdict.PROVEN}
-    return proven >= {"debug", "attributes", "quote", "compose", "images", "environment"}
+    """Whether it is proven that a machine is closed to whoever operates it.
+
+    An unknown system may say anything of what it started, so the system has to be proven, too.
+    """
+    return is_closed_by_a_known_system(report) and "os" in _proven(report)
+
+
+def is_closed_by_a_known_system(report: Report) -> bool:
+    """Whether a machine is closed to its operator if the system on it is a published one."""
+    return _proven(report) >= _CLOSED
+
+
+def _proven(report: Report) -> set[str]:
+    return {check.name for check in report if check.verdict is Verdict.PROVEN}

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from bot.attestation.checks import Check, Report, Verdict, is_closed
+from bot.attestation.checks import Check, Report, Verdict, is_closed, is_closed_by_a_known_system
 from bot.attestation.safety_number import spaced
 
 LABELS: Final = {
@@ -159,6 +159,8 @@ def _achieved(report: Report) -> str:
     closed, left = "", " It is not proven that nothing is left to whoever operates it."
     if is_closed(report):
         closed, left = ", closed to whoever operates it,", ""
+    elif is_closed_by_a_known_system(report):
+        left = " Nobody has looked at its system, and an unknown one may let its operator look in."
     if {"release", "os"} <= proven:
         return (
             f"Everything you asked for holds: {account} belongs to the published code, which runs"

@@ -14,6 +14,7 @@ from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
 from bot.attestation.report import conclusion, table
 from bot.attestation.verification import BundleReport, verify_bundle
+from bot.chat.prompt import WITH_TEE
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
@@ -22,7 +23,7 @@ from tests.unit.test_compose_grammar import TRICKS, configuration, files
 
 PLATFORM: Final = SoftTdx(now=CLOCK)
 CLOSED: Final = ("closed to whoever operates it", "closes even to its operator", "a closed machine")
-DECISIVE: Final = ("debug", "quote", "attributes", "compose", "images", "environment")
+DECISIVE: Final = ("debug", "quote", "attributes", "compose", "images", "environment", "os")
 
 
 def claims_closed(text: str) -> bool:
@@ -52,12 +53,23 @@ def everything_said(report: BundleReport, said: str) -> str:
     return "\n".join((table(report), conclusion(report), said))
 
 
-@pytest.mark.parametrize("with_release", [True, False])
-def test_a_machine_with_nothing_left_to_its_operator_is_called_closed(with_release: bool) -> None:
-    report, said = verified(COMPOSE, with_release=with_release)
+def test_a_machine_with_nothing_left_to_its_operator_is_called_closed() -> None:
+    report, said = verified(COMPOSE, with_release=True)
     assert report.passed
     assert claims_closed(conclusion(report))
     assert claims_closed(said)
+
+
+def test_a_machine_whose_system_nobody_has_looked_at_is_not_called_closed() -> None:
+    # Whoever operates it may have started a system of his own, which says whatever he likes.
+    report, said = verified(COMPOSE, with_release=False)
+    assert report.passed
+    assert report["environment"].verdict is Verdict.PROVEN
+    assert not claims_closed(conclusion(report))
+    assert "an unknown one may let its operator look in" in conclusion(report)
+    without, _, with_release = said.partition("TOGETHER WITH THE PUBLISHED RELEASE FILE")
+    assert not claims_closed(without)
+    assert claims_closed(with_release)
 
 
 @pytest.mark.parametrize("with_release", [True, False])
@@ -91,7 +103,13 @@ def test_the_words_follow_from_the_verdict_on_generated_configurations(
     report, said = verified(configuration(compose, **fields), with_release=False)
     environment_proven = report["environment"].verdict is Verdict.PROVEN
     assert environment_proven is (not more and not fields)
-    assert claims_closed(everything_said(report, said)) is environment_proven
+    assert claims_closed(said) is environment_proven
+    assert not claims_closed(f"{table(report)}\n{conclusion(report)}")
+
+
+def test_the_model_is_not_told_that_its_operator_is_shut_out() -> None:
+    assert not claims_closed(WITH_TEE)
+    assert "operator cannot" not in WITH_TEE
 
 
 def test_without_intel_s_word_nothing_is_called_closed() -> None:
@@ -111,7 +129,7 @@ def test_without_intel_s_word_nothing_is_called_closed() -> None:
 VERDICTS: Final = st.sampled_from(list(Verdict))
 
 
-@given(st.fixed_dictionaries(dict.fromkeys((*DECISIVE, "release", "os"), VERDICTS)))
+@given(st.fixed_dictionaries(dict.fromkeys((*DECISIVE, "release"), VERDICTS)))
 def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
     verdicts: dict[str, Verdict],
 ) -> None:
@@ -122,4 +140,4 @@ def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
 
 
 def test_a_report_without_those_checks_is_not_of_a_closed_machine() -> None:
-    assert not is_closed(Report([not_checked("os", "")]))
+    assert not is_closed(Report([not_checked("quote", "")]))
