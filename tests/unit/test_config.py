@@ -265,9 +265,10 @@ def test_what_is_wrong_about_a_tools_setting_is_said_in_one_line(
 def test_a_value_for_a_whole_section_is_refused_with_a_setting_below_it(
     monkeypatch: pytest.MonkeyPatch, name: str, below: str
 ) -> None:
-    (problem,) = problems_of(monkeypatch, **{name: "sk-very-secret"})
-    expected = "has no value of its own; set what is below it, such as"
-    assert problem == f"{name}: {expected} {below}"
+    for value in ("sk-very-secret", '{"command": "sh"}', '{"enabled": false}', "[]", "null"):
+        (problem,) = problems_of(monkeypatch, **{name: value})
+        expected = "has no value of its own; set what is below it, such as"
+        assert problem == f"{name}: {expected} {below}"
 
 
 def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
