@@ -7,6 +7,7 @@ follows from the rows that wait.
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from conversation_store.database import Execute
@@ -24,6 +25,15 @@ LATE_MS: Final = 60_000
 MESSAGES_OF_A_TURN: Final = 12
 """Signs of progress, which are edited ten times at the most, and a question on its way."""
 
+MEASURED_ROWS: Final = 100
+"""The latest messages, which show how far signal-cli's clock is behind."""
+
+JITTER_MS: Final = 100
+"""How much less than usual a message may take to reach signal-cli."""
+
+MAX_BEHIND_MS: Final = 10_000
+"""A clock that was further behind has been set since."""
+
 ELSEWHERE: Final = ""
 """Stands for a person at a timestamp that proves nothing more."""
 
@@ -37,13 +47,15 @@ def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> Doubts:
         reaction_ms: how long after a message the bot's reaction to it may be sent; None where it
             gives none.
     """
-    waiting, others = _first_waiting(execute, now_ms)
+    behind_ms = _clock_behind(execute)
+    waiting, others = _first_waiting(execute, now_ms, behind_ms)
     if waiting:
         earliest = min(one.since for one in waiting)
         others += _progress(execute, earliest, now_ms)
         others += _deletions(execute, earliest, now_ms)
         if reaction_ms is not None:
             others += _reactions(execute, earliest, reaction_ms)
+        others = [replace(one, since=one.since - behind_ms) for one in others]
     return Doubts(
         waiting=tuple(waiting),
         others=tuple(others),
@@ -127,22 +139,39 @@ def purge(execute: Execute, now_ms: int) -> None:
     """Forget copies that are too old to be deleted, and receipts that nobody asks for."""
     execute("DELETE FROM doubts WHERE until < ?", (now_ms - KEPT_MS,))
     execute(
-        "DELETE FROM confirmations WHERE timestamp < min(?,"
+        "DELETE FROM confirmations WHERE timestamp > ? OR timestamp < min(?,"
         " coalesce((SELECT min(since) FROM doubts), ?),"
         " coalesce((SELECT min(created_at) FROM outbox WHERE state = 'waiting'), ?))",
-        (now_ms - FRESH_MS,) * 3,
+        (now_ms + FRESH_MS, *(now_ms - FRESH_MS,) * 3),
     )
 
 
-def _first_waiting(execute: Execute, now_ms: int) -> tuple[list[Interrupted], list[Interrupted]]:
+def _clock_behind(execute: Execute) -> int:
+    """Return how many ms signal-cli's clock may be behind the bot's.
+
+    A message is sent after it is stored, so one with an earlier timestamp shows it.
+    """
+    ((behind_ms,),) = execute(
+        "SELECT coalesce(max(created_at - signal_timestamp), 0) FROM"
+        " (SELECT created_at, signal_timestamp FROM outbox"
+        "  WHERE state = 'sent' AND kind != 'removal' ORDER BY id DESC LIMIT ?)",
+        (MEASURED_ROWS,),
+    )
+    return int(behind_ms) + JITTER_MS if behind_ms > 0 else 0
+
+
+def _first_waiting(
+    execute: Execute, now_ms: int, behind_ms: int
+) -> tuple[list[Interrupted], list[Interrupted]]:
     """Return the first part that waits of each answer, and those that only delete a message.
 
     signal-cli's timestamps grow. So a part is younger than the parts before it and than the last
-    sign of progress of its turn, whatever the two clocks say.
+    sign of progress of its turn, whatever the two clocks say. By a clock that is behind, what this
+    process sends may have a timestamp from before its start, so the part's is earlier than that.
     """
     rows = list(
         execute(
-            "SELECT id, kind, chat, max(created_at,"
+            "SELECT id, kind, chat, max(created_at - ?,"
             " coalesce((SELECT max(signal_timestamp) + 1 FROM outbox AS earlier"
             "  WHERE earlier.inbox_id = outbox.inbox_id AND earlier.part < outbox.part"
             "  AND earlier.state = 'sent'), 0),"
@@ -150,7 +179,8 @@ def _first_waiting(execute: Execute, now_ms: int) -> tuple[list[Interrupted], li
             "  WHERE turns.id = outbox.inbox_id), 0))"
             " FROM outbox WHERE id IN"
             " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
-            " ORDER BY id"
+            " ORDER BY id",
+            (min(behind_ms, MAX_BEHIND_MS),),
         )
     )
     waiting, removals = [], []
@@ -158,7 +188,7 @@ def _first_waiting(execute: Execute, now_ms: int) -> tuple[list[Interrupted], li
         if kind == "removal":
             removals.append(Interrupted(None, chat, since, now_ms))
         else:
-            waiting.append(Interrupted(id_, chat, since, now_ms))
+            waiting.append(Interrupted(id_, chat, since, now_ms - behind_ms))
     return waiting, removals
 
 

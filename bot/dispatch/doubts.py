@@ -55,6 +55,10 @@ MAX_CONFIRMED: Final = 20_000
 MAX_CONFIRMED_BY_ONE: Final = 200
 """Receipts that are kept, in all and of one person, who may claim to have got anything."""
 
+EARLY_SECONDS: Final = 60.0
+MAX_EARLY_PEOPLE: Final = 1_000
+"""In so many seconds, receipts of so many people are kept that come before the reply to a send."""
+
 _ACI: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -83,8 +87,8 @@ class DoubtChannel(Protocol):
 class Sender(Protocol):
     """Sends what is stored. Implemented by `bot.dispatch.outbox.Outbox`."""
 
-    def may_be_on_its_way(self, timestamp: int, person: str | None) -> bool:
-        """Whether a message has this timestamp, perhaps, whose send is not answered yet."""
+    def may_be_on_its_way(self, timestamp: int, person: str) -> bool:
+        """Whether a message to a person may have this timestamp, and its send is not answered."""
         ...
 
     async def deliver(self, parts: Sequence[OutgoingMessage]) -> object:
@@ -134,6 +138,8 @@ class Doubts:
         self._confirmed: defaultdict[int, set[str]] = defaultdict(set)
         self._receipts = 0
         self._by_person: Counter[str] = Counter()
+        self._early: Counter[str] = Counter()
+        self._early_since = time.monotonic()
         self._explained: set[int] = set()
         self._members: dict[str, frozenset[str] | None] = {}
         self._news = asyncio.Event()
@@ -159,15 +165,17 @@ class Doubts:
         A phone that confirms an answer that this process was told of costs a few comparisons.
         """
         if isinstance(evidence, SentElsewhere):
-            told, person = [(evidence.timestamp, ELSEWHERE)], None
-        else:
-            told = [(timestamp, evidence.person) for timestamp in evidence.timestamps]
-            person = evidence.person
-        new = [one for one in told if self._matters(one[0]) and self._note(*one)]
+            # Kept whatever waits: a phone may confirm it after the next start.
+            self._store.confirm([(evidence.timestamp, ELSEWHERE)])
+            if self._matters(evidence.timestamp) and self._note(evidence.timestamp, ELSEWHERE):
+                self._news.set()
+            return
+        person = evidence.person
+        new = [at for at in evidence.timestamps if self._matters(at) and self._note(at, person)]
         # The next process would not get a receipt that came before the reply to its send.
-        early = [one for one in told if self._outbox.may_be_on_its_way(one[0], person)]
+        early = [at for at in evidence.timestamps if self._is_early(at, person)]
         if new or early:
-            self._store.confirm([*new, *early])
+            self._store.confirm([(at, person) for at in (*new, *early)])
         if new:
             self._news.set()
 
@@ -340,6 +348,19 @@ class Doubts:
         if since <= timestamp < until and (self._open or self._resent):
             return True
         return any(one.timestamp == timestamp for one in self._resent)
+
+    def _is_early(self, timestamp: int, person: str) -> bool:
+        """Whether a receipt came before the reply to its send; a person may claim that so often."""
+        if not self._outbox.may_be_on_its_way(timestamp, person):
+            return False
+        now = time.monotonic()
+        if now - self._early_since > EARLY_SECONDS:
+            self._early.clear()
+            self._early_since = now
+        if person not in self._early and len(self._early) >= MAX_EARLY_PEOPLE:
+            return False
+        self._early[person] += 1
+        return self._early[person] <= MAX_CONFIRMED_BY_ONE
 
     def _note(self, timestamp: int, person: str) -> bool:
         """Remember a receipt, and return whether that is news.

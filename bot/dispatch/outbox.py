@@ -114,20 +114,18 @@ class Outbox:
         self._put_aside: dict[str, list[OutgoingMessage]] = {}
         self._began_ms = {kind: defaultdict[str, list[int]](list) for kind in ChatKind}
 
-    def may_be_on_its_way(self, timestamp: int, person: str | None) -> bool:
-        """Whether a message has this timestamp, perhaps, whose send is not answered yet.
+    def may_be_on_its_way(self, timestamp: int, person: str) -> bool:
+        """Whether a message to a person may have this timestamp, and its send is not answered.
 
         Args:
             timestamp: Signal's, in ms.
-            person: ACI of somebody who got it; None: anybody.
+            person: ACI of somebody who got it.
         """
-        private = self._began_ms[ChatKind.DIRECT]
         began = list(self._began_ms[ChatKind.GROUP].values())
-        if person is None:
-            began += private.values()
-        elif person in private:
-            began.append(private[person])
-        return any(timestamp >= ms for one in began for ms in one)
+        if person in self._began_ms[ChatKind.DIRECT]:
+            began.append(self._began_ms[ChatKind.DIRECT][person])
+        latest = int(time.time() * 1_000) + CLOCK_SKEW_MS
+        return any(ms <= timestamp <= latest for one in began for ms in one)
 
     async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> bool:
         """Send parts one after the other; returns when each is sent, put aside or given up.

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import apsw
@@ -495,7 +495,9 @@ async def test_a_person_who_claims_too_much_takes_no_more_room(bot: Bot) -> None
     assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE + 1
 
 
-async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
+@asynccontextmanager
+async def sending_for_ever(bot: Bot) -> AsyncIterator[Doubts]:
+    """Provide a process that is killed while an answer is on its way."""
     async with bot.store() as store:
         parts = await answered(store, "hello")
         never = asyncio.Event()
@@ -508,12 +510,17 @@ async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
 
         slow = Slow()
         outbox = Outbox(slow, store)
-        doubts = Doubts(slow, store, outbox, reacts=lambda: False)
         sending = asyncio.create_task(outbox.deliver(parts))
         await slow.happened.wait()
-        doubts.take(Receipt(ADA, (4_000_000_000_000,)))
+        yield Doubts(slow, store, outbox, reacts=lambda: False)
         sending.cancel()
-    assert bot.confirmations() == [(4_000_000_000_000, ADA)]
+
+
+async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
+    now_ms = int(time() * 1_000)
+    async with sending_for_ever(bot) as doubts:
+        doubts.take(Receipt(ADA, (now_ms,)))
+    assert bot.confirmations() == [(now_ms, ADA)]
 
 
 async def test_that_a_message_was_taken_away_is_said_again_at_once(
@@ -617,3 +624,57 @@ async def test_an_answer_that_is_deleted_meanwhile_is_not_sent_again(bot: Bot) -
         bot.query(f"DELETE FROM outbox WHERE id = {part.id}")
         await life.settled()
     assert bot.signal.sent == []
+
+
+async def sent_before(bot: Bot, *, timestamp: int) -> None:
+    """Have an answer sent, with a timestamp by signal-cli's clock."""
+    async with bot.store() as store:
+        (part,) = await answered(store, "earlier", number=0)
+        await store.mark_sent(part, timestamp)
+
+
+async def test_a_clock_of_signal_cli_that_is_behind_lets_an_answer_be_proven(bot: Bot) -> None:
+    await sent_before(bot, timestamp=START_MS - 1_490)
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(START_MS - 1_495)
+        await life.settled()
+    assert bot.signal.sent == []
+
+
+async def test_what_this_process_sends_by_a_clock_that_is_behind_proves_nothing(bot: Bot) -> None:
+    await sent_before(bot, timestamp=START_MS - 1_490)
+    await leave(bot, "hello")
+    async with bot.life() as life:
+        life.confirm(bot.now_ms - 1_400)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_receipts_for_what_cannot_have_been_sent_yet_are_not_kept(bot: Bot) -> None:
+    async with sending_for_ever(bot) as doubts:
+        doubts.take(Receipt(ADA, (int(time() * 1_000) + 60_000,)))
+    assert bot.confirmations() == []
+
+
+async def test_early_receipts_of_a_person_have_a_bound(bot: Bot) -> None:
+    async with sending_for_ever(bot) as doubts:
+        now_ms = int(time() * 1_000)
+        for _ in range(3):
+            doubts.take(Receipt(ADA, tuple(range(now_ms, now_ms + 500))))
+            doubts.take(Receipt(ADA, tuple(range(now_ms - 1_000, now_ms - 500))))
+    assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE
+
+
+async def test_what_the_owner_sent_while_nothing_was_on_its_way_proves_nothing_later(
+    bot: Bot,
+) -> None:
+    async with bot.store() as store:
+        await answered(store, "hello")
+        signal = bot.signal
+        doubts = Doubts(signal, store, Outbox(signal, store), reacts=lambda: False)
+        doubts.take(SentElsewhere(START_MS + 5))
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["hello"]
