@@ -166,7 +166,7 @@ def _model_checks(
     if model is None:
         yield not_checked("model", "the bot showed no evidence of a model")
         return
-    yield _which_model_check(model.model, bundle.policy, own["policy"])
+    yield _which_model_check(model.model, bundle.policy, own)
     has_pins = any(c.name == "model_pins" and c.verdict is Verdict.CLAIMED for c in own)
     findings = verify_model(
         model,
@@ -187,13 +187,15 @@ def _in_the_models_part(name: str) -> str:
     return name if name.startswith(("model.", "model_")) else f"model.{name}"
 
 
-def _which_model_check(model: str, text: str, policy: Check) -> Check:
-    if policy.verdict is not Verdict.CLAIMED:
+def _which_model_check(model: str, text: str, own: Report) -> Check:
+    if own["policy"].verdict is not Verdict.CLAIMED:
         return not_checked("model", "which model answers is unknown without a policy that counts")
     values = decode(text, "the policy")
-    if isinstance(values, dict) and values.get("model") == model:
-        return claimed("model", f"the bot says that {model} answers, on machines as below")
-    return failed("model", "the evidence is about another model than the bot says it uses")
+    if not isinstance(values, dict) or values.get("model") != model:
+        return failed("model", "the evidence is about another model than the bot says it uses")
+    if own["model_evidence"].verdict is not Verdict.PROVEN:
+        return not_checked("model", f"the bot names {model}, but not the machines below")
+    return claimed("model", f"the bot says that {model} answers, on machines as below")
 
 
 def _said_by_the_bot(check: Check) -> Check:

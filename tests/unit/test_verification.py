@@ -428,6 +428,8 @@ def test_a_part_of_the_model_that_is_bound_to_nothing_says_no_more_than_that() -
     report = Verification(bundle).report()
     assert report["model_evidence"].verdict is Verdict.NOT_CHECKED
     assert "older version" in report["model_evidence"].words
+    assert report["model"].verdict is Verdict.NOT_CHECKED
+    assert Verification(SEALED).report()["model"].verdict is Verdict.CLAIMED
 
 
 def test_the_last_second_of_an_hour_still_counts() -> None:
