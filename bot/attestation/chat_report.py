@@ -61,13 +61,13 @@ def _success(report: Report) -> Iterator[str]:
         yield f"NOT CHECKED HERE\n{why} So whether the file is genuine, your own check will tell."
     yield (
         f"{'IF IT IS GENUINE, ' if unchecked else ''}THE FILE PROVES\n"
-        f"• {_machine(report)}\n"
+        "• It comes from a machine with Intel's protected hardware.\n"
         "• That machine calls the Signal account with the digits below its own."
     )
     yield (
         "TOGETHER WITH THE PUBLISHED RELEASE FILE IT ALSO PROVES\n"
-        "• In that machine runs the published program, and not one that lies about all of this."
-        f"{_closed(report)}"
+        "• In that machine runs the published program, and not one that lies about all of this.\n"
+        f"• {_left_to_the_operator(report)}"
     )
     claims = (report[name] for name in SHOWN_CLAIMS)
     said = [f"• {_sentence(claim.words)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
@@ -75,19 +75,11 @@ def _success(report: Report) -> Iterator[str]:
         yield "\n".join(("ONLY THE PROGRAM SAYS", *said))
 
 
-def _machine(report: Report) -> str:
-    """Say what the machine is, and what its configuration leaves to its operator."""
-    machine = "It comes from a machine with Intel's protected hardware."
+def _left_to_the_operator(report: Report) -> str:
+    """Say how far the machine is closed, for a known system: another may say anything of it."""
     if is_closed_by_a_known_system(report):
-        return machine
-    return f"{machine} {_sentence(report['environment'].words)}"
-
-
-def _closed(report: Report) -> str:
-    """Return a line where the machine is closed; only a known system tells what it started."""
-    if is_closed_by_a_known_system(report):
-        return "\n• That machine is one that Intel's hardware closes even to its operator."
-    return ""
+        return "That machine is one that Intel's hardware closes even to its operator."
+    return _sentence(report["environment"].words)
 
 
 def _failure(failed: list[Check]) -> Iterator[str]:
