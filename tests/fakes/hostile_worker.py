@@ -137,9 +137,22 @@ def name_a_place_by_a_text() -> str:
 
 
 def answer_twice() -> str:
-    reply = b'{"ticket": "", "kind": "result", "text": "one", "where": []}\n'
+    reply = b'{"ticket": "", "kind": "result", "size": 3, "where": []}\none'
     os.write(1, reply * 1_000)
     return "two"
+
+
+def send_brackets() -> str:
+    """Send a line that takes seconds and gigabytes to read as JSON."""
+    line = b'{"ticket": "", "kind": "result", "where": [' + b"[]," * (5 * 2**20) + b"0]}\n"
+    while line:
+        line = line[os.write(1, line[: 2**20]) :]
+    return "done"
+
+
+def announce_gigabytes() -> str:
+    os.write(1, b'{"ticket": "", "kind": "result", "size": 4294967296, "where": []}\n')
+    return "done"
 
 
 REFUSED: Final[Mapping[str, Callable[[], str]]] = {
@@ -312,6 +325,8 @@ DEEDS: Final[Mapping[str, Callable[[], str]]] = {
     "map more than there is": numbered(9, 222, 0, 64 * GIBIBYTE, 3, 0x22, -1, 0),
     "use what is not there": lambda: ctypes.string_at(8).decode(),
     "answer twice": answer_twice,
+    "brackets": send_brackets,
+    "announce gigabytes": announce_gigabytes,
     "linger": linger,
     "name a bug by a text": name_a_bug_by_a_text,
     "name a place by a text": name_a_place_by_a_text,

@@ -1,7 +1,8 @@
 """Runs a command as on a machine whose kernel, or container, lacks some system calls.
 
 `python -m tests.fakes.lacking_machine WALLS COMMAND ARGUMENT…`; WALLS are the names of those that
-cannot be raised, separated by commas. Children of the command lack them, too.
+cannot be raised, separated by commas; with a `!` behind it, the wall is said to stand and does not.
+Children of the command lack them, too.
 """
 
 import os
@@ -23,17 +24,21 @@ NEEDED_BY = {
 }
 
 
-def lack(numbers: Iterable[int]) -> None:
-    """Have these system calls answered with ENOSYS from now on."""
+def lack(calls: Iterable[tuple[int, int]]) -> None:
+    """Have system calls, given by their numbers, answered with an error each from now on."""
     checked(libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     answers = [
         step
-        for number in numbers
-        for step in ((JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE + ENOSYS))
+        for number, error in calls
+        for step in ((JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE + error))
     ]
     seccomp.load([(LOAD_WORD, 0, 0, NUMBER_OFFSET), *answers, (RETURN, 0, 0, ALLOW)])
 
 
 if __name__ == "__main__":
-    lack(number for name in sys.argv[1].split(",") for number in NEEDED_BY[Wall(name)])
+    lack(
+        (number, 0 if name.endswith("!") else ENOSYS)
+        for name in sys.argv[1].split(",")
+        for number in NEEDED_BY[Wall(name.removesuffix("!"))]
+    )
     os.execv(sys.argv[2], sys.argv[2:])

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from benchmarks.loop_stall import stalls
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
 from tests.processes import end_of
 from tools.errors import ToolError, ToolTimeout
@@ -29,6 +30,7 @@ USERS = [
 SMALL = Limits(memory_bytes=128 * 2**20)
 HASTY = Limits(memory_bytes=128 * 2**20, call_seconds=0.5)
 END_THE_PROCESS = [*FATAL, *([] if ARM else X86_ONLY)]
+MAX_STALL_SECONDS = 0.1
 WORST = [
     "close and connect",
     "socket AF_UNIX",
@@ -126,13 +128,22 @@ async def test_a_worker_that_outlasts_signals_is_stopped(deed: str) -> None:
         assert (await sandbox.call("pid")).isdigit()
 
 
-@pytest.mark.parametrize("deed", ["gigabytes", "lines without end", "use what is not there"])
+@pytest.mark.parametrize(
+    "deed", ["gigabytes", "lines without end", "announce gigabytes", "use what is not there"]
+)
 async def test_a_worker_that_babbles_or_crashes_is_replaced(deed: str) -> None:
     async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
         with capture_logs() as logs:
             assert "ended before it was done" in str(await failure_of(sandbox, deed))
         assert list(events(logs)) == [("sandbox.worker_lost", "")] * 2
         assert (await sandbox.call("pid")).isdigit()
+
+
+async def test_a_reply_that_is_hard_to_parse_does_not_stop_the_event_loop() -> None:
+    large = Limits(call_seconds=5, line_bytes=32 * 2**20, reply_bytes=32 * 2**20)
+    async with Sandbox(AS_THE_BOTS_USER, large) as sandbox, stalls() as longest:
+        assert isinstance(await failure_of(sandbox, "brackets"), ToolError)
+    assert longest.seconds < MAX_STALL_SECONDS
 
 
 async def test_all_memory_there_is_stays_out_of_reach() -> None:
@@ -187,6 +198,12 @@ async def test_where_walls_are_required_and_seccomp_is_missing_nothing_runs() ->
     [refusal] = answer["outcomes"]
     assert refusal.startswith("ToolUnavailable: This needs a sandbox, and this machine cannot")
     assert refusal.endswith("it lacks seccomp (SANDBOX=required).")
+    assert answer["logged"] == ["seccomp"]
+
+
+async def test_a_filter_that_is_said_to_stand_and_does_not_is_missing() -> None:
+    answer = await on_a_machine_without("seccomp!", "required", ["pid", "openat"])
+    assert all(outcome.startswith("ToolUnavailable: ") for outcome in answer["outcomes"])
     assert answer["logged"] == ["seccomp"]
 
 

@@ -322,7 +322,7 @@ async def test_an_idle_process_ends_by_itself_and_the_next_call_gets_a_new_one()
 
 
 async def test_each_sandbox_has_limits_of_its_own() -> None:
-    limits = Limits(memory_bytes=300 * 2**20, call_seconds=0.2, line_bytes=200_000)
+    limits = Limits(memory_bytes=300 * 2**20, call_seconds=0.2, reply_bytes=200_000)
     async with Sandbox("tests.fakes.sandbox_program", limits) as sandbox:
         pid = int(await sandbox.call("pid"))
         assert resource.prlimit(pid, resource.RLIMIT_AS) == (300 * 2**20,) * 2

@@ -1,19 +1,22 @@
 """What a worker answers that a hostile file has made its own: the bot believes none of it."""
 
 import base64
-import json
 from typing import Final
 
 import pytest
 
+from benchmarks.loop_stall import stalls
 from bot.chat.images.client import MAX_SHOWN_BYTES, open_images
 from bot.chat.images.scaling import MOST_BYTES
+from bot.chat.rendering.client import LIMITS as ANSWERS
+from bot.chat.rendering.client import Renderer
 from tools.errors import ToolError
 from tools.sandbox.pool import Sandbox
-from tools.web.reader.client import MAX_LINE_CHARACTERS, open_reader
-from tools.web.reader.document import MOST_CHARACTERS, Document, Source
+from tools.web.reader.client import open_reader
+from tools.web.reader.document import MAX_LINE_CHARACTERS, MOST_CHARACTERS, Document, Source
 from tools.web.reader.kinds import Kind
 
+MAX_STALL_SECONDS: Final = 0.1
 PAGE: Final = Source(Kind.HTML, "text/html", "https://example.org/", b"<p>Hello.</p>")
 
 
@@ -56,7 +59,7 @@ def test_the_bot_takes_images_as_large_as_its_worker_makes_them_and_no_larger() 
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "null", "[]", '{"title": "a"}', '{"title": 1, "text": "b"}', '{"title": "a']
+    "reply", ["", "null", "title", "title\nnote", '{"title": "a", "text": "b"}']
 )
 async def test_a_document_that_no_worker_makes_is_refused(
     monkeypatch: pytest.MonkeyPatch, reply: str
@@ -67,11 +70,25 @@ async def test_a_document_that_no_worker_makes_is_refused(
             await read(PAGE)
 
 
+@pytest.mark.parametrize("of", ["[]", "0", "[0]", '["",[0]]', '{"a":0}'])
+async def test_a_reply_that_is_hard_to_parse_does_not_stop_the_event_loop(of: str) -> None:
+    size = ANSWERS.reply_bytes
+
+    async def brackets(_: str) -> str:
+        return f"[{f'{of},' * (size // len(of))}0]"[:size]
+
+    renderer = Renderer(brackets)
+    async with stalls() as longest:
+        messages = await renderer.messages("long " * 1_000, ())
+    assert "".join(message.text for message in messages).count("long") == 1_000
+    assert longest.seconds < MAX_STALL_SECONDS
+
+
 async def test_a_document_longer_than_a_worker_makes_one_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     long = "x" * (MOST_CHARACTERS + 1)
-    replying(monkeypatch, json.dumps({"title": long, "text": long, "note": long}))
+    replying(monkeypatch, f"{long}\n{long}\n{long}")
     async with open_reader() as read:
         document = await read(PAGE)
     line = "x" * MAX_LINE_CHARACTERS

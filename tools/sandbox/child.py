@@ -30,7 +30,7 @@ def serve(answer: Callable[[str], str]) -> NoReturn:
     limits = Limits.from_argument(sys.argv[1])
     _close_descriptors()
     missing = raise_walls(limits)
-    send = partial(_send, limits.line_bytes)
+    send = partial(_send, limits.reply_bytes)
     send("", ReplyKind.READY, where=sorted(missing))
     last_start = LIFE_CPU_SECONDS - limits.call_seconds
     while time.process_time() < last_start and (request := _next_request(limits)) is not None:
@@ -77,11 +77,11 @@ def _reply(answer: Callable[[str], str], request: str, send: Callable[..., None]
 
 
 def _send(
-    line_bytes: int, ticket: str, kind: ReplyKind, text: str = "", where: Sequence[str] = ()
+    reply_bytes: int, ticket: str, kind: ReplyKind, text: str = "", where: Sequence[str] = ()
 ) -> None:
-    reply = {"ticket": ticket, "kind": kind, "text": text, "where": where}
-    line = json.dumps(reply).encode() + b"\n"
-    if len(line) > line_bytes:
+    body = text.encode(errors="replace")
+    if len(body) > reply_bytes:
         raise ToolError("The result is too long.")
-    sys.stdout.buffer.write(line)
+    head = {"ticket": ticket, "kind": kind, "size": len(body), "where": where}
+    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + body)
     sys.stdout.buffer.flush()

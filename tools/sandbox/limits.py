@@ -19,13 +19,15 @@ class Limits:
     Attributes:
         memory_bytes: of address space, with what its libraries take when they are loaded.
         call_seconds: for one call, by the clock.
-        line_bytes: of a request and of a reply, written as JSON.
+        line_bytes: of a request, written as JSON.
+        reply_bytes: of a reply's text as UTF-8.
         idle_seconds: without a request, then the process ends, or is ended; None keeps it.
     """
 
     memory_bytes: int = MEMORY_BYTES
     call_seconds: float = CALL_SECONDS
     line_bytes: int = LINE_LIMIT_BYTES
+    reply_bytes: int = LINE_LIMIT_BYTES
     idle_seconds: float | None = None
 
     def as_argument(self) -> str:

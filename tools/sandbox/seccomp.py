@@ -13,6 +13,7 @@ Sources: seccomp(2), seccomp_unotify(2); linux/filter.h, linux/seccomp.h.
 """
 
 import ctypes
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,11 +164,20 @@ def is_available() -> bool:
 
 
 def install() -> None:
-    """Hold this process to the lists from now on; errors as `load`."""
+    """Hold this process to the lists from now on.
+
+    Raises:
+        OSError: as `load` has it, or the filter does not hold although the kernel said so.
+    """
     known = architecture()
     if known is None:
         raise OSError("no filter for this machine")
     load(program(known))
+    try:
+        os.uname()  # is refused, and works without the filter
+    except PermissionError:
+        return
+    raise OSError("the filter does not hold")
 
 
 def load(steps: Sequence[Instruction]) -> None:

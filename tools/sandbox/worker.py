@@ -7,13 +7,14 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from tools.sandbox.limits import Limits
-from tools.sandbox.protocol import MAX_PLACES, TICKET_BYTES, ReplyKind
+from tools.sandbox.protocol import HEAD_BYTES, MAX_PLACES, TICKET_BYTES, ReplyKind
 from tools.sandbox.walls import Wall
 
 START_SECONDS: Final = 8.0
@@ -35,15 +36,25 @@ Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_<>]{1,80}(:\d{1,7})?$")]
 """A function and a line, or a wall: a process that was taken over must not write into the log."""
 
 
-class Reply(BaseModel):
-    """One line from the process, which is not trusted to be well behaved."""
+class _Head(BaseModel):
+    """The first line of a reply; the process is not trusted to be well behaved."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ticket: str
     kind: ReplyKind
-    text: str
+    size: Annotated[int, Field(ge=0)]
     where: Annotated[tuple[Place, ...], Field(max_length=MAX_PLACES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the process has replied: `text` and `where` may be anything within their bounds."""
+
+    ticket: str
+    kind: ReplyKind
+    text: str
+    where: tuple[str, ...]
 
 
 class Worker:
@@ -55,12 +66,13 @@ class Worker:
     missing_walls: frozenset[Wall] = frozenset()
     """What this machine lacks, as the process said before it read anything from outside."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, reply_bytes: int) -> None:
         if process.stdin is None or process.stdout is None:
             raise ValueError("a worker needs pipes")
         self._process = process
         self._requests = process.stdin
         self._replies = process.stdout
+        self._reply_bytes = reply_bytes
         self._started_at = time.monotonic()
         self._rest: asyncio.TimerHandle | None = None
 
@@ -80,9 +92,9 @@ class Worker:
             cwd="/",
             env={},
             start_new_session=True,
-            limit=limits.line_bytes,
+            limit=HEAD_BYTES,  # and not much more is read ahead of a request
         )  # fmt: skip
-        worker = cls(process)
+        worker = cls(process, reply_bytes=limits.reply_bytes)
         try:
             async with asyncio.timeout(START_SECONDS):
                 ready = await worker._reply()
@@ -156,11 +168,14 @@ class Worker:
 
     async def _reply(self) -> Reply:
         try:
-            line = await self._replies.readuntil()
-            return Reply.model_validate_json(line)
+            head = _Head.model_validate_json(await self._replies.readuntil())
+            if head.size > self._reply_bytes:
+                raise WorkerDied
+            text = (await self._replies.readexactly(head.size)).decode()
         except EOFError as error:
             await self.stop()  # how it ended is known when it is cleared away
             escaping = self._process.returncode == -signal.SIGSYS
             raise (WorkerEscaping if escaping else WorkerDied) from error
-        except (asyncio.LimitOverrunError, ConnectionError, ValidationError) as error:
+        except (asyncio.LimitOverrunError, ConnectionError, ValueError) as error:
             raise WorkerDied from error
+        return Reply(head.ticket, head.kind, text, head.where)

@@ -7,9 +7,9 @@ https://github.com/zeroclaw-labs/zeroclaw/pull/6625, https://github.com/can1357/
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import TypeAdapter
+from pydantic import FailFast, TypeAdapter, ValidationError
 
 from tools.errors import ToolError, ToolUnavailable
 from tools.sandbox.policy import SandboxPolicy
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_PAGE_BYTES: Final = 512 * 1024
 _READER_LIMITS: Final = Limits(
     line_bytes=7 * MOST_PAGE_BYTES,  # six letters for each byte at the worst, as JSON
+    reply_bytes=256 * 1024,  # twenty results of at most 3,049 characters each
     idle_seconds=300,
 )
 _EVERYWHERE: Final = "wt-wt"
@@ -30,7 +31,7 @@ _HEADERS: Final = {
     "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
     "Accept": "text/html",
 }
-_FOUND: Final = TypeAdapter(list[SearchResult])
+_FOUND: Final = TypeAdapter(Annotated[list[SearchResult], FailFast()])
 
 _NOT_INSTALLED: Final = (
     "The package ddgs is not installed: pip install 'signal-tee-bot[duckduckgo]'."
@@ -82,7 +83,10 @@ class DuckDuckGo:
         if answer.status not in {200, 202}:
             raise ToolError(f"DuckDuckGo is failing right now (HTTP {answer.status}).")
         page = answer.body.decode(errors="replace")
-        found = _FOUND.validate_json(await self._reader.call(page))
+        try:
+            found = _FOUND.validate_json(await self._reader.call(page))
+        except ValidationError:  # by a process that a hostile page may have made its own
+            raise ToolError("The search results cannot be read.") from None
         if not found:
             _explain_nothing(answer.status, page)
         return found

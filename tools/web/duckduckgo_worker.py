@@ -15,7 +15,8 @@ from ddgs.results import TextResult
 from tools.sandbox.child import serve
 
 _MOST_RESULTS: Final = 20
-_MOST_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out
+_MOST_ADDRESS_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out
+_MOST_CHARACTERS: Final = 500
 _HOME: Final = "https://duckduckgo.com/"
 
 
@@ -52,12 +53,13 @@ def results_on(page: str) -> str:
     return json.dumps(
         [
             {
-                "title": result.title[:_MOST_CHARACTERS],
-                "url": result.href[:_MOST_CHARACTERS],
-                "snippet": result.body[:_MOST_CHARACTERS],
+                "title": " ".join(result.title.split())[:_MOST_CHARACTERS],
+                "url": result.href[:_MOST_ADDRESS_CHARACTERS],
+                "snippet": " ".join(result.body.split())[:_MOST_CHARACTERS],
             }
             for result in wanted[:_MOST_RESULTS]
-        ]
+        ],
+        ensure_ascii=False,
     )
 
 

@@ -15,6 +15,7 @@ IMAGE_LIMITS: Final = Limits(
     memory_bytes=768 * 2**20,
     call_seconds=10.0,
     line_bytes=32 * 2**20,  # MOST_FILE_BYTES as Base64
+    reply_bytes=2 * 2**20,  # MAX_SHOWN_BYTES as Base64
     idle_seconds=180.0,
 )
 MAX_SHOWN_BYTES: Final = 2**20

@@ -9,14 +9,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Annotated, Final
 
 import structlog
-from pydantic import TypeAdapter
+from pydantic import FailFast, TypeAdapter
 
 from bot.chat.rendering.layout import plain, rendered
 from bot.messaging.markdown import markers_in
-from bot.messaging.styled import StyledText
+from bot.messaging.styled import StyledText, StyleRange, TextStyle
 from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox, SandboxBug
@@ -31,12 +31,15 @@ RENDER_SECONDS: Final = 8.0
 LIMITS: Final = Limits(
     call_seconds=2.0,
     line_bytes=4 * 2**20,  # the longest answer of a model, each character as two escapes
+    reply_bytes=2**20,  # what more is said in is shown as it was typed
     idle_seconds=180.0,
 )
 
 Ask = Callable[[str], Awaitable[str]]
 
-_MESSAGES: Final = TypeAdapter(tuple[StyledText, ...])
+_Styles = Annotated[tuple[tuple[int, int, TextStyle], ...], FailFast()]
+_MESSAGES: Final = TypeAdapter(Annotated[tuple[tuple[str, _Styles], ...], FailFast()])
+"""A process that was taken over must not have a megabyte of errors listed one by one."""
 
 log = structlog.get_logger()
 
@@ -65,11 +68,18 @@ class Renderer:
         request = json.dumps({"answer": answer, "notices": [*notices]})
         try:
             async with asyncio.timeout(self._seconds):
-                return _MESSAGES.validate_json(await self._ask(request))
+                return _messages(await self._ask(request))
         except (ToolError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
             log.warning("answer.not_rendered", error=type(error).__name__)
         # On a thread: the time that it takes grows with the length alone, and the loop goes on.
         return await asyncio.to_thread(plain, answer, notices)
+
+
+def _messages(reply: str) -> tuple[StyledText, ...]:
+    return tuple(
+        StyledText(text, tuple(StyleRange(*style) for style in styles))
+        for text, styles in _MESSAGES.validate_json(reply)
+    )
 
 
 @asynccontextmanager

@@ -1,10 +1,10 @@
 """The program of the answers' sandbox: `python -I -m bot.chat.rendering.worker`.
 
-A request is JSON with the answer and the notices above it, the reply the messages as JSON.
+A request is JSON with the answer and the notices above it, the reply a JSON list of messages: the
+text and a list of its styles, each a start, a length and a name.
 """
 
 import json
-from dataclasses import asdict
 from typing import Final
 
 from bot.chat.rendering.layout import rendered
@@ -21,7 +21,11 @@ SAMPLE: Final = (
 def answer(request: str) -> str:
     """Return the messages of an answer."""
     fields = json.loads(request)
-    return json.dumps([asdict(part) for part in rendered(fields["answer"], fields["notices"])])
+    messages = (
+        (part.text, [(style.start, style.length, style.style) for style in part.styles])
+        for part in rendered(fields["answer"], fields["notices"])
+    )
+    return json.dumps([*messages], ensure_ascii=False, separators=(",", ":"))
 
 
 if __name__ == "__main__":

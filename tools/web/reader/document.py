@@ -8,7 +8,8 @@ from typing import Final, Self
 from tools.web.reader.kinds import Kind
 
 MOST_CHARACTERS: Final = 1_000_000
-LINE_BYTES: Final = 16 * 2**20  # a download of 5 MB as Base64; MOST_CHARACTERS as \uXXXX\uXXXX
+MAX_LINE_CHARACTERS: Final = 400
+"""Of a title and of a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +59,16 @@ class Document:
     note: str = ""
 
     def as_text(self) -> str:
-        """Return it as JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        """Return the title and the note, cut to a line each, and below them the text."""
+        lines = (line.replace("\n", " ")[:MAX_LINE_CHARACTERS] for line in (self.title, self.note))
+        return "\n".join((*lines, self.text))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return what `as_text` has written; what is longer is cut.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        title, note, words = text.split("\n", 2)
+        return cls(title[:MAX_LINE_CHARACTERS], words[:MOST_CHARACTERS], note[:MAX_LINE_CHARACTERS])
