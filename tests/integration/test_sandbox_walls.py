@@ -15,6 +15,7 @@ from benchmarks.loop_stall import stalls
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
 from tests.processes import end_of
 from tools.errors import ToolError, ToolTimeout
+from tools.sandbox import pool
 from tools.sandbox.limits import Limits
 from tools.sandbox.pool import Sandbox, SandboxBug
 
@@ -160,6 +161,19 @@ async def test_replies_written_ahead_of_time_are_not_taken_for_those_of_the_next
         async with asyncio.TaskGroup() as calls:
             answers = [calls.create_task(sandbox.call("pid")) for _ in range(4)]
         assert all(answer.result().isdigit() for answer in answers)
+
+
+async def test_calls_that_hang_in_every_worker_cost_the_next_one_only_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "QUEUE_SECONDS", 0.3)
+    async with Sandbox(AS_THE_BOTS_USER, HASTY) as sandbox:
+        await asyncio.gather(sandbox.call("pid"), sandbox.call("pid"))  # both are warm
+        async with asyncio.TaskGroup() as calls:
+            for _ in range(2):
+                calls.create_task(failure_of(sandbox, "hang behind blocked signals"))
+            honest = calls.create_task(sandbox.call("pid"))
+        assert honest.result().isdigit()
 
 
 async def test_a_worker_that_stays_although_it_is_idle_is_ended() -> None:

@@ -2,7 +2,8 @@
 
 The user namespace keeps other processes of the same user out of reach of ptrace. What the process
 might start would be in a PID namespace of its own; the process itself is not, as that takes a
-second process for each sandbox: 4 MB and a fork, for what seccomp and Landlock hold already.
+second process for each sandbox: 2.6 MB of its own memory and 2 ms at the least (measured with one
+that only waits), for what seccomp and Landlock hold already.
 
 Source: namespaces(7), user_namespaces(7), capset(2).
 """

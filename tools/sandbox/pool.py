@@ -16,6 +16,7 @@ from tools.sandbox.protocol import ENVELOPE_BYTES, ReplyKind
 from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied, WorkerEscaping
 
 QUEUE_SECONDS: Final = 6.0
+"""Beyond the time of one call: whoever waits gets a place when calls that hang give theirs up."""
 LIFE_SECONDS: Final = 1_800.0
 """A process gets no request after that time: so long at most, what took one over reads along."""
 _WORKERS: Final = 2  # so that a call that hangs does not stop the others
@@ -131,7 +132,7 @@ class Sandbox:
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(QUEUE_SECONDS):
+            async with asyncio.timeout(self._limits.call_seconds + QUEUE_SECONDS):
                 await self._slots.acquire()
         except TimeoutError:
             raise ToolError("Too much is being worked out right now; try again.") from None
