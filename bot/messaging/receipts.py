@@ -109,7 +109,7 @@ class DeliveryReceipts:
         self._started_ms = self._now_ms()
         self.witness: Witness = lambda _evidence: None
         self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
-        self._known: deque[int] = deque(maxlen=KNOWN_LIMIT)
+        self._known: dict[int, None] = {}
         self._unanswered: dict[_Attempt, None] = {}
         self._closed = False
 
@@ -117,7 +117,7 @@ class DeliveryReceipts:
         """Remember what a phone confirmed, as far as it is news, and what the bot did not send."""
         self.witness(receipt)
         if isinstance(receipt, SentElsewhere):
-            self._known.append(receipt.timestamp)
+            self._know(receipt.timestamp)
             return
         new = [timestamp for timestamp in receipt.timestamps if timestamp not in self._known]
         self._confirmed.extend((receipt.person, timestamp) for timestamp in new)
@@ -169,7 +169,7 @@ class DeliveryReceipts:
             self._unanswered.pop(attempt, None)
             raise
         self._unanswered.pop(attempt, None)
-        self._known.append(timestamp)
+        self._know(timestamp)
         return timestamp
 
     @contextmanager
@@ -210,6 +210,12 @@ class DeliveryReceipts:
         """End the wait for an answer that does not follow the receipt."""
         if attempt.patience is not None and self._proof(attempt) is not None:
             attempt.give_up_the_answer()
+
+    def _know(self, timestamp: int) -> None:
+        """Remember a timestamp that proves nothing; a receipt asks for up to 500 of them."""
+        self._known[timestamp] = None
+        if len(self._known) > KNOWN_LIMIT:
+            del self._known[next(iter(self._known))]
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)

@@ -6,8 +6,13 @@ from contextlib import suppress
 import pytest
 
 from bot.errors import SignalError, SignalPassedOver, SignalRejected, SignalTimeout
-from bot.messaging.events import ChatId, ChatKind, Receipt
-from bot.messaging.receipts import CLOCK_SKEW_MS, LATE_START_MS, DeliveryReceipts
+from bot.messaging.events import ChatId, ChatKind, Receipt, SentElsewhere
+from bot.messaging.receipts import (
+    CLOCK_SKEW_MS,
+    KNOWN_LIMIT,
+    LATE_START_MS,
+    DeliveryReceipts,
+)
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 CHAT = ChatId(ChatKind.DIRECT, ADA)
@@ -168,3 +173,30 @@ async def test_a_receipt_that_may_be_for_another_send_ends_no_wait_for_an_answer
         assert not answer.done()
         answer.set_result(phone.now_ms + 1)
     assert send.result() == phone.now_ms + 1
+
+
+async def test_a_receipt_with_many_timestamps_is_not_compared_with_all_that_are_known() -> None:
+    comparisons = 0
+
+    class Timestamp(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return int.__eq__(self, other) is True
+
+        __hash__ = int.__hash__
+
+    receipts = DeliveryReceipts()
+    for number in range(KNOWN_LIMIT):
+        receipts.take(SentElsewhere(number))
+    receipts.take(Receipt(ADA, tuple(map(Timestamp, range(500)))))
+    assert comparisons <= 2 * 500
+
+
+async def test_the_oldest_known_timestamps_are_forgotten() -> None:
+    phone = Phone()
+    for number in range(KNOWN_LIMIT + 1):
+        phone.receipts.take(SentElsewhere(phone.now_ms + number))
+    assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(CHAT, phone.now_ms + KNOWN_LIMIT)
