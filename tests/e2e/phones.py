@@ -37,6 +37,11 @@ class SignalWithPhones(SignalSide):
         unheard = {timestamp for one in waiting for timestamp in one.get("timestamps", ())}
         return frozenset(self._confirmed - unheard)
 
+    def unread(self) -> frozenset[int]:
+        """Return the timestamps of messages that no daemon was given yet."""
+        waiting = (frame["envelope"].get("dataMessage") for frame in self._undelivered)
+        return frozenset(message["timestamp"] for message in waiting if message)
+
     def visible(self) -> list[Sent]:
         """Return what people see in the end, without signs of progress and what was edited."""
         deleted = {timestamp for _, timestamp in self.deleted}

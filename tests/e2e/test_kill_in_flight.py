@@ -74,12 +74,16 @@ class _Trial:
     Attributes:
         said: the answers that people are owed.
         by: who asked for each.
+        at: when each question was written, its timestamp in ms.
+        unread: answers to questions that were in a socket at a kill, and never accepted.
         unheard: answers whose receipts were in a socket, or not yet stored, at a kill.
     """
 
     def __init__(self, here: World, signal: SignalWithPhones, random: Random) -> None:
         self.said: set[str] = set()
         self.by: dict[str, Person] = {}
+        self.at: dict[str, int] = {}
+        self.unread: set[str] = set()
         self.unheard: set[str] = set()
         self._here = here
         self._signal = signal
@@ -99,7 +103,17 @@ class _Trial:
             await signal.until(lambda: len(signal.sent) >= enough, seconds=LIFE_SECONDS)
             await asyncio.sleep(self._random.uniform(0, signal.tells_after_seconds))
             await running.killed()
+        self._note_unread()
         self._note_unheard()
+
+    def _note_unread(self) -> None:
+        """Find the questions of this life that the bot had not stored yet: nobody repeats them."""
+        with copied(self._here.folder / "store.db") as database:
+            accepted = {one for (one,) in database.execute("SELECT timestamp FROM inbox")}
+        known = accepted | self._signal.unread()
+        lost = {words for words in self.said if self.at[words] not in known}
+        self.said -= lost
+        self.unread |= lost
 
     def _note_unheard(self) -> None:
         """Find the receipts of this life that no later one can know of: nobody sends them again."""
@@ -116,7 +130,8 @@ class _Trial:
         sends = [sent for sent in self._signal.sent if not sent.text.startswith("🔧")]
         return (
             f"{len(self.said)} answers in {len(sends)} sends, {len(self._signal.deleted)} copies"
-            f" deleted; {len(self.unheard)} receipts came just before a kill"
+            f" deleted; just before a kill came {len(self.unheard)} receipts and"
+            f" {len(self.unread)} questions"
         )
 
     async def live_in_peace(self) -> None:
@@ -148,11 +163,11 @@ class _Trial:
         await self._signal.wait_until_alone()
 
     async def _write(self, person: Person, group: str | None) -> None:
-        name = f"q{len(self.said)}"
+        name = f"q{len(self.by)}"
         words = f"{name}: {'what is 2*3?' if self._random.random() < 0.2 else 'hello'}"
         self.said.add(f"{name} heard")
         self.by[f"{name} heard"] = person
-        await self._signal.say(words, author=person, group=group)
+        self.at[f"{name} heard"] = await self._signal.say(words, author=person, group=group)
 
 
 async def _answer(request: Request, writer: asyncio.StreamWriter) -> None:
