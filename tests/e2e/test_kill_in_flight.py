@@ -32,6 +32,9 @@ WRITERS: Final = (
 )
 TOLD_LATE_SECONDS: Final = (0.15, 0.25)
 LIFE_SECONDS: Final = 20.0
+MAX_UNANSWERED: Final = 6
+"""Nobody writes on and on without an answer; the bot refuses what a full mailbox cannot hold."""
+
 PEACE_SECONDS: Final = 90.0
 """To a phone that never confirms, whatever it missed is sent again and again, one by one."""
 
@@ -97,7 +100,8 @@ class _Trial:
         signal = self._signal
         signal.tells_after_seconds = self._random.choice(TOLD_LATE_SECONDS)
         for writer, group in WRITERS:
-            await self._write(writer, group)
+            if self._unanswered(writer) < MAX_UNANSWERED:
+                await self._write(writer, group)
         enough = len(signal.sent) + self._random.randint(1, len(WRITERS))
         async with self._living() as running:
             await signal.until(lambda: len(signal.sent) >= enough, seconds=LIFE_SECONDS)
@@ -152,6 +156,10 @@ class _Trial:
         seen = Counter(sent.text for sent in self._signal.visible())
         twice = {words for words, times in seen.items() if times > 1} - self.unheard
         return {words for words in twice if self.by[words] not in NEVER}
+
+    def _unanswered(self, person: Person) -> int:
+        sent = {one.text for one in self._signal.sent}
+        return sum(self.by[words] == person for words in self.said - sent)
 
     def _is_all_answered(self) -> bool:
         return self.said <= {sent.text for sent in self._signal.sent}
