@@ -24,6 +24,7 @@ from tools.executor import ToolExecutor
 from tools.probing import probe
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
+from tools.sandbox.pool import Sandbox
 from tools.schema import tool_from
 from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
 from tools.web.duckduckgo import MOST_PAGE_BYTES
@@ -506,6 +507,19 @@ async def test_every_other_page_is_a_sentence(answer: Page, complaint: str) -> N
     async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
         page.pages.append(answer)
         assert await bot.complaint() == complaint
+
+
+@pytest.mark.parametrize("reply", ["", "null", "[0]", '[{"title": "a"}]', "[" + "[]," * 80_000])
+async def test_results_that_no_worker_makes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, reply: str
+) -> None:
+    async def call(_: Sandbox, __: str) -> str:
+        return reply
+
+    monkeypatch.setattr(Sandbox, "call", call)
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
+        page.pages.append(Page(200, duckduckgo.RESULTS))
+        assert await bot.complaint() == "The search results cannot be read."
 
 
 async def test_nothing_found_by_duckduckgo_is_said() -> None:
