@@ -21,8 +21,10 @@ from tests.e2e.test_approvals import notes
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import Request, text, tool_calls
 
-ORDINARY_KILLS: Final = 2
+ORDINARY_KILLS: Final = 1
 FULL_KILLS: Final = 40
+SEED: Final = 8
+"""With it the one ordinary kill comes after answers, while notes are being written."""
 
 LIFE_SECONDS: Final = 30.0
 MOST_STEPS: Final = 9
@@ -48,7 +50,7 @@ async def test_a_side_effect_happens_once_after_a_yes_however_often_the_bot_is_k
     kills: int,
 ) -> None:
     async with world() as here:
-        trial = Trial(here, Random(kills), long_notes=kills == FULL_KILLS)
+        trial = Trial(here, Random(SEED + kills), long_notes=kills == FULL_KILLS)
         for _ in range(kills):
             await trial.live(killed=True)
         await trial.live(killed=False)

@@ -1,31 +1,52 @@
-"""A real MCP server over its standard streams: notes in a file, written and read.
+"""An MCP server over its standard streams: notes in a file, written and read.
 
-python -m tests.fakes.mcp_notes FILE
+    python -m tests.fakes.mcp_notes FILE
+
+It is spoken by hand, as the SDK takes a second to load and some stories start a server many times.
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
-from mcp.server.mcpserver import MCPServer
-from mcp_types import ToolAnnotations
+from tests.fakes.mcp_rude import answer, serve
 
 NOTES = Path(sys.argv[1])
-server = MCPServer("notes")
+
+TOOLS = [
+    {
+        "name": "write",
+        "description": "Write a note. It is added to the end of the file.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+        },
+    },
+    {
+        "name": "read",
+        "description": "Read all notes.",
+        "inputSchema": {"type": "object", "properties": {}},
+        "annotations": {"readOnlyHint": True},
+    },
+]
 
 
-@server.tool()
 def write(text: str) -> str:
-    """Write a note. It is added to the end of the file."""
     with NOTES.open("a") as notes:
         notes.write(f"{text}\n")
     return "Written."
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def read() -> str:
-    """Read all notes."""
     return NOTES.read_text() if NOTES.exists() else "There are no notes."
 
 
+def call(request: dict[str, Any]) -> None:
+    params = request["params"]
+    said = write(params["arguments"]["text"]) if params["name"] == "write" else read()
+    answer(request, {"content": [{"type": "text", "text": said}]})
+
+
 if __name__ == "__main__":
-    server.run()
+    serve(TOOLS, call)
