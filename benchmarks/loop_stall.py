@@ -23,7 +23,7 @@ from mcp.types import CallToolResult, TextContent
 from benchmarks.report import Figure
 from benchmarks.rough_texts import SIZE_BYTES, rough_text
 from bot.chat.prompt import Prompt
-from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_MARKERS, Renderer, open_renderer
+from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
 from bot.demo.signal_frames import data_message, edit_frame, message_frame
 from bot.demo.signal_side import ADA, BOT
 from bot.llm.client import FED_AT_ONCE_BYTES
@@ -34,7 +34,7 @@ from bot.llm.stream import EventStream, WholeBody
 from bot.llm.wire import Streaming, request_body
 from bot.messaging.envelope import parse_frame
 from bot.messaging.json_rpc import LineBuffer
-from bot.messaging.markdown import MAX_MARKERS, markers_in
+from bot.messaging.markdown import MAX_MARKERS, stops_in
 from bot.messaging.readable import readable_file_name, readable_name, readable_quote
 from bot.messaging.rest_errors import error_from_answer
 from bot.messaging.rest_styles import escaped_markup
@@ -375,7 +375,7 @@ def short(text: str) -> str:
     least, most = 0, SHORT_CHARACTERS
     while least < most:
         middle = (least + most + 1) // 2
-        fits = markers_in(text[:middle]) <= SHORT_MARKERS
+        fits = stops_in(text[:middle]) <= SHORT_STOPS
         least, most = (middle, most) if fits else (least, middle - 1)
     return text[:least]
 

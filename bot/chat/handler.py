@@ -136,6 +136,10 @@ class Renderer(Protocol):
         """Return what shows an answer below some plain lines."""
         ...
 
+    async def as_typed(self, text: str, notices: Sequence[str]) -> Sequence[StyledText]:
+        """Return what shows a text below some plain lines, as it stands."""
+        ...
+
 
 class SignatureDesk(Protocol):
     """What checks signatures of answers. Implemented by `bot.dispatch.proofs.AnswerProofs`."""
@@ -247,7 +251,8 @@ class ChatHandler:
             return Thought(turn, TurnState.FAILED, GIVEN_UP, plain(GIVEN_UP, ()), TurnUsage())
         if not can_be_asked:
             refusal = "\n".join(turn.notices)
-            return Thought(turn, TurnState.FAILED, refusal, plain(refusal, ()), TurnUsage())
+            shown = await self._renderer.as_typed(refusal, ())
+            return Thought(turn, TurnState.FAILED, refusal, shown, TurnUsage())
         history = await self._store.history(
             accepted.message.chat, max_bytes=self._prompt.history_bytes(now, turn.messages)
         )
@@ -256,11 +261,15 @@ class ChatHandler:
             answer = await self._answer(loop, accepted, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return _failed(loop, _sentence(error))
+            return await self._failed(loop, _sentence(error))
         if not answer:
-            return _failed(loop, EMPTY)
+            return await self._failed(loop, EMPTY)
         shown = await self._renderer.messages(answer, loop.notices)
         return _thought(loop, TurnState.ANSWERED, answer, shown)
+
+    async def _failed(self, loop: Loop, sentence: str) -> Thought:
+        shown = await self._renderer.as_typed(sentence, loop.notices)
+        return _thought(loop, TurnState.FAILED, sentence, shown)
 
     async def _begin(
         self, pieces: Sequence[AcceptedMessage]
@@ -473,10 +482,6 @@ class _Calls:
     audit: TurnAudit
     progress: Progress
     approval: TurnApproval
-
-
-def _failed(loop: Loop, sentence: str) -> Thought:
-    return _thought(loop, TurnState.FAILED, sentence, plain(sentence, loop.notices))
 
 
 def _thought(loop: Loop, state: TurnState, answer: str, shown: Sequence[StyledText]) -> Thought:

@@ -49,6 +49,7 @@ GRID_COLUMNS: Final = 40
 """How many columns of monospace text fit on a narrow phone."""
 
 _MARKERS: Final = "\n*_`~|[]<>&#\\-+$:"
+_STOPS: Final = f"{_MARKERS}!=%@^{{}}"
 _FORMULA_CHARACTERS: Final = 500
 _RULE: Final = "———"
 _COLUMN_GAP: Final = "  "
@@ -103,8 +104,13 @@ def render(text: str) -> StyledText:
 
 
 def markers_in(text: str) -> int:
-    """Return how many characters of a text may be markup; each of them costs the parser time."""
+    """Return how many characters of a text may be markup; they cost the parser most time."""
     return sum(map(text.count, _MARKERS))
+
+
+def stops_in(text: str) -> int:
+    """Return at how many characters of a text the parser stops, some 10 µs each."""
+    return sum(map(text.count, _STOPS))
 
 
 def _takes_too_long(text: str) -> bool:

@@ -10,7 +10,7 @@ from benchmarks.loop_stall import MOST_MS, READERS, longest_stalls, short, stall
 from benchmarks.rough_texts import SIZE_BYTES, rough_text
 from bot.chat.rendering.client import (
     SHORT_CHARACTERS,
-    SHORT_MARKERS,
+    SHORT_STOPS,
     Ask,
     Renderer,
     open_renderer,
@@ -26,6 +26,9 @@ MANY: Final = range(1_000, 1_040)
 LONG: Final = "A **bold** word, `code` and 👍🏽\n\n" * 200
 DENSE: Final = "*a* " * 200
 SOON_SECONDS: Final = 0.05
+SHORT_MS: Final = 15.0
+"""What is rendered on the loop takes 10 ms at the most, and a thread gives way now and then."""
+
 RED_TEAM: Final = "a|b\n> 1)\n" * 2_000
 RELATIVES: Final = (
     RED_TEAM,
@@ -75,6 +78,37 @@ async def test_a_long_answer_is_rendered_like_a_short_one_with_notices_above_it(
         messages = await renderer.messages(answer, notices)
     assert messages == rendered(answer, notices)
     assert messages[0].text.startswith("🎤 “What is it?”")
+
+
+@pytest.mark.parametrize("unit", ["![", "!", "=", "x:", "{a}", "@", "%", "^"])
+async def test_what_the_parser_stops_at_is_rendered_at_once_only_where_there_is_little_of_it(
+    unit: str,
+) -> None:
+    few, many = unit * 100, (unit * SHORT_CHARACTERS)[:SHORT_CHARACTERS]
+    assert await Renderer(nobody).messages(few, ()) == rendered(few, ())
+    async with open_renderer() as renderer, stalls() as longest:
+        await renderer.messages(many, ())
+    assert longest.seconds * 1_000 < SHORT_MS
+
+
+NOTICES: Final = [f"About “{number} {'a ' * 120}”: I cannot read it." for number in range(160)]
+"""What eight files in each of twenty messages may lead to."""
+
+
+async def test_a_short_answer_below_many_notices_keeps_the_loop_for_no_time() -> None:
+    async with open_renderer() as renderer, stalls() as longest:
+        messages = await renderer.messages("Yes.", NOTICES)
+    assert messages == rendered("Yes.", NOTICES)
+    assert longest.seconds * 1_000 < SHORT_MS
+
+
+async def test_a_failure_below_many_notices_is_shown_as_typed_and_keeps_the_loop_for_no_time() -> (
+    None
+):
+    async with stalls() as longest:
+        messages = await Renderer(nobody).as_typed("It failed: **a**", NOTICES)
+    assert messages == plain("It failed: **a**", NOTICES)
+    assert longest.seconds * 1_000 < SHORT_MS
 
 
 async def hanging(_: str) -> str:
@@ -152,4 +186,4 @@ def test_texts_of_the_grammar_are_as_long_as_they_should_be(number: int) -> None
     assert text == rough_text(number)
     assert short(text) == text[: len(short(text))]
     assert len(short(text)) <= SHORT_CHARACTERS
-    assert sum(map(short(text).count, "*|[")) <= SHORT_MARKERS
+    assert sum(map(short(text).count, "*|[!=")) <= SHORT_STOPS

@@ -15,14 +15,14 @@ import structlog
 from pydantic import FailFast, TypeAdapter
 
 from bot.chat.rendering.layout import plain, rendered
-from bot.messaging.markdown import markers_in
+from bot.messaging.markdown import stops_in
 from bot.messaging.styled import StyledText, StyleRange, TextStyle
 from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox, SandboxBug
 
 SHORT_CHARACTERS: Final = 2_048
-SHORT_MARKERS: Final = 256
+SHORT_STOPS: Final = 256
 """What is rendered on the event loop: 10 ms at the most, measured by `benchmarks/loop_stall.py`."""
 
 RENDER_SECONDS: Final = 8.0
@@ -63,7 +63,7 @@ class Renderer:
             answer: what the model wrote.
             notices: plain lines above it.
         """
-        if len(answer) <= SHORT_CHARACTERS and markers_in(answer) <= SHORT_MARKERS:
+        if _is_short(answer, notices) and stops_in(answer) <= SHORT_STOPS:
             return rendered(answer, notices)
         request = json.dumps({"answer": answer, "notices": [*notices]})
         try:
@@ -71,8 +71,18 @@ class Renderer:
                 return _messages(await self._ask(request))
         except (ToolError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
             log.warning("answer.not_rendered", error=type(error).__name__)
+        return await self.as_typed(answer, notices)
+
+    async def as_typed(self, text: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
+        """Return the messages that show a text as it stands, below some plain lines."""
+        if _is_short(text, notices):
+            return plain(text, notices)
         # On a thread: the time that it takes grows with the length alone, and the loop goes on.
-        return await asyncio.to_thread(plain, answer, notices)
+        return await asyncio.to_thread(plain, text, notices)
+
+
+def _is_short(text: str, notices: Sequence[str]) -> bool:
+    return sum(map(len, (text, *notices))) <= SHORT_CHARACTERS
 
 
 def _messages(reply: str) -> tuple[StyledText, ...]:
