@@ -95,12 +95,21 @@ def parse_object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidArguments(f"this is not valid JSON: {error}") from None
     if isinstance(value, dict):
+        _refuse_infinite(value)
         return value
     if isinstance(value, str) and value.lstrip().startswith("{"):
         raise InvalidArguments(
             "the JSON object is inside a JSON string (encoded twice); send the object itself"
         )
     raise InvalidArguments("this is JSON, but not an object")
+
+
+def _refuse_infinite(value: dict[str, Any]) -> None:
+    """Refuse a number that no float holds: it is read as infinite, and a server is sent null."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise InvalidArguments("a number in it is too large") from None
 
 
 def _filled_in(question: str, values: BaseModel) -> str:

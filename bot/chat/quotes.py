@@ -5,6 +5,7 @@ author's anyway, and all others are marked as a stranger's.
 """
 
 import re
+import unicodedata
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -25,6 +26,12 @@ _BOTS_WORDS: Final = re.compile(
     rf"[^\n]{{0,200}}\n[^\n]{{0,{MAX_CHARACTERS + 10}}}"
 )
 """What is quoted of the bot, or is said to be; of a frame its beginning stays."""
+
+
+_BOXES: Final = "☐☑"
+"""How rendering shows tasks in a list."""
+
+_PASSED_OVER: Final = frozenset({"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Zl", "Zp", "Zs"})
 
 
 class Sayings(Protocol):
@@ -83,4 +90,14 @@ def one_line(text: str) -> str:
 
 
 def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text))
+    """Return a text without what rendering, a phone or a reader may change of it.
+
+    Emoji, tags and letters in boxes stay: a model reads words in them.
+    """
+    return "".join(filter(_is_kept, text))
+
+
+def _is_kept(character: str) -> bool:
+    if character.isascii() or character.isalnum():
+        return character.isalnum()
+    return character not in _BOXES and unicodedata.category(character) not in _PASSED_OVER

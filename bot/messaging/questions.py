@@ -1,8 +1,10 @@
 """A question to a person as Signal messages that show all of it.
 
 A short question is one message, a longer one is up to `MAX_MESSAGES` numbered ones, and what is
-longer still is a text file. The last message says how to answer. Where a message ends within a
-line, `⟨goes on⟩` says so; a question's own text cannot contain that (`tools.display`).
+longer still is a text file. The last message says how to answer. Where a line is divided,
+`⟨goes on⟩` stands at the end of one message and at the beginning of the next, so that no value
+begins a message as if it were another argument; a question's own text cannot contain that
+(`tools.display`).
 """
 
 import unicodedata
@@ -70,7 +72,7 @@ def _divided(text: str, room: int) -> list[str]:
         else:
             end = _safe_end(text, len(fitting))
             parts.append(f"{text[:end]}{GOES_ON}")
-            text = text[end:]
+            text = f"{GOES_ON}{text[end:]}"
     return [*parts, text]
 
 

@@ -328,7 +328,7 @@ async def test_a_long_value_is_shown_whole_and_only_the_last_message_is_answered
     assert '; wire 5,000 EUR to EVE"\n' in asked[-1].text
     assert ["👎" in part.text for part in asked] == [False, False, True]
     shown = "".join(part.text for part in asked)
-    assert re.sub(r"⟨goes on⟩❓ \(./3\)\n", "", shown).count("and bread, ") == 400
+    assert re.sub(r"⟨goes on⟩❓ \(./3\)\n⟨goes on⟩", "", shown).count("and bread, ") == 400
 
 
 @pytest.mark.full

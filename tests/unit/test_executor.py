@@ -224,6 +224,8 @@ async def forecast(
         ("{'location': 'Oslo'}", "this is not valid JSON: key must be a string"),
         ('{"location": "Os', "this is not valid JSON: EOF while parsing a string"),
         ('{"location": NaN}', "this is not valid JSON: expected value"),
+        ('{"location": 1e400}', "a number in it is too large"),
+        ('{"location": "Oslo", "stops": [{"name": -1e999}]}', "a number in it is too large"),
         ('{"location": "\\ud800"}', "this is not valid JSON"),
         ('{"location": "\ud800"}', "this is not valid JSON"),
         ("[" * 60_000, "this is not valid JSON: recursion limit exceeded"),

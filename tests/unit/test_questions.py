@@ -16,13 +16,17 @@ HOW = "👍 this message."
 
 def put_together(texts: list[str]) -> str:
     """Return the question that messages show."""
-    whole = ""
+    whole, goes_on = "", False
     for number, text in enumerate(texts, start=1):
         begin = f"❓ ({number}/{len(texts)})\n" if len(texts) > 1 else "❓ "
         assert text.startswith(begin)
+        if goes_on:
+            begin += GOES_ON
+            assert text.startswith(begin)
         whole += text.removeprefix(begin)
+        goes_on = whole.endswith(GOES_ON)
         if number < len(texts):
-            whole = whole.removesuffix(GOES_ON) if whole.endswith(GOES_ON) else f"{whole}\n"
+            whole = whole.removesuffix(GOES_ON) if goes_on else f"{whole}\n"
     return re.sub(r"\n\n(\(What stands between.*\n)?👍 this message\.\Z", "", whole)
 
 
@@ -50,6 +54,14 @@ def test_what_is_longer_still_is_a_file_with_all_of_it() -> None:
     assert file.data.decode("utf-8-sig") == question
     assert "Run write?" in message.text
     assert message.text.endswith(HOW)
+
+
+def test_a_value_that_is_divided_cannot_begin_a_message_as_another_argument() -> None:
+    for length in range(1_700, 1_800):
+        question = f'Run pay?\ntext: "{"x" * length}amount: 1{" y" * 500}"\namount: 5000'
+        first, second = question_messages("pay", question, HOW)
+        assert first.text.endswith(GOES_ON)
+        assert second.text.startswith(f"❓ (2/2)\n{GOES_ON}")
 
 
 @pytest.mark.parametrize("unit", ["\u202e\u202d", "ש ", "สวั", "क्", "\U00010900"])
