@@ -10,6 +10,7 @@ at once, and in a sentence, what to send instead.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
@@ -25,6 +26,7 @@ from tools.schema import parse_object
 _MOST_STEPS: Final = 4_000
 _CHARACTERS_OF_A_STEP: Final = 8  # of a value that is compared as a whole
 _MOST_PROBLEMS: Final = 5
+_MOST_ERRORS: Final = 32  # that are put into words; many of them may read the same
 _MOST_NAME_CHARACTERS: Final = 64
 _MOST_CHOICES_CHARACTERS: Final = 500
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -160,7 +162,7 @@ def _problems(validator: Any, arguments: dict[str, Any]) -> list[str]:
     _steps_left.set(_MOST_STEPS)
     problems: dict[str, None] = {}
     try:
-        for error in validator.iter_errors(arguments):
+        for error in islice(validator.iter_errors(arguments), _MOST_ERRORS):
             problems[_sentence(error)] = None
             if len(problems) == _MOST_PROBLEMS:
                 break
