@@ -3,7 +3,8 @@
 The user namespace keeps other processes of the same user out of reach of ptrace. What the process
 might start would be in a PID namespace of its own; the process itself is not, as that takes a
 second process for each sandbox: 2.6 MB of its own memory and 2 ms at the least (measured with one
-that only waits), for what seccomp and Landlock hold already.
+that only waits), for what seccomp holds already. Signals to the bot's user are held by seccomp,
+or by Landlock from version 6 on; where both are missing, by nothing.
 
 Source: namespaces(7), user_namespaces(7), capset(2).
 """
