@@ -51,7 +51,7 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal --cov --cov-report=term
 
 test-full: $(VENV)/.installed-full
-	$(BIN)/python -m pytest -m full
+	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

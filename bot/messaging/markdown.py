@@ -49,7 +49,7 @@ GRID_COLUMNS: Final = 40
 """How many columns of monospace text fit on a narrow phone."""
 
 _MARKERS: Final = "\n*_`~|[]<>&#\\-+$:"
-_STOPS: Final = f"{_MARKERS}!=%@^{{}}"
+_STOPS: Final = f"{_MARKERS}!=%@^{{}}\r"
 _FORMULA_CHARACTERS: Final = 500
 _RULE: Final = "———"
 _COLUMN_GAP: Final = "  "

@@ -13,6 +13,7 @@ from bot.approvals import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, Person, Reaction
+from bot.messaging.questions import GOES_ON
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
@@ -131,7 +132,7 @@ async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(approval.ask(REQUEST, "a" * 4_000))
             tasks.create_task(approval.ask(other, "b" * 4_000))
-    asked_about = [text.split("\n")[1][0] for text in phone.texts]
+    asked_about = [text.split("\n")[1].removeprefix(GOES_ON).lstrip()[0] for text in phone.texts]
     assert asked_about == ["a"] * 3 + ["b"] * 3
 
 
