@@ -33,6 +33,9 @@ MESSAGES_PER_MINUTE: Final = 10_000
 
 Sections = Mapping[str, Mapping[str, object]]
 
+UNPROVEN: Final[Sections] = {"attestation": {"model_policy": "warn", "e2ee": False}}
+"""The offline assistant proves nothing, whatever policy an operator has set."""
+
 
 async def run_demo(say: Sequence[str]) -> int:
     """Be the demo until there is nothing more to say; return the exit code.
@@ -46,8 +49,10 @@ async def run_demo(say: Sequence[str]) -> int:
     async with AsyncExitStack() as open_parts:
         folder = Path(open_parts.enter_context(tempfile.TemporaryDirectory(prefix="demo-")))
         side = await open_parts.enter_async_context(SignalSide.listen(folder / "signal.sock"))
-        settings = _settings(folder)
-        if not _names_an_endpoint(settings):
+        settings = _settings(folder, UNPROVEN)
+        if _names_an_endpoint(settings):
+            settings = _settings(folder)
+        else:
             base_url = await open_parts.enter_async_context(serve_assistant())
             settings = _settings(folder, _assistant(base_url))
         logs.configure(level="error", log_format="console")
@@ -110,7 +115,7 @@ def _assistant(base_url: str) -> Sections:
     """The offline assistant, which proves nothing and reads no encrypted messages."""
     return {
         "llm": {"base_url": base_url, "model": MODEL, "transcription_model": None},
-        "attestation": {"model_policy": "warn", "e2ee": False},
+        **UNPROVEN,
     }
 
 
