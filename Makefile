@@ -44,7 +44,7 @@ run: $(VENV)/.installed
 	@$(BIN)/signal-tee-bot run
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # Which lines no test runs; takes half as long again.
 coverage: $(VENV)/.installed-dev
