@@ -247,10 +247,6 @@ async def test_the_file_of_a_message_that_comes_twice_is_still_seen() -> None:
     assert "an image" in answer.text
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="Known defect: of ten quick edits in a group, an earlier one's answer may come last.",
-)
 async def test_two_people_who_edit_at_once_get_an_answer_to_their_last_words_each() -> None:
     release = asyncio.Event()
     last = 12
