@@ -21,7 +21,7 @@ import structlog
 from bot import __version__
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
-from bot.dispatch.steady_clock import SteadyClock
+from bot.dispatch.background.steady_clock import SteadyClock
 from bot.errors import MessagesLost
 from bot.hangup import hangups
 from bot.observability import descriptors, metrics

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bot.config import Settings
-from bot.dispatch.profile import wanted_profile
+from bot.dispatch.background.profile import wanted_profile
 from bot.errors import SettingsError
 from bot.messaging.account import Profile
 from bot.messaging.daemon_requests import can_discard

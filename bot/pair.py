@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bot.config import AccessSettings
-from bot.dispatch.pairing import CODE_MS
+from bot.dispatch.incoming.pairing import CODE_MS
 from bot.errors import BotError
 from conversation_store.models import PairedPerson, PairingRequest
 from conversation_store.pairings import PairingBook

@@ -10,7 +10,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.chat.media import WORDS_BYTES
 from bot.chat.prompt import BYTES_PER_TOKEN
 from bot.config import McpServerSettings, Settings
-from bot.dispatch.access import AccessRules
+from bot.dispatch.incoming.access import AccessRules
 from bot.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import SpawnedSignalCli, socket_path

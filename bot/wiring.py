@@ -25,30 +25,31 @@ from bot.commands.tools import Tools
 from bot.commands.trust import Trust as TrustCommand
 from bot.commands.verify import Prover, Verify
 from bot.config import Settings
-from bot.dispatch import recovery, upkeep
-from bot.dispatch.access import Access
-from bot.dispatch.changes import Changes
-from bot.dispatch.discards import Discards
-from bot.dispatch.doubts import Doubts
-from bot.dispatch.expiry import Expiry
-from bot.dispatch.groups import GroupRooms, SignsByRights
-from bot.dispatch.guests import Guests
-from bot.dispatch.identities import Identities
-from bot.dispatch.intake import Intake
-from bot.dispatch.loop_guard import LoopGuard
+from bot.dispatch.incoming import recovery
+from bot.dispatch.background import upkeep
+from bot.dispatch.incoming.access import Access
+from bot.dispatch.incoming.changes import Changes
+from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.outgoing.doubts import Doubts
+from bot.dispatch.background.expiry import Expiry
+from bot.dispatch.incoming.groups import GroupRooms, SignsByRights
+from bot.dispatch.incoming.guests import Guests
+from bot.dispatch.incoming.identities import Identities
+from bot.dispatch.incoming.intake import Intake
+from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.message_requests import MessageRequests
-from bot.dispatch.notices import Notices
-from bot.dispatch.outbox import Outbox
-from bot.dispatch.pairing import Pairing
-from bot.dispatch.pieces import Pieces
-from bot.dispatch.presence import Presence
-from bot.dispatch.profile import ProfileKeeper, wanted_profile
-from bot.dispatch.proofs import AnswerProofs
-from bot.dispatch.router import Router
-from bot.dispatch.steady_clock import SteadyClock
-from bot.dispatch.storage_watch import StorageWatch
-from bot.dispatch.turns import Turns
+from bot.dispatch.incoming.message_requests import MessageRequests
+from bot.dispatch.outgoing.notices import Notices
+from bot.dispatch.outgoing.outbox import Outbox
+from bot.dispatch.incoming.pairing import Pairing
+from bot.dispatch.turns.batching import Pieces
+from bot.dispatch.outgoing.presence import Presence
+from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
+from bot.dispatch.outgoing.proofs import AnswerProofs
+from bot.dispatch.turns.router import Router
+from bot.dispatch.background.steady_clock import SteadyClock
+from bot.dispatch.background.storage_watch import StorageWatch
+from bot.dispatch.turns.running import Turns
 from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person

@@ -43,7 +43,7 @@ class Reply:
 
 
 class AdminList(Protocol):
-    """Who administers the bot. Implemented by `bot.dispatch.access.Access`."""
+    """Who administers the bot. Implemented by `bot.dispatch.incoming.access.Access`."""
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""

@@ -10,7 +10,7 @@ UNKNOWN_CODE: Final = "I know no such code. It may have expired: codes are valid
 
 
 class Doorkeeper(Protocol):
-    """Who lets people in. Implemented by `bot.dispatch.pairing.Pairing`."""
+    """Who lets people in. Implemented by `bot.dispatch.incoming.pairing.Pairing`."""
 
     async def approve(self, code: str) -> PairedPerson | None:
         """Let in whom a code was given to; None for one that counts no more."""

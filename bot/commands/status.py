@@ -12,7 +12,7 @@ from tools.registry import Registry
 
 
 class Workload(Protocol):
-    """What is in progress. Implemented by `bot.dispatch.turns.Turns`."""
+    """What is in progress. Implemented by `bot.dispatch.turns.running.Turns`."""
 
     @property
     def running(self) -> int:

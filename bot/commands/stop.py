@@ -6,7 +6,7 @@ from bot.commands.base import CommandContext, Reply
 
 
 class Stopper(Protocol):
-    """What ends a turn. Implemented by `bot.dispatch.turns.Turns`."""
+    """What ends a turn. Implemented by `bot.dispatch.turns.running.Turns`."""
 
     async def stop(self, chat: str, *, before: int) -> int:
         """Stop what a chat asked for before a message; return how many messages that were."""

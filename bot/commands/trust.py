@@ -18,7 +18,7 @@ NOT_NOW: Final = "The Signal side does not do it right now. Please try again lat
 
 
 class KeyKeeper(Protocol):
-    """What trusts keys. Implemented by `bot.dispatch.identities.Identities`."""
+    """What trusts keys. Implemented by `bot.dispatch.incoming.identities.Identities`."""
 
     async def trust(self, word: str) -> str | None:
         """Trust the key behind a code or 60 digits; return whose, or None where none waits."""

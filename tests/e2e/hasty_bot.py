@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from bot.cli import main
-from bot.dispatch import doubts
+from bot.dispatch.outgoing import doubts
 
 PROOF_SECONDS: Final = 0.4
 """Longer than receipts that wait take to come in, however busy the machine is."""

@@ -12,7 +12,7 @@ from bot import app
 from bot.attestation.trust import REAL, Trust
 from bot.config import Settings, load_settings
 from bot.demo.signal_side import BOT, Sent, SignalSide
-from bot.dispatch.steady_clock import SteadyClock
+from bot.dispatch.background.steady_clock import SteadyClock
 from bot.observability.systemd import ServiceManager
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
 

@@ -8,7 +8,7 @@ import apsw
 
 from bot.demo.signal_frames import data_message, message_frame
 from bot.demo.signal_side import ADA, BOT
-from bot.dispatch.steady_clock import SteadyClock
+from bot.dispatch.background.steady_clock import SteadyClock
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import gone, rows_with
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from bot.demo.signal_people import Reacted, SharedFile
 from bot.demo.signal_side import ADA
-from bot.dispatch.pairing import WELCOME
+from bot.dispatch.incoming.pairing import WELCOME
 from bot.messaging.events import ChatId, Person
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange, TextStyle

@@ -7,7 +7,7 @@ import pytest
 
 from bot.demo.signal_people import SharedFile
 from bot.demo.signal_side import ADA, Sent
-from bot.dispatch.pairing import WELCOME
+from bot.dispatch.incoming.pairing import WELCOME
 from bot.messaging.events import Person
 from conversation_store.pairings import open_pairing_book
 from tests.e2e.daemon_process import daemon, environment, run_command

@@ -14,7 +14,7 @@ from bot.attestation.quote import Collateral
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
 from bot.demo.signal_side import ADA, BOT, IDENTITY_KEY
-from bot.dispatch.proofs import MAX_CHECKS, WARNING
+from bot.dispatch.outgoing.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
 from bot.messaging.account import Attachment
 from tests.e2e.proving_world import ProvingWorld, proving_world

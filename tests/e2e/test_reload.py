@@ -18,8 +18,8 @@ from structlog.testing import capture_logs
 from bot.attestation.trust import REAL
 from bot.config import load_settings
 from bot.demo.signal_side import ADA
-from bot.dispatch.access import AccessRules
-from bot.dispatch.pairing import WELCOME
+from bot.dispatch.incoming.access import AccessRules
+from bot.dispatch.incoming.pairing import WELCOME
 from bot.reload import LIVE, Reload
 from bot.wiring import Adjustable, wired
 from tests.e2e.daemon_process import Daemon, daemon, environment

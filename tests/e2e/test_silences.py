@@ -18,7 +18,7 @@ import pytest
 
 from bot.demo.json_rpc_server import LostReply
 from bot.demo.signal_side import Sent
-from bot.dispatch.outbox import Outbox, SendPolicy
+from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.signal_daemon import Bounds, SignalDaemon

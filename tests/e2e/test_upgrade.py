@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bot.demo.signal_side import ADA, BOT
-from bot.dispatch.router import NO_WORDS
+from bot.dispatch.turns.router import NO_WORDS
 from bot.messaging.events import ChatId, ChatKind
 from conversation_store.migrations import m0001_initial, m0002_approvals, m0003_proofs
 from tests.e2e.running_bot import running_bot, world

@@ -14,7 +14,7 @@ from PIL import Image as Picture
 from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.chat.media import Media, Prepared, open_media
 from bot.demo.signal_side import SharedFile, SignalSide
-from bot.dispatch.received import received
+from bot.dispatch.incoming.received import received
 from bot.llm.attested import Encryption
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.messages import Image, Message, Role

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from bot.dispatch.access import Access, AccessRules
+from bot.dispatch.incoming.access import Access, AccessRules
 from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
 
 ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")

@@ -4,7 +4,7 @@ import time
 from itertools import permutations
 from random import Random
 
-from bot.dispatch.attribution import Candidate, proven
+from bot.dispatch.outgoing.attribution import Candidate, proven
 
 ADA = frozenset({"ada"})
 BOB = frozenset({"bob"})

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bot.dispatch.discards import Discards
+from bot.dispatch.background.file_cleanup import Discards
 from bot.errors import SignalUnavailable
 from bot.messaging.events import IncomingFile
 from tests.contract.harnesses import in_background

@@ -11,9 +11,9 @@ from typing import Any, Final
 import apsw
 import pytest
 
-from bot.dispatch import doubts
-from bot.dispatch.doubts import MAX_CONFIRMED_BY_ONE, Doubts
-from bot.dispatch.outbox import Outbox
+from bot.dispatch.outgoing import doubts
+from bot.dispatch.outgoing.doubts import MAX_CONFIRMED_BY_ONE, Doubts
+from bot.dispatch.outgoing.outbox import Outbox
 from bot.errors import SignalUnavailable
 from bot.messaging.account import Attachment, Group
 from bot.messaging.events import ChatId, Receipt, SentElsewhere

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.dispatch.groups import GROUP_SECONDS, MAX_GROUPS, GroupRooms, SignsByRights
-from bot.dispatch.patience import Patience
+from bot.dispatch.incoming.groups import GROUP_SECONDS, MAX_GROUPS, GroupRooms, SignsByRights
+from bot.dispatch.background.retry_until import Patience
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Group
 from bot.messaging.backoff import Backoff

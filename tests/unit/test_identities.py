@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from structlog.testing import capture_logs
 
-from bot.dispatch.identities import (
+from bot.dispatch.incoming.identities import (
     CANNOT_TELL,
     MAX_SENT_ANYWAY,
     ONLY_VERIFIED,
@@ -22,9 +22,9 @@ from bot.dispatch.identities import (
     Identities,
 )
 from bot.dispatch.mailboxes import Mailboxes
-from bot.dispatch.notices import Notices
-from bot.dispatch.patience import Patience
-from bot.dispatch.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
+from bot.dispatch.outgoing.notices import Notices
+from bot.dispatch.background.retry_until import Patience
+from bot.dispatch.incoming.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.backoff import Backoff

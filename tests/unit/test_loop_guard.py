@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.dispatch.loop_guard import (
+from bot.dispatch.turns.loop_guard import (
     MAX_KNOWN,
     MOST_ROUNDS,
     PAUSE_SECONDS,

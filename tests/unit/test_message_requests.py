@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.dispatch.message_requests import MAX_IN_FLIGHT, MessageRequests
+from bot.dispatch.incoming.message_requests import MAX_IN_FLIGHT, MessageRequests
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"

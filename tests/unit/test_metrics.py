@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from bot.attestation.near_ai.verdict import ModelState
-from bot.dispatch.first_signs import MAX_CHATS, MAX_IN_CHAT, FirstSigns
-from bot.dispatch.presence import Presence
+from bot.dispatch.outgoing.first_signs import MAX_CHATS, MAX_IN_CHAT, FirstSigns
+from bot.dispatch.outgoing.presence import Presence
 from bot.llm.counting import counted
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
 from bot.messaging.events import ChatId, ChatKind, FrameKind

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.notices import Notices
+from bot.dispatch.outgoing.notices import Notices
 from bot.messaging.events import ChatId
 from conversation_store.models import OutgoingMessage
 from conversation_store.store import open_store

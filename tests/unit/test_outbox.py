@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bot.dispatch.outbox import Outbox, SendPolicy
+from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.errors import (
     SignalError,
     SignalPassedOver,

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext
 from bot.commands.pair import Pair
 from bot.config import AccessSettings
-from bot.dispatch.access import Access, AccessRules
-from bot.dispatch.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
+from bot.dispatch.incoming.access import Access, AccessRules
+from bot.dispatch.incoming.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.errors import BotError
 from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
 from bot.pair import approve, listing, revoke

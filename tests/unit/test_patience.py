@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.dispatch.patience import Patience
+from bot.dispatch.background.retry_until import Patience
 from bot.errors import (
     SignalError,
     SignalRateLimited,

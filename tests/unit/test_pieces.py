@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.pieces import MAX_PIECES, Pieces
+from bot.dispatch.turns.batching import MAX_PIECES, Pieces
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import ADA, received
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.dispatch.presence import (
+from bot.dispatch.outgoing.presence import (
     MAX_CHATS,
     MAX_IN_FLIGHT,
     SIGN_SECONDS,

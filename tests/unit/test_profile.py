@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import structlog
 
-from bot.dispatch.profile import ProfileKeeper, wanted_profile
+from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
 from bot.errors import (
     SettingsError,
     SignalError,

@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from bot.dispatch.steady_clock import DOUBT_SECONDS, LONGEST_PAUSE_SECONDS, SteadyClock
+from bot.dispatch.background.steady_clock import DOUBT_SECONDS, LONGEST_PAUSE_SECONDS, SteadyClock
 
 TODAY = 1_795_000_000.0
 DAY = 86_400.0

@@ -4,7 +4,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from bot.dispatch.storage_watch import StorageWatch
+from bot.dispatch.background.storage_watch import StorageWatch
 
 
 class Disk:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bot.dispatch.discards import Discards
+from bot.dispatch.background.file_cleanup import Discards
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.turns import TurnChanged, Turns, TurnStopped
+from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import IncomingFile
 from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore

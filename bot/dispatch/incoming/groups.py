@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from bot.dispatch.patience import Patience
+from bot.dispatch.background.retry_until import Patience
 from bot.errors import SignalError
 from bot.messaging.account import Group
 from bot.messaging.events import ChatId, GroupChanged, Person

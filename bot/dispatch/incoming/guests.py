@@ -1,9 +1,9 @@
 """Those who come: strangers at the door, people who are back with a new key, groups."""
 
-from bot.dispatch.groups import GroupRooms
-from bot.dispatch.identities import Identities
-from bot.dispatch.message_requests import MessageRequests
-from bot.dispatch.pairing import Pairing
+from bot.dispatch.incoming.groups import GroupRooms
+from bot.dispatch.incoming.identities import Identities
+from bot.dispatch.incoming.message_requests import MessageRequests
+from bot.dispatch.incoming.pairing import Pairing
 from bot.messaging.events import GroupChanged, IdentityChanged, IncomingMessage
 
 

@@ -5,11 +5,11 @@ from functools import partial
 import structlog
 
 from bot.approvals import ApprovalDesk
-from bot.dispatch.changes import Changes
-from bot.dispatch.discards import Discards
-from bot.dispatch.doubts import Doubts
+from bot.dispatch.incoming.changes import Changes
+from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.outgoing.doubts import Doubts
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.router import Router
+from bot.dispatch.turns.router import Router
 from conversation_store.models import AcceptedMessage, ReceivedKind
 from conversation_store.store import ConversationStore
 

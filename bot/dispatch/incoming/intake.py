@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import structlog
 
 from bot.approvals import ApprovalDesk
-from bot.dispatch.access import Access, Allowance
-from bot.dispatch.changes import Changes
-from bot.dispatch.discards import Discards
-from bot.dispatch.loop_guard import LoopGuard, Verdict
+from bot.dispatch.incoming.access import Access, Allowance
+from bot.dispatch.incoming.changes import Changes
+from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.turns.loop_guard import LoopGuard, Verdict
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.received import received, received_deletion, received_edit
-from bot.dispatch.router import Router
-from bot.dispatch.steady_clock import SteadyClock
+from bot.dispatch.incoming.received import received, received_deletion, received_edit
+from bot.dispatch.turns.router import Router
+from bot.dispatch.background.steady_clock import SteadyClock
 from bot.messaging.events import (
     ChatKind,
     Deletion,
@@ -70,7 +70,7 @@ class Guests(Protocol):
 
 
 class Due(Protocol):
-    """What removes messages that disappear. Implemented by `bot.dispatch.expiry.Expiry`."""
+    """What removes messages that disappear. Implemented by `bot.dispatch.background.expiry.Expiry`."""
 
     def at(self, when_ms: int) -> None:
         """Look again at that time."""

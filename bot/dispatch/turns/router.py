@@ -12,13 +12,13 @@ import structlog
 from bot.approvals import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler, Thought, TurnForgotten
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
-from bot.dispatch.discards import Discards
-from bot.dispatch.loop_guard import LoopGuard
+from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.mailboxes import Job
-from bot.dispatch.outbox import Outbox
-from bot.dispatch.pieces import Pieces
-from bot.dispatch.presence import Presence
-from bot.dispatch.turns import TurnChanged, Turns, TurnStopped
+from bot.dispatch.outgoing.outbox import Outbox
+from bot.dispatch.turns.batching import Pieces
+from bot.dispatch.outgoing.presence import Presence
+from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import ChatId, Person
 from bot.messaging.formatting import split
 from bot.observability import metrics
@@ -54,7 +54,7 @@ BUG: Final = "Something went wrong on my side. Please try again; if it stays, te
 
 
 class Rooms(Protocol):
-    """What a group allows. Implemented by `bot.dispatch.groups.GroupRooms`."""
+    """What a group allows. Implemented by `bot.dispatch.incoming.groups.GroupRooms`."""
 
     async def may_write(self, chat: ChatId) -> bool:
         """Whether the bot may write in a group."""
@@ -62,7 +62,7 @@ class Rooms(Protocol):
 
 
 class Doorkeeper(Protocol):
-    """Whose key counts. Implemented by `bot.dispatch.identities.Identities`."""
+    """Whose key counts. Implemented by `bot.dispatch.incoming.identities.Identities`."""
 
     async def may_talk(self, person: Person) -> bool:
         """Whether somebody's key is as good as the policy asks."""

@@ -11,7 +11,7 @@ from conversation_store.store import ConversationStore
 
 
 class Sender(Protocol):
-    """Sends what is stored. Implemented by `bot.dispatch.outbox.Outbox`."""
+    """Sends what is stored. Implemented by `bot.dispatch.outgoing.outbox.Outbox`."""
 
     async def deliver(self, parts: Sequence[OutgoingMessage]) -> object:
         """Send parts one after the other."""

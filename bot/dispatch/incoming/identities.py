@@ -17,9 +17,9 @@ from typing import Final, Literal, Protocol
 import structlog
 
 from bot.attestation.safety_number import spaced
-from bot.dispatch.notices import Notices
-from bot.dispatch.patience import Patience
-from bot.dispatch.waiting_keys import WaitingKey, WaitingKeys
+from bot.dispatch.outgoing.notices import Notices
+from bot.dispatch.background.retry_until import Patience
+from bot.dispatch.incoming.waiting_keys import WaitingKey, WaitingKeys
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from bot.dispatch.first_signs import FirstSigns
+from bot.dispatch.outgoing.first_signs import FirstSigns
 from bot.errors import SignalError
 from bot.messaging.events import ChatId
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from bot.dispatch.discards import Discards
+from bot.dispatch.background.file_cleanup import Discards
 from bot.dispatch.mailboxes import Mailboxes
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from bot.dispatch.discards import Discards
+from bot.dispatch.background.file_cleanup import Discards
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.router import Router
-from bot.dispatch.turns import Turns
+from bot.dispatch.turns.router import Router
+from bot.dispatch.turns.running import Turns
 from bot.messaging.events import ChatId, Person
 from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from bot.dispatch.attribution import Candidate, proven
+from bot.dispatch.outgoing.attribution import Candidate, proven
 from bot.errors import SignalError
 from bot.messaging.account import Group
 from bot.messaging.events import ChatId, Evidence, SentElsewhere
@@ -85,7 +85,7 @@ class DoubtChannel(Protocol):
 
 
 class Sender(Protocol):
-    """Sends what is stored. Implemented by `bot.dispatch.outbox.Outbox`."""
+    """Sends what is stored. Implemented by `bot.dispatch.outgoing.outbox.Outbox`."""
 
     def may_be_on_its_way(self, timestamp: int, person: str) -> bool:
         """Whether a message to a person may have this timestamp, and its send is not answered."""

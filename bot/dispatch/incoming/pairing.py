@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from bot.dispatch.access import Access
+from bot.dispatch.incoming.access import Access
 from bot.messaging.events import ChatId, ChatKind, IncomingMessage
 from conversation_store.models import OutgoingMessage, PairedPerson, PairingRequest
 from conversation_store.pairings import Pairings
@@ -47,7 +47,7 @@ WELCOME: Final = (
 
 
 class NoteQueue(Protocol):
-    """Sends what is stored already. Implemented by `bot.dispatch.notices.Notices`."""
+    """Sends what is stored already. Implemented by `bot.dispatch.outgoing.notices.Notices`."""
 
     def queue(self, note: OutgoingMessage) -> None:
         """Send a message behind what its chat has waiting."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.outbox import Outbox
+from bot.dispatch.outgoing.outbox import Outbox
 from bot.observability import metrics
 from conversation_store.models import ExchangeState, StoredExchange
 from conversation_store.store import ConversationStore

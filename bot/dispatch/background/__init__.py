@@ -1,0 +1,1 @@
+"""What happens on the side: timers, files, storage, the clock, the profile."""
