@@ -31,7 +31,7 @@ def _log_level(_: Adjustable, settings: Settings) -> None:
 def _access(parts: Adjustable, settings: Settings) -> None:
     rules = access_rules(settings)
     parts.access.rules = rules
-    parts.rooms.admins = parts.notices.admins = settings.access.admins
+    parts.group_permissions.admins = parts.notices.admins = settings.access.admins
     parts.loop_guard.messages_per_minute = rules.messages_per_minute
 
 

@@ -25,30 +25,30 @@ from bot.commands.tools import Tools
 from bot.commands.trust import Trust as TrustCommand
 from bot.commands.verify import Prover, Verify
 from bot.config import Settings
-from bot.dispatch.incoming import recovery
 from bot.dispatch.background import upkeep
+from bot.dispatch.background.expiry import Expiry
+from bot.dispatch.background.file_cleanup import FileCleanup
+from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
+from bot.dispatch.background.steady_clock import SteadyClock
+from bot.dispatch.background.storage_watch import StorageWatch
+from bot.dispatch.incoming import recovery
 from bot.dispatch.incoming.access import Access
 from bot.dispatch.incoming.changes import Changes
-from bot.dispatch.background.file_cleanup import Discards
-from bot.dispatch.outgoing.doubts import Doubts
-from bot.dispatch.background.expiry import Expiry
-from bot.dispatch.incoming.groups import GroupRooms, SignsByRights
+from bot.dispatch.incoming.groups import GroupPermissions, SignsByRights
 from bot.dispatch.incoming.guests import Guests
 from bot.dispatch.incoming.identities import Identities
 from bot.dispatch.incoming.intake import Intake
-from bot.dispatch.turns.loop_guard import LoopGuard
-from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.incoming.message_requests import MessageRequests
+from bot.dispatch.incoming.pairing import Pairing
+from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.outgoing.doubts import Doubts
 from bot.dispatch.outgoing.notices import Notices
 from bot.dispatch.outgoing.outbox import Outbox
-from bot.dispatch.incoming.pairing import Pairing
-from bot.dispatch.turns.batching import Pieces
 from bot.dispatch.outgoing.presence import Presence
-from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
 from bot.dispatch.outgoing.proofs import AnswerProofs
+from bot.dispatch.turns.batching import Pieces
+from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
-from bot.dispatch.background.steady_clock import SteadyClock
-from bot.dispatch.background.storage_watch import StorageWatch
 from bot.dispatch.turns.running import Turns
 from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
@@ -89,7 +89,7 @@ class Adjustable:
 
     makes_proofs: bool
     access: Access
-    rooms: GroupRooms
+    group_permissions: GroupPermissions
     notices: Notices
     loop_guard: LoopGuard
     pieces: Pieces
@@ -259,7 +259,7 @@ class _Wiring:
         return Adjustable(
             makes_proofs=self._ground.prover is not None,
             access=self.access,
-            rooms=self.rooms,
+            group_permissions=self.group_permissions,
             notices=self.notices,
             loop_guard=self.loop_guard,
             pieces=self.pieces,
@@ -289,7 +289,7 @@ class _Wiring:
             doubts=self.doubts,
             router=self.router,
             changes=self.changes,
-            discards=self.discards,
+            file_cleanup=self.file_cleanup,
         )
         await self.pairing.refresh()
 
@@ -303,7 +303,7 @@ class _Wiring:
         yield StorageWatch(self._ground.store, self._ground.messenger).run
         yield self.doubts.run
         yield self.expiry.run
-        yield self.discards.run
+        yield self.file_cleanup.run
         yield self.profile_keeper.run
         yield self._ground.endpoint.keep_verified
         yield self.pairing.run
@@ -329,10 +329,10 @@ class _Wiring:
             guests=Guests(
                 pairing=self.pairing,
                 requests=MessageRequests(self._ground.messenger, self._ground.tasks),
-                rooms=self.rooms,
+                group_permissions=self.group_permissions,
                 identities=self.identities,
             ),
-            discards=self.discards,
+            file_cleanup=self.file_cleanup,
             loop_guard=self.loop_guard,
             expiry=self.expiry,
             clock=self._ground.clock,
@@ -353,8 +353,8 @@ class _Wiring:
         )
 
     @cached_property
-    def rooms(self) -> GroupRooms:
-        return GroupRooms(
+    def group_permissions(self) -> GroupPermissions:
+        return GroupPermissions(
             self._ground.messenger,
             self._ground.store,
             number=self._settings.signal.phone_number,
@@ -384,8 +384,8 @@ class _Wiring:
             mailboxes=self.mailboxes,
             urgent=self.urgent,
             router=self.router,
-            discards=self.discards,
-            is_group_admin=self.rooms.is_group_admin,
+            file_cleanup=self.file_cleanup,
+            is_group_admin=self.group_permissions.is_group_admin,
         )
 
     @cached_property
@@ -396,11 +396,11 @@ class _Wiring:
 
     @cached_property
     def turns(self) -> Turns:
-        return Turns(self.mailboxes, self._ground.store, self.discards)
+        return Turns(self.mailboxes, self._ground.store, self.file_cleanup)
 
     @cached_property
-    def discards(self) -> Discards:
-        return Discards(self._ground.messenger)
+    def file_cleanup(self) -> FileCleanup:
+        return FileCleanup(self._ground.messenger)
 
     @cached_property
     def approvals(self) -> ApprovalDesk:
@@ -421,11 +421,11 @@ class _Wiring:
             approvals=self.approvals,
             outbox=self.outbox,
             store=self._ground.store,
-            discards=self.discards,
+            file_cleanup=self.file_cleanup,
             presence=self.presence,
             loop_guard=self.loop_guard,
-            rooms=self.rooms,
-            doorkeeper=self.identities,
+            group_permissions=self.group_permissions,
+            identity_policy=self.identities,
             clock=self._ground.clock.time,
         )
 
@@ -557,7 +557,7 @@ class _Wiring:
     def presence(self) -> Presence:
         ack_reaction, read_receipts = acknowledgements(self._settings)
         return Presence(
-            SignsByRights(self._ground.messenger, self.rooms),
+            SignsByRights(self._ground.messenger, self.group_permissions),
             ack_reaction=ack_reaction,
             read_receipts=read_receipts,
             tasks=self._ground.tasks,

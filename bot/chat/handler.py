@@ -142,7 +142,7 @@ class Renderer(Protocol):
 
 
 class SignatureDesk(Protocol):
-    """What checks signatures of answers. Implemented by `bot.dispatch.outgoing.proofs.AnswerProofs`."""
+    """Checks signatures of answers. Implemented by `dispatch.outgoing.proofs.AnswerProofs`."""
 
     def wake(self) -> None:
         """Look for exchanges of turns that have just ended."""

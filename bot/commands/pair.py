@@ -9,7 +9,7 @@ NO_CODE: Final = "Send !pair and the code that somebody got from me, such as !pa
 UNKNOWN_CODE: Final = "I know no such code. It may have expired: codes are valid for one hour."
 
 
-class Doorkeeper(Protocol):
+class Pairing(Protocol):
     """Who lets people in. Implemented by `bot.dispatch.incoming.pairing.Pairing`."""
 
     async def approve(self, code: str) -> PairedPerson | None:
@@ -24,8 +24,8 @@ class Pair:
     summary = "let somebody in by the code that I gave"
     urgent = False
 
-    def __init__(self, doorkeeper: Doorkeeper, admins: AdminList) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, pairing: Pairing, admins: AdminList) -> None:
+        self._pairing = pairing
         self._admins = admins
 
     async def run(self, context: CommandContext) -> Reply:
@@ -34,7 +34,7 @@ class Pair:
             return refused
         if not context.argument:
             return Reply(NO_CODE)
-        person = await self._doorkeeper.approve(context.argument)
+        person = await self._pairing.approve(context.argument)
         if person is None:
             return Reply(UNKNOWN_CODE)
         return Reply(f"{person.name or person.number or 'Somebody'} can talk to me now.")

@@ -223,7 +223,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
                 groups="always",
                 messages_per_minute=61,
             )
-            assert parts.rooms.admins == parts.notices.admins == {ADA.aci}
+            assert parts.group_permissions.admins == parts.notices.admins == {ADA.aci}
             assert parts.loop_guard.messages_per_minute == 61
             assert parts.store.retention_days == 62
             assert parts.chat.max_tool_calls == 3

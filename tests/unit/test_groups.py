@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.dispatch.incoming.groups import GROUP_SECONDS, MAX_GROUPS, GroupRooms, SignsByRights
-from bot.dispatch.background.retry_until import Patience
+from bot.dispatch.background.retry_until import RetryUntil
+from bot.dispatch.incoming.groups import GROUP_SECONDS, MAX_GROUPS, GroupPermissions, SignsByRights
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Group
 from bot.messaging.backoff import Backoff
@@ -29,7 +29,7 @@ ROOM = Group(
 )
 INVITED = replace(ROOM, is_member=False, is_invited=True)
 ANNOUNCEMENTS = replace(ROOM, only_admins_write=True)
-QUICK = Patience(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
+QUICK = RetryUntil(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
 
 
 @dataclass
@@ -93,19 +93,19 @@ def rooms_of(
     *,
     admins: frozenset[str] = frozenset({"boss"}),
     clock: Clock | None = None,
-) -> GroupRooms:
-    return GroupRooms(
+) -> GroupPermissions:
+    return GroupPermissions(
         directory,
         store,
         number=BOT,
         admins=admins,
-        patience=QUICK,
+        retry=QUICK,
         clock=clock or Clock(),
     )
 
 
 @asynccontextmanager
-async def rooms(folder: Path, directory: Directory) -> AsyncIterator[GroupRooms]:
+async def group_permissions(folder: Path, directory: Directory) -> AsyncIterator[GroupPermissions]:
     async with open_store(folder / "store.db") as store:
         yield rooms_of(directory, store)
 
@@ -126,7 +126,7 @@ def changed_by(author: Person) -> GroupChanged:
 async def test_in_an_announcement_group_only_admins_write(
     tmp_path: Path, group: Group | None, may: bool
 ) -> None:
-    async with rooms(tmp_path, Directory(group)) as here:
+    async with group_permissions(tmp_path, Directory(group)) as here:
         assert await here.may_write(TEAM) is may
 
 
@@ -141,7 +141,7 @@ async def test_signs_of_life_are_given_where_the_bot_may_write(
     tmp_path: Path, group: Group, signs: list[str]
 ) -> None:
     witness = Witness()
-    async with rooms(tmp_path, Directory(group)) as here:
+    async with group_permissions(tmp_path, Directory(group)) as here:
         given = SignsByRights(witness, here)
         await given.show_typing(TEAM)
         await given.show_typing(TEAM, stop=True)
@@ -152,7 +152,7 @@ async def test_signs_of_life_are_given_where_the_bot_may_write(
 
 async def test_a_private_chat_is_nobodys_group(tmp_path: Path) -> None:
     directory = Directory(ANNOUNCEMENTS)
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         assert await here.may_write(ChatId.parse("direct:ada"))
     assert directory.asked == 0
 
@@ -162,14 +162,14 @@ async def test_where_the_signal_side_does_not_tell_a_message_is_tried(
     tmp_path: Path, trouble: SignalError
 ) -> None:
     directory = Directory(ANNOUNCEMENTS, [trouble])
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         assert await here.may_write(TEAM)
         assert not await here.may_write(TEAM)
 
 
 async def test_who_administers_a_group_is_known_by_aci_or_number(tmp_path: Path) -> None:
     directory = Directory(replace(ROOM, admins=frozenset({"eve", "+15550100009"})))
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         assert await here.is_group_admin(TEAM, EVE)
         assert await here.is_group_admin(TEAM, ADMIN)
         assert not await here.is_group_admin(TEAM, Person("ada"))
@@ -178,7 +178,7 @@ async def test_who_administers_a_group_is_known_by_aci_or_number(tmp_path: Path)
 async def test_where_the_signal_side_does_not_tell_nobody_administers_a_group(
     tmp_path: Path,
 ) -> None:
-    async with rooms(tmp_path, Directory(troubles=[SignalRejected("x")])) as here:
+    async with group_permissions(tmp_path, Directory(troubles=[SignalRejected("x")])) as here:
         assert not await here.is_group_admin(TEAM, EVE)
 
 
@@ -202,7 +202,7 @@ async def test_a_group_is_asked_for_once_until_it_changes_or_its_time_is_over(
 
 async def test_what_was_asked_for_while_a_group_changed_is_not_remembered(tmp_path: Path) -> None:
     directory = Directory()
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
 
         async def change() -> None:
             directory.group_now, directory.meanwhile = ANNOUNCEMENTS, None
@@ -215,7 +215,7 @@ async def test_what_was_asked_for_while_a_group_changed_is_not_remembered(tmp_pa
 
 async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:
     directory = Directory()
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         for number in range(MAX_GROUPS + 1):
             await here.is_group_admin(ChatId.parse(f"group:{number}"), EVE)
         await here.is_group_admin(ChatId.parse(f"group:{MAX_GROUPS}"), EVE)
@@ -229,7 +229,7 @@ async def test_only_an_admins_invitation_is_accepted(
     tmp_path: Path, author: Person, joined: list[ChatId]
 ) -> None:
     directory = Directory(INVITED)
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(author))
     assert directory.joined == joined
     assert directory.left == []
@@ -245,14 +245,14 @@ async def test_an_admin_is_known_by_number_as_well(tmp_path: Path) -> None:
 
 async def test_an_invitation_survives_a_signal_side_that_is_slow_to_answer(tmp_path: Path) -> None:
     directory = Directory(INVITED, [SignalUnavailable("x"), SignalTimeout("x")])
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(ADMIN))
     assert directory.joined == [TEAM]
 
 
 async def test_what_signal_refuses_harms_nothing(tmp_path: Path) -> None:
     directory = Directory(INVITED)
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         directory.troubles = [SignalRejected("x")]
         await here.changed(changed_by(ADMIN))
         assert directory.asked == 1
@@ -262,7 +262,7 @@ async def test_what_signal_refuses_harms_nothing(tmp_path: Path) -> None:
 
 async def test_the_bot_leaves_where_strangers_have_put_it(tmp_path: Path) -> None:
     directory = Directory()
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(EVE))
     assert directory.left == [TEAM]
 
@@ -276,17 +276,17 @@ async def test_without_an_admin_to_ask_the_bot_stays(tmp_path: Path) -> None:
 
 async def test_the_bot_stays_where_one_of_its_admins_is(tmp_path: Path) -> None:
     directory = Directory(replace(ROOM, members=frozenset({"eve", "boss"})))
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(EVE))
     assert directory.left == []
 
 
 async def test_the_bot_stays_where_it_was_spoken_to_also_after_a_restart(tmp_path: Path) -> None:
     directory = Directory()
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.may_write(TEAM)
         await here.changed(changed_by(EVE))
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(EVE))
     assert directory.left == []
 
@@ -313,16 +313,16 @@ async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
 
 async def test_the_bot_stays_where_an_admin_has_invited_it_and_left(tmp_path: Path) -> None:
     directory = Directory(INVITED)
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(ADMIN))
     directory.group_now = ROOM
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(EVE))
     assert directory.left == []
 
 
 async def test_a_group_that_the_bot_is_not_in_is_left_alone(tmp_path: Path) -> None:
     directory = Directory(replace(ROOM, is_member=False))
-    async with rooms(tmp_path, directory) as here:
+    async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(ADMIN))
     assert (directory.joined, directory.left) == ([], [])

@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 from structlog.testing import capture_logs
 
+from bot.dispatch.background.retry_until import RetryUntil
 from bot.dispatch.incoming.identities import (
     CANNOT_TELL,
     MAX_SENT_ANYWAY,
@@ -21,10 +22,9 @@ from bot.dispatch.incoming.identities import (
     VERIFIED_SECONDS,
     Identities,
 )
+from bot.dispatch.incoming.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
 from bot.dispatch.mailboxes import Mailboxes
 from bot.dispatch.outgoing.notices import Notices
-from bot.dispatch.background.retry_until import Patience
-from bot.dispatch.incoming.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.backoff import Backoff
@@ -35,7 +35,7 @@ from tests.unit.sending import Letterbox
 ADA = Person("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", "+15550100001", "Ada")
 ADMIN, ADMINS_CHAT, ADAS_CHAT = "boss", "direct:boss", f"direct:{ADA.aci}"
 FIRST, SECOND = "12345" * 12, "67890" * 12
-QUICK = Patience(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
+QUICK = RetryUntil(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
 
 Policy = Literal["tofu", "always", "verified"]
 
@@ -125,7 +125,7 @@ async def house(
             Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=admins),
             policy=policy,
             on_trusted=release,
-            patience=QUICK,
+            retry=QUICK,
             clock=clock,
         )
         await identities.resume()

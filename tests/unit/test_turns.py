@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import IncomingFile
@@ -41,7 +41,7 @@ class Place:
 async def place(folder: Path, *, pieces: int = 1) -> AsyncIterator[Place]:
     async with store_at(folder) as store, asyncio.TaskGroup() as tasks:
         mailboxes = Mailboxes(tasks)
-        turns = Turns(mailboxes, store, Discards(NoFiles()))
+        turns = Turns(mailboxes, store, FileCleanup(NoFiles()))
         accepted = [await accept(store, received(number)) for number in range(1, pieces + 1)]
         yield Place(turns, mailboxes, store, accepted)
 

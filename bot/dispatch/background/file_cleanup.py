@@ -36,7 +36,7 @@ class WithFiles(Protocol):
         ...
 
 
-class Discards:
+class FileCleanup:
     """Deletes files in the background, one after the other.
 
     Args:

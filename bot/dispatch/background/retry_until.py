@@ -1,4 +1,4 @@
-"""Asking the Signal side again where it did not answer, within a bound."""
+"""Retry a request to the Signal side until a time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,29 +14,29 @@ RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=30.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a question is asked.
+class RetryUntil:
+    """How long to go on trying.
 
     Attributes:
-        seconds: no new attempt begins after so long.
-        backoff: between two attempts.
+        seconds: no attempt begins later than this after the first.
+        backoff: the pause between two attempts.
     """
 
     seconds: float
     backoff: Backoff = RETRY
 
-    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """Return the answer to a question that may be asked twice.
+    async def call(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a request that is safe to repeat.
 
         Raises:
-            SignalError: it was refused, or was not answered in time.
+            SignalError: the request was refused, or failed until the time was over.
         """
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.seconds
         attempt = 0
         while True:
             try:
-                return await question()
+                return await request()
             except (SignalRejected, SignalUntrusted):
                 raise
             except SignalError as error:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
@@ -30,7 +30,7 @@ class Changes:
         mailboxes: what waits.
         urgent: where a deletion by somebody else waits for the group's word.
         router: answers what was edited.
-        discards: deletes files of what was deleted.
+        file_cleanup: deletes files of what was deleted.
         is_group_admin: whether somebody may delete what others wrote.
     """
 
@@ -42,7 +42,7 @@ class Changes:
         mailboxes: Mailboxes,
         urgent: Mailboxes,
         router: Router,
-        discards: Discards,
+        file_cleanup: FileCleanup,
         is_group_admin: IsGroupAdmin,
     ) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class Changes:
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
-        self._discards = discards
+        self._file_cleanup = file_cleanup
         self._is_group_admin = is_group_admin
 
     async def edit(self, edit: AcceptedMessage) -> bool:
@@ -110,7 +110,7 @@ class Changes:
         chat = deletion.message.chat
         for inbox_id in await self._store.forget(deletion):
             if (deleted := self._unanswered(chat, inbox_id)) is not None:
-                self._discards.files_of(deleted.message)
+                self._file_cleanup.files_of(deleted.message)
             if deleted is not None and not self._turns.withdraw(chat, inbox_id):
                 self._mailboxes.replace(chat, inbox_id, self._job_without(deleted))
 

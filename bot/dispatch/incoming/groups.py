@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from bot.dispatch.background.retry_until import Patience
+from bot.dispatch.background.retry_until import RetryUntil
 from bot.errors import SignalError
 from bot.messaging.account import Group
 from bot.messaging.events import ChatId, GroupChanged, Person
@@ -32,7 +32,7 @@ MAX_GROUPS: Final = 1_000
 RIGHTS_SECONDS: Final = 5.0
 """How long an answer waits to know whether it may be written."""
 
-PATIENCE: Final = Patience(seconds=120.0)
+RETRY_UNTIL: Final = RetryUntil(seconds=120.0)
 
 HISTORY_BYTES: Final = 2**20
 """Enough to see that there is any."""
@@ -78,7 +78,7 @@ class _Known:
     until: float
 
 
-class GroupRooms:
+class GroupPermissions:
     """The groups that the bot is in or is invited to.
 
     Args:
@@ -86,7 +86,7 @@ class GroupRooms:
         store: remembers in which groups the bot is at home.
         number: of the bot's account.
         admins: numbers or ACIs of those who administer the bot.
-        patience: how long the Signal side is asked.
+        retry: how long the Signal side is asked.
         clock: monotonic seconds.
 
     Attributes:
@@ -100,14 +100,14 @@ class GroupRooms:
         *,
         number: str,
         admins: frozenset[str],
-        patience: Patience = PATIENCE,
+        retry: RetryUntil = RETRY_UNTIL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._side = side
         self._store = store
         self._number = number
         self.admins = admins
-        self._patience = patience
+        self._retry = retry
         self._clock = clock
         self._known: dict[ChatId, _Known] = {}
         self._changes = 0
@@ -196,7 +196,7 @@ class GroupRooms:
 
     async def _try(self, failure: str, question: Callable[[], Awaitable[T]]) -> T | None:
         try:
-            return await self._patience.ask(question)
+            return await self._retry.call(question)
         except SignalError as error:
             log.warning(failure, reason=type(error).__name__)
             return None
@@ -208,18 +208,18 @@ class GroupRooms:
 class SignsByRights:
     """Signs of life, but none in a group where the bot may not write."""
 
-    def __init__(self, side: SignsSide, rooms: GroupRooms) -> None:
+    def __init__(self, side: SignsSide, group_permissions: GroupPermissions) -> None:
         self._side = side
-        self._rooms = rooms
+        self._group_permissions = group_permissions
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         """Let a chat see that an answer is being written, or no longer."""
-        if await self._rooms.may_write(chat):
+        if await self._group_permissions.may_write(chat):
             await self._side.show_typing(chat, stop=stop)
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Put an emoji on somebody's message."""
-        if await self._rooms.may_write(chat):
+        if await self._group_permissions.may_write(chat):
             await self._side.react(chat, emoji, author=author, timestamp=timestamp)
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:

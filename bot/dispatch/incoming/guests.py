@@ -1,6 +1,6 @@
 """Those who come: strangers at the door, people who are back with a new key, groups."""
 
-from bot.dispatch.incoming.groups import GroupRooms
+from bot.dispatch.incoming.groups import GroupPermissions
 from bot.dispatch.incoming.identities import Identities
 from bot.dispatch.incoming.message_requests import MessageRequests
 from bot.dispatch.incoming.pairing import Pairing
@@ -13,7 +13,7 @@ class Guests:
     Args:
         pairing: gives strangers a code, where a code lets people in.
         requests: accepts message requests.
-        rooms: groups.
+        group_permissions: groups.
         identities: keys.
     """
 
@@ -22,12 +22,12 @@ class Guests:
         *,
         pairing: Pairing,
         requests: MessageRequests,
-        rooms: GroupRooms,
+        group_permissions: GroupPermissions,
         identities: Identities,
     ) -> None:
         self._pairing = pairing
         self._requests = requests
-        self._rooms = rooms
+        self._group_permissions = group_permissions
         self._identities = identities
 
     async def stranger(self, message: IncomingMessage) -> None:
@@ -42,7 +42,7 @@ class Guests:
 
     async def group_changed(self, event: GroupChanged) -> None:
         """Look at a group anew."""
-        await self._rooms.changed(event)
+        await self._group_permissions.changed(event)
 
     async def identity_changed(self, event: IdentityChanged) -> None:
         """Deal with a new key."""

@@ -17,9 +17,9 @@ from typing import Final, Literal, Protocol
 import structlog
 
 from bot.attestation.safety_number import spaced
-from bot.dispatch.outgoing.notices import Notices
-from bot.dispatch.background.retry_until import Patience
+from bot.dispatch.background.retry_until import RetryUntil
 from bot.dispatch.incoming.waiting_keys import WaitingKey, WaitingKeys
+from bot.dispatch.outgoing.notices import Notices
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
@@ -47,7 +47,7 @@ NAME_CHARACTERS: Final = 60
 
 HINT: Final = "an admin's !trust, or signal-cli trust, lets the person in"
 
-PATIENCE: Final = Patience(seconds=300.0)
+RETRY_UNTIL: Final = RetryUntil(seconds=300.0)
 
 NEW_KEY: Final = (
     "{who} has a new safety number. Most often that means that Signal was installed anew; it can"
@@ -107,7 +107,7 @@ class Identities:
         policy: `tofu`, `always` or `verified`.
         on_trusted: told about a person, by ACI, to whom things can be sent again. It must not
             wait for the sending.
-        patience: how long the Signal side is asked.
+        retry: how long the Signal side is asked.
         clock: seconds since 1970.
     """
 
@@ -119,14 +119,14 @@ class Identities:
         *,
         policy: Literal["tofu", "always", "verified"],
         on_trusted: Callable[[str], Awaitable[None]],
-        patience: Patience = PATIENCE,
+        retry: RetryUntil = RETRY_UNTIL,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._side = side
         self._notices = notices
         self._policy = policy
         self._on_trusted = on_trusted
-        self._patience = patience
+        self._retry = retry
         self._clock = clock
         self._waiting = WaitingKeys(store, clock=clock)
         self._noting = asyncio.Lock()
@@ -221,7 +221,7 @@ class Identities:
 
     async def _trust_at_once(self, person: Person, identity: PeerIdentity) -> None:
         try:
-            await self._patience.ask(partial(self._side.trust, person.aci, safety_number=None))
+            await self._retry.call(partial(self._side.trust, person.aci, safety_number=None))
         except SignalError as error:
             log.warning("identity.trust_failed", reason=type(error).__name__)
             return
@@ -275,7 +275,7 @@ class Identities:
     async def _identity(self, person: str) -> PeerIdentity | None:
         """Return a person's key; None where the Signal side does not tell it."""
         try:
-            identity = await self._patience.ask(partial(self._side.peer_identity, person))
+            identity = await self._retry.call(partial(self._side.peer_identity, person))
         except SignalError as error:
             log.warning("identity.unknown", reason=type(error).__name__)
             return None

@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import structlog
 
 from bot.approvals import ApprovalDesk
+from bot.dispatch.background.file_cleanup import FileCleanup
+from bot.dispatch.background.steady_clock import SteadyClock
 from bot.dispatch.incoming.access import Access, Allowance
 from bot.dispatch.incoming.changes import Changes
-from bot.dispatch.background.file_cleanup import Discards
-from bot.dispatch.turns.loop_guard import LoopGuard, Verdict
-from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.incoming.received import received, received_deletion, received_edit
+from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.turns.loop_guard import LoopGuard, Verdict
 from bot.dispatch.turns.router import Router
-from bot.dispatch.background.steady_clock import SteadyClock
 from bot.messaging.events import (
     ChatKind,
     Deletion,
@@ -70,7 +70,7 @@ class Guests(Protocol):
 
 
 class Due(Protocol):
-    """What removes messages that disappear. Implemented by `bot.dispatch.background.expiry.Expiry`."""
+    """Removes messages that disappear. Implemented by `dispatch.background.expiry.Expiry`."""
 
     def at(self, when_ms: int) -> None:
         """Look again at that time."""
@@ -89,7 +89,7 @@ class Intake:
         router: does the work.
         changes: carries out edits and deletions.
         guests: strangers, groups and keys.
-        discards: deletes files that nobody will look at.
+        file_cleanup: deletes files that nobody will look at.
         loop_guard: finds out who is a bot.
         expiry: removes what disappears.
         clock: hears from messages what time it is.
@@ -106,7 +106,7 @@ class Intake:
         router: Router,
         changes: Changes,
         guests: Guests,
-        discards: Discards,
+        file_cleanup: FileCleanup,
         loop_guard: LoopGuard,
         expiry: Due,
         clock: SteadyClock,
@@ -119,7 +119,7 @@ class Intake:
         self._router = router
         self._changes = changes
         self._guests = guests
-        self._discards = discards
+        self._file_cleanup = file_cleanup
         self._loop_guard = loop_guard
         self._expiry = expiry
         self._clock = clock
@@ -179,7 +179,7 @@ class Intake:
             metrics.INTAKE.labels("duplicate").inc()
             # The files of a message that came twice are still needed, perhaps.
             if message.files and await self._store.is_past(message):
-                self._discards.files_of(message)
+                self._file_cleanup.files_of(message)
 
     async def _hear_the_time(self, message: IncomingMessage) -> None:
         """Ask Signal's server for the time; whoever writes says anything."""
@@ -194,11 +194,11 @@ class Intake:
         overheard: list[ReceivedMessage],
     ) -> None:
         await self._hear_the_time(message)
-        self._discards.add(message.unread)
+        self._file_cleanup.add(message.unread)
         if not self._access.may_talk(message.author):
             metrics.INTAKE.labels("not_admitted").inc()
             log.debug("intake.not_admitted", person=log_ids.person(message.author.aci))
-            self._discards.files_of(message)
+            self._file_cleanup.files_of(message)
             await self._guests.stranger(message)
             return
         await self._guests.welcome(message)
@@ -206,7 +206,7 @@ class Intake:
         if self._access.addressed(message):
             admitted.append(received(message, self._clock.now_ms()))
             return
-        self._discards.files_of(message)
+        self._file_cleanup.files_of(message)
         listens = self._access.listens and self._router.counts(message.author.aci)
         if message.text and listens:
             overheard.append(received(message, self._clock.now_ms()))
@@ -234,10 +234,10 @@ class Intake:
                 return [deletion]
             metrics.INTAKE.labels("not_admitted").inc()
             return []
-        self._discards.add(change.message.unread)
+        self._file_cleanup.add(change.message.unread)
         if not self._access.may_talk(change.message.author):
             metrics.INTAKE.labels("not_admitted").inc()
-            self._discards.files_of(change.message)
+            self._file_cleanup.files_of(change.message)
             return []
         message = self._without_strangers_words(change.message)
         edit = received_edit(replace(change, message=message), self._clock.now_ms())
@@ -245,7 +245,7 @@ class Intake:
         is_addressed = self._access.addressed(change.message)
         if is_addressed or await self._store.find_target(edit) is not None:
             return [edit]
-        self._discards.files_of(edit)
+        self._file_cleanup.files_of(edit)
         metrics.INTAKE.labels("overheard").inc()
         await self._store.edit_overheard(edit)
         return []
@@ -271,7 +271,7 @@ class Intake:
             await self._urgent.put(message.chat, Job(urgent, accepted))
         elif allowance is Allowance.OVER:
             metrics.INTAKE.labels("rate_limited").inc()
-            self._discards.files_of(message)
+            self._file_cleanup.files_of(message)
             await self._store.answer(accepted, (), outcome="rate_limited")
         elif allowance is Allowance.FIRST_OVER:
             metrics.INTAKE.labels("rate_limited").inc()
@@ -314,7 +314,7 @@ class Intake:
             words = self._loop_guard.notice(message.chat, message.author)
             await self._refuse(accepted, words, "loop")
         else:
-            self._discards.files_of(message)
+            self._file_cleanup.files_of(message)
             await self._store.answer(accepted, (), outcome="loop")
 
     async def _remind_of_question(self, message: ReceivedMessage) -> None:

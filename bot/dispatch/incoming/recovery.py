@@ -5,10 +5,10 @@ from functools import partial
 import structlog
 
 from bot.approvals import ApprovalDesk
+from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.incoming.changes import Changes
-from bot.dispatch.background.file_cleanup import Discards
-from bot.dispatch.outgoing.doubts import Doubts
 from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.outgoing.doubts import Doubts
 from bot.dispatch.turns.router import Router
 from conversation_store.models import AcceptedMessage, ReceivedKind
 from conversation_store.store import ConversationStore
@@ -25,7 +25,7 @@ async def resume(
     doubts: Doubts,
     router: Router,
     changes: Changes,
-    discards: Discards,
+    file_cleanup: FileCleanup,
 ) -> None:
     """Queue unfinished work, before anything new comes in, so that every chat keeps its order.
 
@@ -40,7 +40,7 @@ async def resume(
     await approvals.resume()
     for accepted in unfinished.accepted:
         if accepted.id in stopped:
-            discards.files_of(*accepted.messages)
+            file_cleanup.files_of(*accepted.messages)
             continue
         if accepted.message.kind is ReceivedKind.DELETION:
             await changes.delete(accepted)

@@ -12,12 +12,12 @@ import structlog
 from bot.approvals import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler, Thought, TurnForgotten
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
-from bot.dispatch.background.file_cleanup import Discards
-from bot.dispatch.turns.loop_guard import LoopGuard
+from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job
 from bot.dispatch.outgoing.outbox import Outbox
-from bot.dispatch.turns.batching import Pieces
 from bot.dispatch.outgoing.presence import Presence
+from bot.dispatch.turns.batching import Pieces
+from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import ChatId, Person
 from bot.messaging.formatting import split
@@ -53,15 +53,15 @@ DISAPPEARED: Final = (
 BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
 
 
-class Rooms(Protocol):
-    """What a group allows. Implemented by `bot.dispatch.incoming.groups.GroupRooms`."""
+class GroupRights(Protocol):
+    """What a group allows. Implemented by `bot.dispatch.incoming.groups.GroupPermissions`."""
 
     async def may_write(self, chat: ChatId) -> bool:
         """Whether the bot may write in a group."""
         ...
 
 
-class Doorkeeper(Protocol):
+class IdentityPolicy(Protocol):
     """Whose key counts. Implemented by `bot.dispatch.incoming.identities.Identities`."""
 
     async def may_talk(self, person: Person) -> bool:
@@ -84,11 +84,11 @@ class Router:
         approvals: knows the questions that wait for an answer.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
-        discards: deletes files that nobody reads.
+        file_cleanup: deletes files that nobody reads.
         presence: shows that an answer is being written.
         loop_guard: is told who was answered.
-        rooms: what groups allow.
-        doorkeeper: whose key counts.
+        group_permissions: what groups allow.
+        identity_policy: whose key counts.
         clock: seconds since 1970.
     """
 
@@ -102,11 +102,11 @@ class Router:
         approvals: ApprovalDesk,
         outbox: Outbox,
         store: ConversationStore,
-        discards: Discards,
+        file_cleanup: FileCleanup,
         presence: Presence,
         loop_guard: LoopGuard,
-        rooms: Rooms,
-        doorkeeper: Doorkeeper,
+        group_permissions: GroupRights,
+        identity_policy: IdentityPolicy,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._commands = commands
@@ -116,11 +116,11 @@ class Router:
         self._approvals = approvals
         self._outbox = outbox
         self._store = store
-        self._discards = discards
+        self._file_cleanup = file_cleanup
         self._presence = presence
         self._loop_guard = loop_guard
-        self._rooms = rooms
-        self._doorkeeper = doorkeeper
+        self._group_permissions = group_permissions
+        self._identity_policy = identity_policy
         self._clock = clock
 
     def job(self, accepted: AcceptedMessage) -> Job:
@@ -132,7 +132,7 @@ class Router:
 
     def counts(self, person: str) -> bool:
         """Whether what somebody, by ACI, says to a question or to others is listened to."""
-        return self._doorkeeper.is_verified(person)
+        return self._identity_policy.is_verified(person)
 
     def notice(self, message: ReceivedMessage) -> None:
         """Let people see at once that a message was taken."""
@@ -169,7 +169,7 @@ class Router:
         """
         ready = await self._ready(accepted)
         if ready is None:
-            self._discards.files_of(*accepted.messages)
+            self._file_cleanup.files_of(*accepted.messages)
             return
         chat = ChatId.parse(ready.message.chat)
         if chat.is_group:
@@ -197,10 +197,10 @@ class Router:
                 return None
         message = accepted.message
         chat = ChatId.parse(message.chat)
-        if chat.is_group and not await self._rooms.may_write(chat):
+        if chat.is_group and not await self._group_permissions.may_write(chat):
             await self._store.answer(accepted, (), outcome="may_not_write", joined=accepted.joined)
             return None
-        if not await self._doorkeeper.may_talk(_author(message)):
+        if not await self._identity_policy.may_talk(_author(message)):
             await self._store.answer(accepted, (), outcome="unverified", joined=accepted.joined)
             return None
         return accepted
@@ -216,20 +216,20 @@ class Router:
             # The last boundary of a turn: a bug ends here, in words for the person.
             log.exception("turn.bug", turn=accepted.id)
             metrics.TURNS.labels("bug").inc()
-            self._discards.files_of(*(piece.message for piece in pieces))
+            self._file_cleanup.files_of(*(piece.message for piece in pieces))
             return await self._store.answer(pieces[0], (BUG,), outcome="bug", joined=pieces[1:])
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
         """Take a message as the answer to a question, or say why it is none."""
         words = await self._approvals.settle(accepted, answer)
         if words is None:
-            self._discards.files_of(accepted.message)
+            self._file_cleanup.files_of(accepted.message)
         else:
             await self.refuse(accepted, words, "approval")
 
     async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         """Answer a message with a sentence that explains why it is not taken."""
-        self._discards.files_of(accepted.message)
+        self._file_cleanup.files_of(accepted.message)
         await self._outbox.deliver(await self._store.answer(accepted, (words,), outcome=outcome))
 
     async def _answer(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
@@ -237,7 +237,7 @@ class Router:
         while pieces:
             first = pieces[0]
             if len(pieces) == 1 and (outgoing := await self._answer_alone(first)) is not None:
-                self._discards.files_of(first.message)
+                self._file_cleanup.files_of(first.message)
                 return outgoing
             try:
                 thought = await self._turns.run(
@@ -248,7 +248,7 @@ class Router:
             except TurnStopped:
                 await self._store.stop([piece.id for piece in pieces])
                 metrics.TURNS.labels("stopped").inc()
-                self._discards.files_of(*(piece.message for piece in pieces))
+                self._file_cleanup.files_of(*(piece.message for piece in pieces))
                 return ()
             except TurnChanged:
                 await self._store.restart_turn(first.id)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Mailboxes
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage
@@ -83,13 +83,15 @@ class Turns:
     Args:
         mailboxes: where a chat's further messages wait.
         store: where dropped messages are closed.
-        discards: deletes the files of dropped messages.
+        file_cleanup: deletes the files of dropped messages.
     """
 
-    def __init__(self, mailboxes: Mailboxes, store: ConversationStore, discards: Discards) -> None:
+    def __init__(
+        self, mailboxes: Mailboxes, store: ConversationStore, file_cleanup: FileCleanup
+    ) -> None:
         self._mailboxes = mailboxes
         self._store = store
-        self._discards = discards
+        self._file_cleanup = file_cleanup
         self._running: dict[str, _Running] = {}
         self._places = asyncio.Semaphore(MAX_RUNNING_TURNS)
 
@@ -175,7 +177,7 @@ class Turns:
         if running is not None and running.pieces[0].id < before:
             stopped = len(running.pieces) if await _end(running) else 0
         for accepted in dropped:
-            self._discards.files_of(*accepted.messages)
+            self._file_cleanup.files_of(*accepted.messages)
         await self._store.stop([accepted.id for accepted in dropped])
         return len(dropped) + stopped
 

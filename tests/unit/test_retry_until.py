@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.dispatch.background.retry_until import Patience
+from bot.dispatch.background.retry_until import RetryUntil
 from bot.errors import (
     SignalError,
     SignalRateLimited,
@@ -15,7 +15,7 @@ from bot.errors import (
 from bot.messaging.backoff import Backoff
 from tests.skipped_waits import run_without_waiting
 
-PATIENCE = Patience(seconds=100.0, backoff=Backoff(first_seconds=1.0, longest_seconds=4.0))
+RETRY_UNTIL = RetryUntil(seconds=100.0, backoff=Backoff(first_seconds=1.0, longest_seconds=4.0))
 
 
 class Asked:
@@ -35,7 +35,7 @@ class Asked:
 def test_a_question_is_asked_until_it_is_answered() -> None:
     async def scenario() -> None:
         asked = Asked(SignalTimeout("x"), SignalTimeout("x"))
-        assert await PATIENCE.ask(asked) == "answer"
+        assert await RETRY_UNTIL.call(asked) == "answer"
         assert len(asked.times) == 3
 
     run_without_waiting(scenario())
@@ -44,7 +44,7 @@ def test_a_question_is_asked_until_it_is_answered() -> None:
 def test_who_is_told_when_to_ask_again_waits_so_long() -> None:
     async def scenario() -> None:
         asked = Asked(SignalRateLimited("x", retry_after_seconds=30.0))
-        await PATIENCE.ask(asked)
+        await RETRY_UNTIL.call(asked)
         assert asked.times[1] - asked.times[0] >= 30.0
 
     run_without_waiting(scenario())
@@ -54,9 +54,9 @@ def test_no_attempt_begins_when_the_time_is_over() -> None:
     async def scenario() -> None:
         asked = Asked(*[SignalTimeout("x")] * 1_000)
         with pytest.raises(SignalTimeout):
-            await PATIENCE.ask(asked)
+            await RETRY_UNTIL.call(asked)
         assert 25 <= len(asked.times) < 200
-        assert asked.times[-1] - asked.times[0] <= PATIENCE.seconds
+        assert asked.times[-1] - asked.times[0] <= RETRY_UNTIL.seconds
 
     run_without_waiting(scenario())
 
@@ -66,7 +66,7 @@ def test_a_refusal_is_an_answer(refusal: SignalError) -> None:
     async def scenario() -> None:
         asked = Asked(refusal)
         with pytest.raises(type(refusal)):
-            await PATIENCE.ask(asked)
+            await RETRY_UNTIL.call(asked)
         assert len(asked.times) == 1
 
     run_without_waiting(scenario())

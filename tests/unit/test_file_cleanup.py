@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bot.dispatch.background.file_cleanup import Discards
+from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.errors import SignalUnavailable
 from bot.messaging.events import IncomingFile
 from tests.contract.harnesses import in_background
@@ -27,9 +27,9 @@ def files(*ids: str) -> list[IncomingFile]:
 
 async def test_one_that_cannot_be_deleted_keeps_nobody_waiting() -> None:
     folder = Folder("b")
-    discards = Discards(folder)
-    discards.add(files("a", "b", "c"))
-    async with in_background(discards.run()):
+    file_cleanup = FileCleanup(folder)
+    file_cleanup.add(files("a", "b", "c"))
+    async with in_background(file_cleanup.run()):
         assert [await folder.deleted.get() for _ in range(2)] == ["a", "c"]
-        discards.add(files("d"))
+        file_cleanup.add(files("d"))
         assert await folder.deleted.get() == "d"
