@@ -40,7 +40,7 @@ def _retention(parts: Adjustable, settings: Settings) -> None:
 
 
 def _tools(parts: Adjustable, settings: Settings) -> None:
-    parts.chat.max_tool_calls = settings.tools.max_tool_calls
+    parts.tool_loop.max_tool_calls = settings.tools.max_tool_calls
     parts.executor.timeout_seconds = settings.tools.timeout_seconds
     parts.tool_limits.per_person = settings.tools.calls_per_minute
     parts.tool_limits.per_bot = settings.tools.calls_per_minute_total

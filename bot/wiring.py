@@ -14,6 +14,8 @@ from bot.chat.handler import ChatHandler
 from bot.chat.media import Media, open_media
 from bot.chat.prompt import Prompt
 from bot.chat.rendering.client import Renderer, open_renderer
+from bot.chat.tool_loop import ToolLoop
+from bot.chat.turn_context import TurnContexts
 from bot.commands import catalog as command_catalog
 from bot.commands.base import Command
 from bot.commands.clear import Clear
@@ -95,7 +97,7 @@ class Adjustable:
     pieces: Pieces
     presence: Presence
     prompt: Prompt
-    chat: ChatHandler
+    tool_loop: ToolLoop
     executor: ToolExecutor
     tool_limits: RateLimits
     endpoint: OpenEndpoint
@@ -265,7 +267,7 @@ class _Wiring:
             pieces=self.pieces,
             presence=self.presence,
             prompt=self.prompt,
-            chat=self.conversation,
+            tool_loop=self.tool_loop,
             executor=self.executor,
             tool_limits=self.tool_limits,
             endpoint=self._ground.endpoint,
@@ -461,24 +463,38 @@ class _Wiring:
         )
 
     @cached_property
-    def conversation(self) -> ChatHandler:
-        ground, tools = self._ground, self._settings.tools
-        return ChatHandler(
+    def tool_loop(self) -> ToolLoop:
+        ground = self._ground
+        return ToolLoop(
             model=ground.endpoint.client,
-            model_name=self._settings.llm.model,
             prompt=self.prompt,
             registry=ground.registry,
             executor=self.executor,
             store=ground.store,
-            approvals=self.approvals,
+            vision=ground.vision,
+            keeps_exchanges=self.proofs is not None,
+            max_tool_calls=self._settings.tools.max_tool_calls,
+        )
+
+    @cached_property
+    def conversation(self) -> ChatHandler:
+        ground = self._ground
+        return ChatHandler(
+            loop=self.tool_loop,
+            contexts=TurnContexts(
+                ground.store,
+                self.approvals,
+                ground.messenger,
+                progress_shown=self.presence.message_sent,
+                keep_arguments=self._settings.tools.audit_arguments == "keep",
+                clock=ground.clock.time,
+            ),
+            prompt=self.prompt,
+            store=ground.store,
             media=ground.media,
-            eyes=ground.vision,
             renderer=ground.renderer,
-            progress=ground.messenger,
-            progress_shown=self.presence.message_sent,
-            keep_arguments=tools.audit_arguments == "keep",
             proofs=self.proofs,
-            max_tool_calls=tools.max_tool_calls,
+            model_name=self._settings.llm.model,
             clock=ground.clock.time,
         )
 

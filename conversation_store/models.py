@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 
-class TurnState(StrEnum):
+class TurnStatus(StrEnum):
     """How far a turn has come. Only whole turns (answered, failed) are history for the model."""
 
     RUNNING = "running"

@@ -66,7 +66,7 @@ from conversation_store.models import (
     StoredQuote,
     StoreSizes,
     Turn,
-    TurnState,
+    TurnStatus,
     TurnUsage,
     UnfinishedWork,
 )
@@ -486,7 +486,7 @@ class ConversationStore:
         self,
         turn: Turn,
         *,
-        state: TurnState,
+        state: TurnStatus,
         answer: str,
         parts: Sequence[str | AnswerPart],
         model: str,

@@ -20,7 +20,7 @@ from conversation_store.models import (
     StoredImage,
     StoredMessage,
     Turn,
-    TurnState,
+    TurnStatus,
     TurnUsage,
 )
 
@@ -134,7 +134,7 @@ def end(
     execute: Execute,
     turn: Turn,
     *,
-    state: TurnState,
+    state: TurnStatus,
     answer: str,
     model: str,
     usage: TurnUsage,

@@ -93,7 +93,7 @@ class Listener(Protocol):
         ...
 
 
-class Eyes(Protocol):
+class VisionSupport(Protocol):
     """Knows whether the model sees. Implemented by `bot.llm.vision.Vision`."""
 
     async def can_see(self) -> bool:
@@ -164,7 +164,7 @@ class Media:
         images: ImageReader,
         documents: Read,
         transcriber: Listener | None,
-        vision: Eyes,
+        vision: VisionSupport,
         words_bytes: int = WORDS_BYTES,
     ) -> None:
         self._files = files
@@ -307,7 +307,7 @@ async def open_media(
     files: FileSource,
     *,
     transcriber: Listener | None,
-    vision: Eyes,
+    vision: VisionSupport,
     words_bytes: int = WORDS_BYTES,
     sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Media]:

@@ -226,7 +226,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
             assert parts.group_permissions.admins == parts.notices.admins == {ADA.aci}
             assert parts.loop_guard.messages_per_minute == 61
             assert parts.store.retention_days == 62
-            assert parts.chat.max_tool_calls == 3
+            assert parts.tool_loop.max_tool_calls == 3
             assert parts.executor.timeout_seconds == 4
             assert (parts.tool_limits.per_person, parts.tool_limits.per_bot) == (65, 660)
             assert (parts.presence.ack_reaction, parts.presence.read_receipts) == ("🌵", False)
@@ -273,7 +273,7 @@ async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
             write_settings(here, TOOLS__MAX_TOOL_CALLS=after)
             with capture_logs() as logged:
                 await reload_now()
-            assert parts.chat.max_tool_calls == int(before)
+            assert parts.tool_loop.max_tool_calls == int(before)
             assert logged[-1]["event"] == "settings.need_restart"
             assert logged[-1]["setting"] == "TOOLS__MAX_TOOL_CALLS"
 

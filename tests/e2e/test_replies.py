@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bot.chat.loop import Loop
 from bot.chat.prompt import Prompt
+from bot.chat.turn_state import TurnState
 from bot.demo.signal_side import ADA, BOT, Group, Sent, SharedFile
 from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
@@ -193,7 +193,7 @@ def test_an_address_that_only_the_bot_has_named_is_nobodys_word(
 ) -> None:
     said = ReceivedMessage("+49", ADA.aci, 6, chat, "what is that?", received_at=6, quote=quote)
     content = Prompt(32_000, Registry()).user_content([said])
-    (people,) = Loop(Turn(1, 1, (StoredMessage("user", content),)), ()).heard.people
+    (people,) = TurnState(Turn(1, 1, (StoredMessage("user", content),)), ()).heard.people
     assert (EVIL in people) is is_named
     assert people.endswith("what is that?")
     assert holds_marked(people) is holds_marked(content)

@@ -18,7 +18,7 @@ from conversation_store.models import (
     StoredMessage,
     StoredToolCall,
     Turn,
-    TurnState,
+    TurnStatus,
     TurnUsage,
 )
 from conversation_store.store import ConversationStore, open_store
@@ -87,7 +87,7 @@ async def finish(
 ) -> tuple[OutgoingMessage, ...]:
     return await store.finish_turn(
         turn,
-        state=TurnState.ANSWERED,
+        state=TurnStatus.ANSWERED,
         answer=" ".join(part if isinstance(part, str) else part.text for part in parts),
         parts=parts,
         model="m",

@@ -22,7 +22,7 @@ from conversation_store.models import (
     ReceivedQuote,
     StoredMessage,
     StoredToolCall,
-    TurnState,
+    TurnStatus,
     TurnUsage,
 )
 from conversation_store.store import ConversationStore, open_store
@@ -322,7 +322,7 @@ async def test_the_end_of_a_turn_closes_no_question_of_another(tmp_path: Path) -
         assert other is not None
         await store.finish_turn(
             store.begin_turn([other], "hello"),
-            state=TurnState.ANSWERED,
+            state=TurnStatus.ANSWERED,
             answer="Hello.",
             parts=["Hello."],
             model="m",

@@ -13,7 +13,7 @@ from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavail
 from bot.messaging.account import Group
 from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, GroupChanged, Person
-from conversation_store.models import ReceivedMessage, TurnState, TurnUsage
+from conversation_store.models import ReceivedMessage, TurnStatus, TurnUsage
 from conversation_store.store import ConversationStore, open_store
 
 BOT = "+15550100000"
@@ -301,7 +301,7 @@ async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
         turn = store.begin_turn([accepted], "hi")
         await store.finish_turn(
             turn,
-            state=TurnState.ANSWERED,
+            state=TurnStatus.ANSWERED,
             answer="hello",
             parts=["hello"],
             model="m",

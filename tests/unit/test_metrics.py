@@ -15,7 +15,7 @@ from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout,
 from bot.messaging.events import ChatId, ChatKind, FrameKind
 from bot.observability.event_loop import measure_lag
 from bot.observability.metrics import BoundedNames
-from conversation_store.models import ApprovalState, ExchangeState, TurnState
+from conversation_store.models import ApprovalState, ExchangeState, TurnStatus
 from tests import exposition
 from tests.exposition import PREFIX
 from tests.skipped_waits import run_without_waiting
@@ -28,7 +28,7 @@ CHATS: Final = [ChatId(ChatKind.DIRECT, str(number)) for number in range(MAX_CHA
     ("name", "label", "values"),
     [
         ("signal_frames_total", "kind", FrameKind),
-        ("turns_total", "outcome", set(TurnState) - {TurnState.RUNNING} | {"bug"}),
+        ("turns_total", "outcome", set(TurnStatus) - {TurnStatus.RUNNING} | {"bug"}),
         ("answer_signatures_total", "outcome", set(ExchangeState) - {ExchangeState.WAITING}),
         ("model_verifications_total", "outcome", set(ModelState) - {ModelState.PENDING}),
         (

@@ -27,7 +27,7 @@ from conversation_store.models import (
     StoredMessage,
     StoredToolCall,
     Turn,
-    TurnState,
+    TurnStatus,
     TurnUsage,
 )
 from conversation_store.store import DAY_MS, ConversationStore, open_store
@@ -70,7 +70,7 @@ async def answer_one(
     turn = store.begin_turn([accepted], question)
     return await store.finish_turn(
         turn,
-        state=TurnState.ANSWERED,
+        state=TurnStatus.ANSWERED,
         answer=answer,
         parts=[answer],
         model="m",
@@ -205,7 +205,7 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
         await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
         await store.finish_turn(
             turn,
-            state=TurnState.ANSWERED,
+            state=TurnStatus.ANSWERED,
             answer="It is 5461.",
             parts=["It is 5461."],
             model="m",
@@ -240,7 +240,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
         await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
         await store.finish_turn(
             turn,
-            state=TurnState.FAILED,
+            state=TurnStatus.FAILED,
             answer="The model cannot be reached.",
             parts=["The model cannot be reached."],
             model="m",
@@ -524,7 +524,7 @@ async def answered_with(
     await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)), exchanged[:1])
     (answer,) = await store.finish_turn(
         turn,
-        state=TurnState.ANSWERED,
+        state=TurnStatus.ANSWERED,
         answer="hi",
         parts=("hi",),
         model="m",

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.approvals import Answer, ApprovalDesk
-from bot.chat.handler import ChatHandler, Thought, TurnForgotten
+from bot.chat.handler import ChatHandler, TurnForgotten, TurnResult
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job
@@ -240,11 +240,11 @@ class Router:
                 self._file_cleanup.files_of(first.message)
                 return outgoing
             try:
-                thought = await self._turns.run(
+                result = await self._turns.run(
                     first.message.chat, pieces, partial(self._think, pieces)
                 )
                 quote = _quote_of(pieces[-1])
-                return await self._conversation.finish(pieces, thought, quote=quote)
+                return await self._conversation.finish(pieces, result, quote=quote)
             except TurnStopped:
                 await self._store.stop([piece.id for piece in pieces])
                 metrics.TURNS.labels("stopped").inc()
@@ -257,13 +257,13 @@ class Router:
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
         return ()
 
-    async def _think(self, pieces: list[AcceptedMessage]) -> Thought:
+    async def _think(self, pieces: list[AcceptedMessage]) -> TurnResult:
         if not pieces[0].begun:
             await self._pieces.gather(pieces[0].message.chat, pieces)
             for piece in pieces[1:]:
                 if ChatId.parse(piece.message.chat).is_group:
                     self.notice(piece.message)
-        return await self._conversation.think(tuple(pieces))
+        return await self._conversation.run_turn(tuple(pieces))
 
     async def _answer_alone(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...] | None:
         """Answer what needs no conversation; None where it does."""

@@ -18,7 +18,7 @@ from conversation_store.models import (
 from tools.base import Heard
 
 
-class Loop:
+class TurnState:
     """One turn on its way: what the model has been shown so far, and what it cost.
 
     Args:
@@ -38,7 +38,7 @@ class Loop:
         person, *rest = turn.messages
         self.messages = [replace(person, images=(*person.images, *fleeting)), *rest]
         self.notices = list(turn.notices)
-        self.is_blind = False
+        self.images_disabled = False
         self.usage = TurnUsage()
         self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
         self.exchanged: list[NewExchange] = []
@@ -96,9 +96,9 @@ class Loop:
             if message.tool_call_id == call_id and message.content is None:
                 self.messages[index] = replace(message, content=content)
 
-    def go_blind(self) -> None:
+    def disable_images(self) -> None:
         """Show no image from now on, and say so where one came with the message."""
-        self.is_blind = True
+        self.images_disabled = True
         if any(message.images for message in self.messages):
             self.notices.append(CANNOT_SEE)
 

@@ -1,0 +1,217 @@
+"""The tool loop: ask the model, run the tools that it calls, until it answers in words.
+
+Every step is stored before the next one uses it, so a turn that a crash interrupts goes on from its
+last stored message.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, Protocol
+
+import structlog
+
+from bot.chat.prompt import Prompt, as_stored
+from bot.chat.turn_context import TurnContext
+from bot.chat.turn_state import TurnState
+from bot.llm.errors import LlmRejected
+from bot.llm.images import without_images
+from bot.llm.messages import Completion, Message, ToolSpec
+from bot.llm.vision import may_be_about_images
+from conversation_store.models import NewExchange
+from conversation_store.store import ConversationStore
+from tools.base import Heard, Outcome, ToolRequest, ToolResult
+from tools.executor import ToolExecutor
+from tools.registry import Registry
+from tools.results import UNTRUSTED
+
+log = structlog.get_logger()
+
+FINISH_REASONS: Final = frozenset({"", "content_filter", "length", "stop", "tool_calls"})
+"""Reasons that may be logged; an endpoint could also put a person's words there."""
+
+TOOLS_START_SECONDS: Final = 20.0
+"""How long a turn waits for tools that are still starting, such as MCP servers."""
+
+OVER_LIMIT: Final = (
+    "Not run: no more tool calls are allowed for this message. Answer with what you have."
+)
+
+
+class ChatModel(Protocol):
+    """The model. Implemented by `bot.llm.client.LlmClient`."""
+
+    async def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> Completion:
+        """Return the model's whole answer; raises LlmError."""
+        ...
+
+
+class VisionSupport(Protocol):
+    """Whether the model sees images. Implemented by `bot.llm.vision.Vision`."""
+
+    async def can_see(self) -> bool:
+        """Return whether images are to be sent to the model."""
+        ...
+
+    def refused(self) -> None:
+        """Remember that the model has refused images."""
+        ...
+
+
+class ToolLoop:
+    """Finds the answer of a turn.
+
+    Args:
+        model: answers, or calls tools.
+        prompt: what the model is shown.
+        registry: the tools that exist.
+        executor: runs them.
+        store: keeps every call and result.
+        vision: whether the model sees images.
+        keeps_exchanges: whether hashes of requests and answers are kept, to check signatures.
+        max_tool_calls: of one turn; after them the model has to answer in words.
+
+    Attributes:
+        max_tool_calls: may be changed at any time.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ChatModel,
+        prompt: Prompt,
+        registry: Registry,
+        executor: ToolExecutor,
+        store: ConversationStore,
+        vision: VisionSupport,
+        keeps_exchanges: bool,
+        max_tool_calls: int,
+    ) -> None:
+        self._model = model
+        self._prompt = prompt
+        self._registry = registry
+        self._executor = executor
+        self._store = store
+        self._vision = vision
+        self._keeps_exchanges = keeps_exchanges
+        self.max_tool_calls = max_tool_calls
+
+    async def run(self, state: TurnState, context: TurnContext, now: datetime) -> str:
+        """Return the model's answer, empty when it twice says nothing; may be cancelled.
+
+        Raises:
+            LlmError: the model cannot answer.
+        """
+        await self._wait_for_tools()
+        async with context.progress.running():
+            await self._resume(state, context)
+            while self.max_tool_calls > state.calls and self._prompt.tools:
+                completion = await self._ask(state, now, self._prompt.tools)
+                if not completion.message.tool_calls:
+                    return await self._words(state, completion, now)
+                asked = state.ask(as_stored(completion.message))
+                await self._store.record_calls(state.turn.id, asked, state.take_exchanged())
+                await self._run_open_calls(state, context)
+            return await self._words(state, await self._ask(state, now, ()), now)
+
+    async def _wait_for_tools(self) -> None:
+        """Wait for tools that are still starting."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOOLS_START_SECONDS):
+                await self._registry.settled()
+
+    async def _ask(self, state: TurnState, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
+        messages = self._prompt.build(now, state.history, state.messages)
+        shows_images = any(message.images for message in messages)
+        # History may hold images from before the model refused one.
+        if shows_images and not state.images_disabled and not await self._vision.can_see():
+            state.disable_images()
+        if state.images_disabled:
+            messages = without_images(messages)
+        try:
+            completion = await self._model.complete(messages, tools)
+        except LlmRejected as error:
+            if state.images_disabled or not shows_images or not may_be_about_images(error):
+                raise
+            completion = await self._model.complete(without_images(messages), tools)
+            self._vision.refused()
+            state.disable_images()
+        state.count(completion)
+        if self._keeps_exchanges:
+            state.exchanged.append(_exchange(completion))
+        return completion
+
+    async def _words(self, state: TurnState, completion: Completion, now: datetime) -> str:
+        """Return a completion's text; where it has none, ask once more, without tools."""
+        words = (completion.message.content or "").strip()
+        if words:
+            return words
+        said = completion.finish_reason
+        reason = said if said in FINISH_REASONS else "other"
+        log.info("turn.empty_answer", finish_reason=reason, turn=state.turn.id)
+        again = await self._ask(state, now, ())
+        return (again.message.content or "").strip()
+
+    async def _resume(self, state: TurnState, context: TurnContext) -> None:
+        """Finish the calls that a crash left open; those with side effects do not run again."""
+        if state.open_calls:
+            log.info("turn.resumed", turn=state.turn.id, count=len(state.open_calls))
+            await self._run_open_calls(state, context)
+
+    async def _run_open_calls(self, state: TurnState, context: TurnContext) -> None:
+        """Run the open calls at the same time, and show them while they run."""
+        waiting = state.open_calls
+        # Below zero when a reload lowered the setting while the turn waited for a restart.
+        allowed = max(0, self.max_tool_calls - (state.calls - len(waiting)))
+        heard = await self._heard(state, context)
+        requests = [
+            ToolRequest(call.id, call.name, call.arguments, context.audit.caller, heard)
+            for call in waiting
+        ]
+        context.audit.show(self._shown_at_once(requests[:allowed]))
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self._run_call(request, context, within=number < allowed))
+                for number, request in enumerate(requests)
+            ]
+        for task in running:
+            result = task.result()
+            state.close(result.request.call_id, result.content)
+
+    async def _heard(self, state: TurnState, context: TurnContext) -> Heard:
+        """Return what the model knows; only tools that take an address need it."""
+        called = (self._registry.get(call.name) for call in state.open_calls)
+        if not any(tool is not None and tool.address is not None for tool in called):
+            return Heard()
+        strangers_before = await self._store.has_result_with(str(context.chat), UNTRUSTED)
+        return replace(state.heard, strangers_before=strangers_before)
+
+    async def _run_call(
+        self, request: ToolRequest, context: TurnContext, *, within: bool
+    ) -> ToolResult:
+        if within or self._registry.get(request.tool) is None:
+            return await self._executor.execute(request, context.audit, context.approval)
+        result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
+        await context.audit.finished(result)
+        return result
+
+    def _shown_at_once(self, requests: Sequence[ToolRequest]) -> list[ToolRequest]:
+        """Return the calls that run now; those that ask first are shown once they are allowed."""
+        return [
+            request
+            for request in requests
+            if self._registry.get(request.tool) is not None
+            and not self._executor.asks_first(request)
+        ]
+
+
+def _exchange(completion: Completion) -> NewExchange:
+    """Return the hashes of an exchange; one without a name is counted and cannot be checked."""
+    known = completion.exchange
+    if known is None:
+        return NewExchange("", "", "")
+    return NewExchange(known.completion_id, known.request_sha256, known.response_sha256)
