@@ -35,9 +35,9 @@ from bot.llm.wire import Streaming, request_body
 from bot.messaging.envelope import parse_frame
 from bot.messaging.json_rpc import LineBuffer
 from bot.messaging.markdown import MAX_MARKERS, stops_in
-from bot.messaging.readable import readable_file_name, readable_name, readable_quote
 from bot.messaging.rest_errors import error_from_answer
 from bot.messaging.rest_styles import escaped_markup
+from bot.messaging.sanitize import sanitize_file_name, sanitize_name, sanitize_quote
 from bot.messaging.styled import StyleRange, TextStyle
 from conversation_store.models import (
     OverheardMessage,
@@ -178,9 +178,9 @@ def _addresses(text: str) -> Reads:
 
 
 def _names(text: str) -> Reads:
-    yield partial(readable_name, text)
-    yield partial(readable_file_name, text)
-    yield partial(readable_quote, text)
+    yield partial(sanitize_name, text)
+    yield partial(sanitize_file_name, text)
+    yield partial(sanitize_quote, text)
 
 
 def _asked(text: str) -> Reads:

@@ -23,9 +23,10 @@ from bot.attestation.trust import REAL, Trust
 from bot.config import Settings
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.errors import MessagesLost
-from bot.hangup import hangups
-from bot.observability import descriptors, metrics
+from bot.observability import metrics
 from bot.observability.systemd import ServiceManager, service_manager
+from bot.process import descriptors
+from bot.process.sighup import hangups
 from bot.reload import Reload
 from bot.wiring import Parts, wired
 

@@ -19,9 +19,9 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.account import Attachment
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, Person, Reaction
 from bot.messaging.questions import QuestionMessage, question_messages
 from bot.observability import metrics

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _outcome(arguments: Sequence[str] | None) -> int:
     chosen = _parser().parse_args(arguments)
-    from bot.hardening import harden
+    from bot.process.hardening import harden
 
     try:
         harden()
@@ -209,9 +209,9 @@ def _add_release_arguments(release: argparse.ArgumentParser) -> None:
 
 
 def _run(_: argparse.Namespace) -> int:
-    from bot import hangup
+    from bot.process import sighup
 
-    hangup.ignore_at_first()
+    sighup.ignore_at_first()
     import structlog
 
     from bot import app

@@ -36,7 +36,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError as UnparsableSettings
 
 from bot.errors import SettingsError
-from bot.hardening import moved_variables
+from bot.process.hardening import moved_variables
 from tools.catalog import CATALOG
 from tools.settings import FORECAST_URL, GEOCODING_URL
 

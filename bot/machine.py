@@ -15,10 +15,10 @@ from bot import __version__, build
 from bot.config import Settings, settings_files
 from bot.errors import BotError
 from bot.finding import Finding, Verdict
-from bot.observability.descriptors import BESIDE_THE_MODEL
 from bot.observability.figures import size
 from bot.observability.health_client import ask
 from bot.observability.http_server import host_and_port
+from bot.process.descriptors import BESIDE_THE_MODEL
 from bot.readiness import serve_health
 
 LEAST_FREE_BYTES: Final = 512 * 2**20

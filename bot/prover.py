@@ -15,11 +15,11 @@ import structlog
 from bot.attestation.checks import Verdict
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.dstack import REPORT_DATA_BYTES, DstackAgent
-from bot.attestation.environment import environment_check
 from bot.attestation.errors import AgentError
 from bot.attestation.evidence import OwnEvidence
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.operator_inputs import environment_check
 from bot.attestation.policy import Policy
 from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks

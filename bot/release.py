@@ -20,10 +20,10 @@ from pydantic import BaseModel, ValidationError
 from bot import __version__, build
 from bot.attestation.compose import MAX_APP_COMPOSE_CHARS, MAX_COMPOSE_CHARS, PINNED, images_of
 from bot.attestation.compose_grammar import environments
-from bot.attestation.environment import configuration_problems, environment_check
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import KEY_SERVICE
 from bot.attestation.near_ai.pins import MAX_PINS_BYTES, ModelPins
+from bot.attestation.operator_inputs import configuration_problems, environment_check
 from bot.attestation.release import Release
 from bot.attestation.strict_json import read
 from bot.attestation.systems import OsMeasurement

@@ -25,12 +25,12 @@ from bot.attestation.near_ai.verification import CollateralFor
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
 from bot.attestation.release import MAX_RELEASE_BYTES, Release
 from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
-from bot.attestation.safety_number import is_safety_number
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.strict_json import decode
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.errors import SettingsError
+from bot.messaging.safety_number import is_safety_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from bot.attestation.td import TdEvidence
+from bot.attestation.tdx_guest import TdEvidence
 
 RECORDED: Final = Path(__file__).parents[2] / "shared" / "fixtures" / "attestation"
 CLOCK: Final = 1782698817

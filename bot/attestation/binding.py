@@ -22,9 +22,9 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.pins import ModelPins, pins_sha256
 from bot.attestation.quote import TdQuote
-from bot.attestation.safety_number import contains_half, half
 from bot.attestation.statement import ModelSeal, Statement, challenge_hash, statement_hash
 from bot.attestation.strict_json import decode
+from bot.messaging.safety_number import contains_half, half
 
 MAX_MODEL_AGE_SECONDS: Final = 3600
 """How old the model's evidence may be in the proof of a bot that requires it."""

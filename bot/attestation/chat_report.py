@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from bot.attestation.checks import Check, Report, Verdict, is_closed_by_a_known_system
-from bot.attestation.safety_number import half, spaced
 from bot.attestation.statement import Statement
+from bot.messaging.safety_number import half, spaced
 
 if TYPE_CHECKING:
     # By its name alone: the verification behind it is loaded where there is something to prove.

@@ -24,7 +24,7 @@ from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.quote import TdQuote
 from bot.attestation.strict_json import StrictModel, VersionOne, read
 from bot.attestation.systems import Label, OsMeasurement
-from bot.attestation.td import TdFindings
+from bot.attestation.tdx_guest import TdFindings
 
 MAX_RELEASE_BYTES: Final = 1024 * 1024
 

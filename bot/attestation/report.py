@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bot.attestation.checks import Check, Report, Verdict, is_closed, is_closed_by_a_known_system
-from bot.attestation.safety_number import spaced
+from bot.messaging.safety_number import spaced
 
 LABELS: Final = {
     "debug": "closed to debuggers",

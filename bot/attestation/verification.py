@@ -23,18 +23,18 @@ from bot.attestation.checks import (
     failed,
     not_checked,
 )
-from bot.attestation.environment import environment_check
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import NrasWord
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.verification import CollateralFor, FirmwareRule, verify_model
+from bot.attestation.operator_inputs import environment_check
 from bot.attestation.quote import Collateral, low_s, parse_quote
 from bot.attestation.release import Release, release_checks
-from bot.attestation.safety_number import half
 from bot.attestation.statement import Statement
 from bot.attestation.strict_json import decode
-from bot.attestation.td import TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
+from bot.messaging.safety_number import half
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.chat.file_kinds import FileKind, kind_of_file, title_of_file, type_of_file
 from bot.chat.images.client import MOST_FILE_BYTES as MOST_IMAGE_BYTES
 from bot.chat.images.client import ImageReader, open_images
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import FileTooBig
 from conversation_store.models import ReceivedFile, ReceivedMessage, StoredImage

@@ -49,11 +49,11 @@ from bot.messaging.frame_parts import (
     SentMessage,
     SyncMessage,
 )
-from bot.messaging.readable import (
-    readable_file_name,
-    readable_name,
-    readable_quote,
-    readable_text,
+from bot.messaging.sanitize import (
+    sanitize_file_name,
+    sanitize_name,
+    sanitize_quote,
+    sanitize_text,
 )
 
 FILES_LIMIT: Final = 32
@@ -322,7 +322,7 @@ def _author_of(envelope: Envelope) -> Person:
     return Person(
         aci=envelope.source_uuid,
         number=envelope.source_number,
-        name=readable_name(envelope.source_name),
+        name=sanitize_name(envelope.source_name),
     )
 
 
@@ -340,7 +340,7 @@ def _chat_of(data: DataMessage, author: Person) -> ChatId:
 
 
 def _words(data: DataMessage, account: Account) -> str:
-    return readable_text(data.message, data.mentions or (), account)
+    return sanitize_text(data.message, data.mentions or (), account)
 
 
 def _addresses(data: DataMessage, account: Account) -> bool:
@@ -355,7 +355,7 @@ def _quoted(quote: Quote, account: Account) -> Quoted:
         timestamp=quote.id,
         author=quote.author_uuid,
         by_bot=_quotes_bot(quote, account),
-        text=readable_quote(quote.text),
+        text=sanitize_quote(quote.text),
         has_files=bool(_user_files(quote.attachments)),
         author_number=quote.author_number or quote.author,
     )
@@ -371,7 +371,7 @@ def _files(attachments: Sequence[Attachment]) -> tuple[IncomingFile, ...]:
             # One that cannot be named cannot be had; that it came is to be told all the same.
             id=file.id or f"unnamed-{number}",
             content_type=_content_type(file),
-            name=readable_file_name(file.filename),
+            name=sanitize_file_name(file.filename),
             size=file.size,
             voice_note=_is_voice_note(file),
         )

@@ -16,8 +16,8 @@ import aiohttp
 from aiohttp import hdrs
 from aiohttp.client_middlewares import ClientHandlerType, ClientMiddlewareType
 
+from bot.backoff import Backoff
 from bot.errors import SignalTimeout, SignalUnavailable
-from bot.messaging.backoff import Backoff
 from bot.messaging.receipts import PROOF_SECONDS
 from bot.messaging.rest_errors import error_from_answer
 from bot.messaging.rest_places import Kind, Patience, Places

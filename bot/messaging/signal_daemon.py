@@ -20,13 +20,13 @@ from typing import Any, Final
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.errors import (
     SignalError,
     SignalRejected,
     SignalUnavailable,
 )
 from bot.messaging.account import Attachment
-from bot.messaging.backoff import Backoff
 from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored

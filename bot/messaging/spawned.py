@@ -5,8 +5,8 @@ that lives but does not answer is ended first: it is asked for a sign of life no
 connection of its own, which neither a long send nor a pause in reading can hold up.
 
 It ends with this program: asked with SIGTERM and then killed when `run` ends, and told by the
-kernel when this program is killed (see `leash`). One that is still there at a start was left behind
-by a killed program, or by a start script that does not become signal-cli; it is ended first,
+kernel when this program is killed (`process.parent_death`). One that still runs at a start was left
+behind by a killed program, or by a start script that does not become signal-cli; it is ended first,
 because two signal-cli must not have one account.
 
 What it prints is read by nobody: it prints messages.
@@ -28,8 +28,8 @@ from typing import Final, NoReturn
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.errors import BotError, SettingsError, SignalError
-from bot.messaging.backoff import Backoff
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 
@@ -184,7 +184,7 @@ class SpawnedSignalCli:
             await _end_left_over(self._path, self._stop_seconds)
             self._path.unlink(missing_ok=True)  # signal-cli does not start where there is one
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "bot.messaging.leash", str(os.getpid()), *command,
+                sys.executable, "-I", "-m", "bot.process.parent_death", str(os.getpid()), *command,
                 stdin=DEVNULL,
                 stdout=DEVNULL,
                 stderr=DEVNULL,

@@ -69,7 +69,7 @@ try_to_load() {
 
 set_rights_and_times() {
     chmod -R u=rwX,go=rX "$image"
-    # What cannot be read starts closed to other processes of its user (see bot/hardening.py), so that
+    # What cannot be read starts closed to other processes of its user (see bot/process/hardening.py), so that
     # none sees the environment of a health check that starts.
     chmod 711 "$image/usr/local/bin/python3"
     install -d -m 1777 "$image/tmp"

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from bot.backoff import Backoff
 from bot.demo.json_rpc_server import HangUp, Json, Refusal
 from bot.demo.signal_people import SignalPeople
 from bot.demo.signal_side import Sent
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import Incoming, IncomingMessage, Reaction
 from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds

@@ -3,10 +3,10 @@
 import asyncio
 import re
 
-from bot.attestation.safety_number import spaced
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND
 from bot.demo.signal_side import ADA, Sent
 from bot.messaging.account import TrustLevel
+from bot.messaging.safety_number import spaced
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_conversation import BEN

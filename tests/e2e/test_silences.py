@@ -16,10 +16,10 @@ from typing import Final
 
 import pytest
 
+from bot.backoff import Backoff
 from bot.demo.json_rpc_server import LostReply
 from bot.demo.signal_side import Sent
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from conversation_store.models import OutgoingMessage, ReceivedMessage

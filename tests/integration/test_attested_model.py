@@ -26,12 +26,12 @@ from bot.attestation.near_ai.service import (
 from bot.attestation.near_ai.signatures import AnswerSignatures, SignatureState
 from bot.attestation.near_ai.verdict import ModelState
 from bot.attestation.pinning import KeyNotAttested, pin
+from bot.backoff import Backoff
 from bot.llm.client import Endpoint, LlmClient
 from bot.llm.errors import LlmUnavailable
 from bot.llm.messages import Completion, Message, Role
 from bot.llm.retry import RetryPolicy
 from bot.llm.transport import AiohttpTransport
-from bot.messaging.backoff import Backoff
 from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status

@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
+from bot.backoff import Backoff
 from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment
-from bot.messaging.backoff import Backoff
 from bot.messaging.daemon_setup import DaemonSetup
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.json_rpc import JsonRpcConnection

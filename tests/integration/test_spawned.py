@@ -15,9 +15,9 @@ from typing import Any, Final
 import pytest
 import structlog
 
+from bot.backoff import Backoff
 from bot.demo.signal_side import BOT
 from bot.errors import SettingsError, SignalUnavailable
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from bot.messaging.spawned import (

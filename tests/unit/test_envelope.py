@@ -30,7 +30,7 @@ from bot.messaging.events import (
     SentElsewhere,
 )
 from bot.messaging.frame_parts import EMOJI_LIMIT, LIST_LIMIT, RECEIPT_LIMIT
-from bot.messaging.readable import FILE_NAME_LIMIT, QUOTE_LIMIT, TEXT_LIMIT_BYTES
+from bot.messaging.sanitize import FILE_NAME_LIMIT, QUOTE_LIMIT, TEXT_LIMIT_BYTES
 from tests.signal_frames import (
     ADA,
     BOT,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bot.backoff import Backoff
 from bot.dispatch.background.retry_until import RetryUntil
 from bot.dispatch.incoming.groups import GROUP_SECONDS, MAX_GROUPS, GroupPermissions, SignsByRights
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Group
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, GroupChanged, Person
 from conversation_store.models import ReceivedMessage, TurnStatus, TurnUsage
 from conversation_store.store import ConversationStore, open_store

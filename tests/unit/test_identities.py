@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 from structlog.testing import capture_logs
 
+from bot.backoff import Backoff
 from bot.dispatch.background.retry_until import RetryUntil
 from bot.dispatch.incoming.identities import (
     CANNOT_TELL,
@@ -27,7 +28,6 @@ from bot.dispatch.mailboxes import Mailboxes
 from bot.dispatch.outgoing.notices import Notices
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.messaging.account import PeerIdentity, TrustLevel
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import IdentityChanged, Person
 from conversation_store.store import open_store
 from tests.unit.sending import Letterbox

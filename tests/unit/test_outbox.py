@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from bot.backoff import Backoff
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.errors import (
     SignalError,
@@ -17,7 +18,6 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import Attachment
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange

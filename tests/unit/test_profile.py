@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 import structlog
 
+from bot.backoff import Backoff
 from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
 from bot.errors import (
     SettingsError,
@@ -18,7 +19,6 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
-from bot.messaging.backoff import Backoff
 from conversation_store.store import open_store
 
 PNG: Final = b"\x89PNG\r\n\x1a\n and more"

@@ -10,7 +10,7 @@ import yaml
 
 from bot import cli
 from bot.attestation.compose import PINNED, images_of
-from bot.attestation.environment import environment_check
+from bot.attestation.operator_inputs import environment_check
 from bot.config import Settings, settings_of
 from bot.release import COMPOSE_FILE, Order, make_release
 from tests.fakes.some_pins import SOME_PINS_TEXT

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from bot.backoff import Backoff
 from bot.dispatch.background.retry_until import RetryUntil
 from bot.errors import (
     SignalError,
@@ -12,7 +13,6 @@ from bot.errors import (
     SignalTimeout,
     SignalUntrusted,
 )
-from bot.messaging.backoff import Backoff
 from tests.skipped_waits import run_without_waiting
 
 RETRY_UNTIL = RetryUntil(seconds=100.0, backoff=Backoff(first_seconds=1.0, longest_seconds=4.0))

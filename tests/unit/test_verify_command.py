@@ -13,13 +13,13 @@ import pytest
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
-from bot.attestation.safety_number import half
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import NO_SIGNATURES
 from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelState, Prover, Verify
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.formatting import PART_LIMIT_BYTES
+from bot.messaging.safety_number import half
 from conversation_store.models import ExchangeState, StoredExchange
 from tests.fakes.dstack_agent import abandoned_socket, says
 from tests.unit.soft_machine import IDENTITY, Intel, Machine, machine

@@ -28,7 +28,7 @@ from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.quote import TdQuote
 from bot.attestation.strict_json import StrictModel, VersionOne, read
 from bot.attestation.systems import OsMeasurement
-from bot.attestation.td import TdFindings
+from bot.attestation.tdx_guest import TdFindings
 
 MAX_PINS_BYTES: Final = 64 * 1024
 

@@ -38,7 +38,7 @@ from bot.attestation.near_ai.verification import (
 )
 from bot.attestation.pinning import AttestedKeys
 from bot.attestation.trust import REAL, Trust
-from bot.messaging.backoff import Backoff
+from bot.backoff import Backoff
 from bot.observability.metrics import (
     MODEL_PROOF_REQUIRED,
     MODEL_VERIFICATIONS,

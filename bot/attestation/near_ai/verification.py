@@ -5,7 +5,7 @@ several machines run the model):
 
     report                      only when it cannot be read
     gateway.debug .quote .tcb .attributes .tdx_module .rtmrs .boot_events .compose .images
-                                see `bot.attestation.td`
+                                see `bot.attestation.tdx_guest`
     gateway.nonce               quote and report were made for our request
     gateway.report_data         the quote vouches for signing key and TLS key
     gateway.signing_key         key, address and algorithm belong together
@@ -75,7 +75,7 @@ from bot.attestation.near_ai.wire import (
     read_report,
 )
 from bot.attestation.quote import Collateral, TdQuote, parse_quote
-from bot.attestation.td import TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 
 CollateralFor = Callable[[TdQuote], Collateral | str]

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.errors import (
     SettingsError,
     SignalError,
@@ -19,7 +20,6 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
-from bot.messaging.backoff import Backoff
 
 FACT: Final = "profile"
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRateLimited, SignalRejected, SignalUntrusted
-from bot.messaging.backoff import Backoff
 
 T = TypeVar("T")
 

@@ -16,13 +16,13 @@ from typing import Final, Literal, Protocol
 
 import structlog
 
-from bot.attestation.safety_number import spaced
 from bot.dispatch.background.retry_until import RetryUntil
 from bot.dispatch.incoming.waiting_keys import WaitingKey, WaitingKeys
 from bot.dispatch.outgoing.notices import Notices
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
+from bot.messaging.safety_number import spaced
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.errors import (
     SignalError,
     SignalPassedOver,
@@ -26,7 +27,6 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import Attachment
-from bot.messaging.backoff import Backoff
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.messenger import Quote
 from bot.messaging.receipts import CLOCK_SKEW_MS

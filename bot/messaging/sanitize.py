@@ -26,7 +26,7 @@ _JOINERS: Final = "\u200c\u200d"
 _PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
 
 
-def readable_text(text: str | None, mentions: Sequence[Mention], account: Account) -> str:
+def sanitize_text(text: str | None, mentions: Sequence[Mention], account: Account) -> str:
     """Return what somebody wrote, at most `TEXT_LIMIT_BYTES` of it.
 
     Mentions are replaced by names, the bot's own are removed.
@@ -38,13 +38,13 @@ def readable_text(text: str | None, mentions: Sequence[Mention], account: Accoun
     return _encodable(text)[:TEXT_LIMIT_BYTES].decode(errors="ignore")
 
 
-def readable_quote(text: str | None) -> str:
+def sanitize_quote(text: str | None) -> str:
     """Return the beginning of a quoted text; whom it mentions is not told."""
     words = (text or "").replace(_PLACEHOLDER, "")
     return _encodable(words[:QUOTE_LIMIT]).decode().strip()
 
 
-def readable_name(name: str | None) -> str | None:
+def sanitize_name(name: str | None) -> str | None:
     """Return a person's name as one line without anything invisible.
 
     None for one that is missing or a phone number.
@@ -58,7 +58,7 @@ def readable_name(name: str | None) -> str | None:
     return None if not line or _PHONE_NUMBER.fullmatch(line) else line
 
 
-def readable_file_name(name: str | None) -> str | None:
+def sanitize_file_name(name: str | None) -> str | None:
     """Return a file's name as one line without anything invisible; None for one that is missing."""
     line = " ".join((name or "")[: 2 * FILE_NAME_LIMIT].split())
     visible = "".join(character for character in line if character.isprintable())
@@ -79,7 +79,7 @@ def _name_mentions(text: str, mentions: Sequence[Mention], account: Account) -> 
         if start < done or end > len(units) or start == end:
             continue
         own = account.is_me(aci=mention.uuid, number=mention.number)
-        name = _PLACEHOLDER if own else f"@{readable_name(mention.name) or _NOBODY_IN_PARTICULAR}"
+        name = _PLACEHOLDER if own else f"@{sanitize_name(mention.name) or _NOBODY_IN_PARTICULAR}"
         added = (units[done:start], name.encode("utf-16-le"))
         pieces += added
         done = end

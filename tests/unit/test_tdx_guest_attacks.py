@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bot.attestation.checks import Verdict
 from bot.attestation.quote import Collateral
-from bot.attestation.td import TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_tdx import SoftTdx

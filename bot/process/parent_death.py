@@ -1,12 +1,13 @@
-"""Becomes a program that does not outlive the one that started it.
+"""Run a program that ends when the process that started it dies.
 
-`python -m bot.messaging.leash PARENT_PID PROGRAM [ARGUMENT ...]`: the kernel is told to end this
-process with SIGTERM when its parent dies, however that dies (PR_SET_PDEATHSIG in prctl(2)); then
-it becomes the program. A process of its own asks for that, because what runs between fork and exec
-in a program with threads must not be Python. SIGTERM and not SIGKILL, because signal-cli has
-something to tidy up: 126 MB of unpacked library. Nor does it, or any child of it, ever get more
-rights than it has, as by a setuid program (PR_SET_NO_NEW_PRIVS). Where the kernel cannot do it
-(macOS), it just becomes the program.
+    python -m bot.process.parent_death PARENT_PID PROGRAM [ARGUMENT ...]
+
+The kernel sends this process SIGTERM when its parent dies, however that happens (PR_SET_PDEATHSIG,
+prctl(2)); then it becomes the program. This needs a process of its own because no Python may run
+between fork and exec in a program with threads. SIGTERM and not SIGKILL, because signal-cli has to
+delete 126 MB of unpacked library. The program and its children never get more rights, such as by a
+setuid program (PR_SET_NO_NEW_PRIVS). Where the kernel offers none of this (macOS), it only becomes
+the program.
 """
 
 import ctypes

@@ -7,7 +7,7 @@ import pytest
 
 from bot.attestation.checks import Check, Verdict
 from bot.attestation.compose_grammar import FROM_OUTSIDE
-from bot.attestation.environment import environment_check
+from bot.attestation.operator_inputs import environment_check
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
 from bot.config import setting_names
