@@ -56,13 +56,13 @@ from tools.mcp.results import output_of
 from tools.registry import Registry
 from tools.results import holds_marked, mark, marked_by, trim
 from tools.schema import parse_object, tool_from
-from tools.settings import RESULT_LIMIT_BYTES
+from tools.settings import MAX_RESULT_BYTES
 from tools.weather.places import MAX_PLACE_CHARACTERS, folded
 from tools.web.guard import LONGEST_URL, checked
 from tools.web.parts import part_of
 from tools.web.search_results import SearchResult, numbered
 
-MOST_MS: Final = 50.0
+MAX_MS: Final = 50.0
 TEXTS: Final = 150
 QUICK_TEXTS: Final = 3
 TRIES: Final = 3
@@ -273,7 +273,7 @@ def _parsed(parse: Callable[[Any], object], sent: object) -> None:
 def _questioned(text: str) -> Reads:
     messages = [
         SENDING.parse(json.dumps({"text": text[:most]}))
-        for most in (SIZE_BYTES, policy.QUESTION_LIMIT_BYTES, policy.QUESTION_LIMIT_BYTES // 4)
+        for most in (SIZE_BYTES, policy.MAX_QUESTION_BYTES, policy.MAX_QUESTION_BYTES // 4)
     ]
     address = OPENING.parse(json.dumps({"url": text[:2_000] or "a"}))
     heard = Heard(people=[text, text], results=[mark(text, "web_fetch", SIZE_BYTES), text])
@@ -281,17 +281,17 @@ def _questioned(text: str) -> Reads:
         yield partial(_parsed, partial(policy.question, SENDING), message)
     yield partial(_parsed, partial(policy.question, OPENING), address)
     yield partial(policy.needs_yes, OPENING, address, heard)
-    yield partial(shown, text[: policy.QUESTION_LIMIT_BYTES])
-    yield partial(visible, text[: policy.QUESTION_LIMIT_BYTES])
+    yield partial(shown, text[: policy.MAX_QUESTION_BYTES])
+    yield partial(visible, text[: policy.MAX_QUESTION_BYTES])
 
 
 def _results(text: str) -> Reads:
-    yield partial(trim, text, RESULT_LIMIT_BYTES)
-    yield partial(mark, text, "web_search", RESULT_LIMIT_BYTES)
+    yield partial(trim, text, MAX_RESULT_BYTES)
+    yield partial(mark, text, "web_search", MAX_RESULT_BYTES)
     for result in (text, mark(text, "web_search", SIZE_BYTES)):
         yield partial(marked_by, result)
         yield partial(holds_marked, result)
-    yield partial(part_of, text.encode(errors="replace").decode(), 0, RESULT_LIMIT_BYTES)
+    yield partial(part_of, text.encode(errors="replace").decode(), 0, MAX_RESULT_BYTES)
     yield partial(numbered, [SearchResult(text[:4_000], "https://a.b", text[:4_000])] * 20, 20)
     blocks = [TextContent(type="text", text=piece) for piece in _pieces(text, 1_000)]
     structured = {"text": text}
@@ -384,6 +384,6 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
     """Return the longest stall of each kind of reading."""
     found = await longest_stalls(range(QUICK_TEXTS if quick else TEXTS))
     return [
-        Figure(f"longest stall, {name}", milliseconds, "ms", at_most=MOST_MS)
+        Figure(f"longest stall, {name}", milliseconds, "ms", at_most=MAX_MS)
         for name, milliseconds in found.items()
     ]

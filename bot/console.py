@@ -12,7 +12,7 @@ from typing import Final, TextIO
 from bot.errors import BotError
 
 READ_BYTES: Final = 4_096
-LINE_LIMIT_BYTES: Final = 65_536
+MAX_LINE_BYTES: Final = 65_536
 TERMINAL_LINE_BYTES: Final = 4_095
 """What Linux keeps of a line that is typed or pasted (N_TTY_BUF_SIZE in termios(3))."""
 LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
@@ -82,7 +82,7 @@ class Console:
             if not piece:
                 raise BotError("The input ended before that was answered.")
             self._unread += piece
-            if len(self._unread) > LINE_LIMIT_BYTES:
+            if len(self._unread) > MAX_LINE_BYTES:
                 raise BotError("That is too long for an answer.")
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode(errors="replace")

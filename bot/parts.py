@@ -17,7 +17,7 @@ from bot.messaging.spawned import SpawnedSignalCli, socket_path
 from tools.catalog import CATALOG
 from tools.results import LEAST_LIMIT_BYTES
 from tools.settings import (
-    RESULT_LIMIT_BYTES,
+    MAX_RESULT_BYTES,
     McpServer,
     SearchProvider,
     ToolSettings,
@@ -163,4 +163,4 @@ def words_limit(context_tokens: int) -> int:
 def result_limit(context_tokens: int) -> int:
     """A tool's result takes an eighth of the context at the most; bytes."""
     eighth = context_tokens * BYTES_PER_TOKEN // 8
-    return min(RESULT_LIMIT_BYTES, max(LEAST_LIMIT_BYTES, eighth))
+    return min(MAX_RESULT_BYTES, max(LEAST_LIMIT_BYTES, eighth))

@@ -56,7 +56,7 @@ SCRUB_EVERY_SECONDS: Final = 0.25
 SCRUB_AGAIN_SECONDS: Final = 5.0
 """After a time when somebody was reading, or the disk refused."""
 
-LOG_LIMIT_BYTES: Final = 8 * 1024 * 1024
+MAX_LOG_BYTES: Final = 8 * 1024 * 1024
 """What stays of the write-ahead log on disk, however long somebody was reading (a backup)."""
 
 
@@ -401,7 +401,7 @@ def _configure(connection: Any) -> None:
     for pragma in (
         "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
         "journal_mode = WAL",
-        f"journal_size_limit = {LOG_LIMIT_BYTES}",
+        f"journal_size_limit = {MAX_LOG_BYTES}",
         "synchronous = FULL",
         "foreign_keys = ON",
         "secure_delete = ON",

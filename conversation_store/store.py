@@ -35,7 +35,7 @@ from conversation_store import (
     upkeep,
 )
 from conversation_store.database import (
-    LOG_LIMIT_BYTES,
+    MAX_LOG_BYTES,
     Committed,
     Database,
     Execute,
@@ -840,7 +840,7 @@ class ConversationStore:
         given_back = 0
         while step := await self._database.write(upkeep.give_back):
             given_back += step
-        if log_bytes > LOG_LIMIT_BYTES:
+        if log_bytes > MAX_LOG_BYTES:
             await self._database.scrub()
         return given_back
 

@@ -33,21 +33,21 @@ from tools.files import note_about, presentable
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.results import LEAST_LIMIT_BYTES, mark, trim
-from tools.settings import RESULT_LIMIT_BYTES
+from tools.settings import MAX_RESULT_BYTES
 
-ARGUMENTS_LIMIT_BYTES: Final = 65_536
-SCHEMA_LIMIT_CHARACTERS: Final = 2_000
+MAX_ARGUMENTS_BYTES: Final = 65_536
+MAX_SCHEMA_CHARACTERS: Final = 2_000
 """A longer schema is not repeated with each complaint: the model has it already."""
 
-_MOST_NAME_CHARACTERS: Final = 64
-_MOST_NAMES: Final = 40
+_MAX_NAME_CHARACTERS: Final = 64
+_MAX_NAMES: Final = 40
 
 _EMPTY: Final = "The tool ran and returned nothing."
 _FILES_ALONE: Final = "The tool ran; the person gets what it returned as a file."
 _BUG: Final = "The tool failed because of a fault in the tool itself; trying again will not help."
 _PERHAPS_DONE: Final = " Whether it took effect is unknown; tell the person."
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class _Bug(ToolError):
@@ -89,7 +89,7 @@ class ToolExecutor:
         *,
         limits: RateLimits,
         timeout_seconds: float,
-        result_limit_bytes: int = RESULT_LIMIT_BYTES,
+        result_limit_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
         if result_limit_bytes < LEAST_LIMIT_BYTES:
             raise ValueError(f"a result needs at least {LEAST_LIMIT_BYTES} bytes")
@@ -216,22 +216,22 @@ def _bugs_told(tool: str) -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         # Nobody cancelled this call: the tool awaited something that was cancelled elsewhere.
-        _log.exception("tool.bug", tool=tool)
+        log.exception("tool.bug", tool=tool)
         raise _Bug(_BUG) from None
     except Exception:
-        _log.exception("tool.bug", tool=tool)
+        log.exception("tool.bug", tool=tool)
         raise _Bug(_BUG) from None
 
 
 def _validate(tool: Tool, text: str) -> Any:
-    if len(text) > ARGUMENTS_LIMIT_BYTES:
+    if len(text) > MAX_ARGUMENTS_BYTES:
         raise InvalidArguments(f"The arguments of {tool.name} are too long.")
     try:
         with _bugs_told(tool.name):
             return tool.parse(text)
     except InvalidArguments as problems:
         schema = f"this schema: {tool.schema_text}"
-        if len(tool.schema_text) > SCHEMA_LIMIT_CHARACTERS:
+        if len(tool.schema_text) > MAX_SCHEMA_CHARACTERS:
             schema = "the tool's schema."
         raise InvalidArguments(
             f"The arguments of {tool.name} are wrong: {problems}. "
@@ -263,10 +263,10 @@ def _outcome(error: ToolError) -> Outcome:
 
 
 def _unknown(name: str, names: list[str]) -> str:
-    name = name[:_MOST_NAME_CHARACTERS]
+    name = name[:_MAX_NAME_CHARACTERS]
     nearest = get_close_matches(name, names, n=1)
     suggestion = f" Did you mean {nearest[0]}?" if nearest else ""
-    listed = ", ".join(names[:_MOST_NAMES]) or "none"
-    more = len(names) - _MOST_NAMES
+    listed = ", ".join(names[:_MAX_NAMES]) or "none"
+    more = len(names) - _MAX_NAMES
     rest = f" and {more} more" if more > 0 else ""
     return f"There is no tool named {name!r}.{suggestion} Tools: {listed}{rest}."

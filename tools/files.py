@@ -7,12 +7,12 @@ from typing import Final
 
 from tools.base import ToolFile
 
-MOST_FILES: Final = 4
+MAX_FILES: Final = 4
 """Of one call."""
-MOST_FILE_BYTES: Final = 8 * 2**20
+MAX_FILE_BYTES: Final = 8 * 2**20
 """Of one file."""
 
-_MOST_NAME_CHARACTERS: Final = 64
+_MAX_NAME_CHARACTERS: Final = 64
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _CONTENT_TYPE: Final = re.compile(r"[a-z]{1,32}/[a-z0-9.+-]{1,64}")
 _ANY_TYPE: Final = "application/octet-stream"
@@ -20,8 +20,8 @@ _ANY_TYPE: Final = "application/octet-stream"
 
 def presentable(files: Sequence[ToolFile]) -> tuple[ToolFile, ...]:
     """Return those files that a person gets, with names and types that mean nothing else."""
-    fitting = [file for file in files if 0 < len(file.data) <= MOST_FILE_BYTES]
-    return tuple(_harmless(file) for file in fitting[:MOST_FILES])
+    fitting = [file for file in files if 0 < len(file.data) <= MAX_FILE_BYTES]
+    return tuple(_harmless(file) for file in fitting[:MAX_FILES])
 
 
 def note_about(given: int, *, of: int) -> str:
@@ -29,8 +29,8 @@ def note_about(given: int, *, of: int) -> str:
     if given == of:
         return ""
     return (
-        f"\n[The person gets {given} of {of} files: at most {MOST_FILES} are sent, "
-        f"each of at most {MOST_FILE_BYTES // 2**20} MiB, and none that is empty.]"
+        f"\n[The person gets {given} of {of} files: at most {MAX_FILES} are sent, "
+        f"each of at most {MAX_FILE_BYTES // 2**20} MiB, and none that is empty.]"
     )
 
 
@@ -46,4 +46,4 @@ def _harmless(file: ToolFile) -> ToolFile:
 def _name(name: str) -> str:
     """Return a name without a path or a leading dot; of a long one the end, with its suffix."""
     safe = _UNSAFE.sub("-", name.replace("\\", "/").rpartition("/")[2])
-    return safe[-_MOST_NAME_CHARACTERS:].strip(".-") or "file"
+    return safe[-_MAX_NAME_CHARACTERS:].strip(".-") or "file"

@@ -24,14 +24,14 @@ from tools.display import shown, visible
 from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
 from tools.results import holds_marked, marked_by
 
-QUESTION_LIMIT_BYTES: Final = 32_768
+MAX_QUESTION_BYTES: Final = 32_768
 """Some twenty pages: more than anybody reads before a yes."""
 
 _MAY_NAME: Final = frozenset({"web_search", "web_fetch"})
 """Tools whose results name addresses: what they return is not of the model's choice. A server's
 tool may only repeat what the model has sent it."""
 
-_MOST_DESCRIPTION_CHARACTERS: Final = 200
+_MAX_DESCRIPTION_CHARACTERS: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _ADDRESS: Final = (
@@ -96,7 +96,7 @@ async def approve(request: ToolRequest, asked: str, approval: Approval) -> None:
 
 
 def question(tool: Tool, arguments: Any) -> str:
-    """Return what a call is going to do, for a person, within `QUESTION_LIMIT_BYTES`.
+    """Return what a call is going to do, for a person, within `MAX_QUESTION_BYTES`.
 
     Below a heading, every argument stands on a line of its own: its name and its whole value, as
     JSON. Two calls of a tool with different arguments never read the same.
@@ -124,13 +124,13 @@ def _heading(tool: Tool, arguments: Any) -> str:
     if tool.question is not None:
         return visible(tool.question(arguments))
     description = " ".join(first_sentence(tool.description).split())
-    if len(description) > _MOST_DESCRIPTION_CHARACTERS:
-        description = f"{description[:_MOST_DESCRIPTION_CHARACTERS]}…"
+    if len(description) > _MAX_DESCRIPTION_CHARACTERS:
+        description = f"{description[:_MAX_DESCRIPTION_CHARACTERS]}…"
     return f"Run {tool.name}? {visible(description)}"
 
 
 def _fits(text: str) -> bool:
-    return len(text.encode(errors="replace")) <= QUESTION_LIMIT_BYTES
+    return len(text.encode(errors="replace")) <= MAX_QUESTION_BYTES
 
 
 def _named(arguments: Any) -> Mapping[str, object]:

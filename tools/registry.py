@@ -12,7 +12,7 @@ import structlog
 
 from tools.base import Tool
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class Registry:
@@ -73,7 +73,7 @@ class Registry:
     def withdraw(self, source: str, reason: str) -> None:
         """Take a source's tools away and log why; the reason is one sentence, with no secret."""
         if self._absent.get(source) != reason:
-            _log.warning("tool.unavailable", tool=source, reason=reason)
+            log.warning("tool.unavailable", tool=source, reason=reason)
         self.offer(source, ())
         self._absent[source] = reason
 

@@ -18,9 +18,9 @@ from tools.errors import InvalidArguments
 
 _ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
 _EMPTY: Final = inspect.Parameter.empty
-_MOST_PROBLEMS: Final = 5
-_MOST_NAME_CHARACTERS: Final = 64
-_MOST_EXPECTATION_CHARACTERS: Final = 200
+_MAX_PROBLEMS: Final = 5
+_MAX_NAME_CHARACTERS: Final = 64
+_MAX_EXPECTATION_CHARACTERS: Final = 200
 _MAX_HEADING_CHARACTERS: Final = 80
 """Of a value in a question's heading; the whole of it stands in the list below."""
 
@@ -137,14 +137,14 @@ def _parse(model: type[BaseModel], parameters: Mapping[str, Any], text: str) -> 
 def _problems(error: ValidationError, parameters: Mapping[str, Any]) -> list[str]:
     """Return the first few problems, each with the argument it is about, none with its value."""
     details = error.errors(include_url=False, include_input=False)
-    problems = [_problem(detail, parameters) for detail in details[:_MOST_PROBLEMS]]
+    problems = [_problem(detail, parameters) for detail in details[:_MAX_PROBLEMS]]
     more = len(details) - len(problems)
     return [*problems, f"and {more} more problems"] if more else problems
 
 
 def _problem(detail: ErrorDetails, parameters: Mapping[str, Any]) -> str:
     *inside, last = detail["loc"] or ("",)
-    path = visible(".".join(map(str, detail["loc"]))[:_MOST_NAME_CHARACTERS])
+    path = visible(".".join(map(str, detail["loc"]))[:_MAX_NAME_CHARACTERS])
     if detail["type"] == "missing":
         expected = _expectation(_schema_at(parameters, (*inside, last)))
         return f"'{path}' is missing{expected}"
@@ -177,12 +177,12 @@ def _expectation(schema: Mapping[str, Any]) -> str:
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
-    nearest = get_close_matches(name[:_MOST_NAME_CHARACTERS], known, n=1)
+    nearest = get_close_matches(name[:_MAX_NAME_CHARACTERS], known, n=1)
     return f" (did you mean '{nearest[0]}'?)" if nearest else ""
 
 
 def _cut(text: str) -> str:
-    longest = _MOST_EXPECTATION_CHARACTERS
+    longest = _MAX_EXPECTATION_CHARACTERS
     return text if len(text) <= longest else text[:longest] + "…"
 
 

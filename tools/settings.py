@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-RESULT_LIMIT_BYTES: Final = 16_384
+MAX_RESULT_BYTES: Final = 16_384
 GEOCODING_URL: Final = "https://geocoding-api.open-meteo.com/v1/search"
 FORECAST_URL: Final = "https://api.open-meteo.com/v1/forecast"
 
@@ -80,4 +80,4 @@ class ToolSettings:
     weather: WeatherSettings = WeatherSettings()
     web_search: WebSearchSettings = WebSearchSettings()
     mcp_servers: tuple[McpServer, ...] = ()
-    result_limit_bytes: int = RESULT_LIMIT_BYTES
+    result_limit_bytes: int = MAX_RESULT_BYTES

@@ -37,12 +37,12 @@ class Measure:
     most: float
 
 
-MOST_DESCRIPTORS: Final = 8.0
+MAX_DESCRIPTORS: Final = 8.0
 """Connections to the model that idle for a while are open at some rests and closed at others."""
 
 MEASURES: Final = (
     Measure("memory", "MB", lambda sample: sample.resident_mb, most=8.0),
-    Measure("descriptors", "", lambda sample: sample.descriptors, most=MOST_DESCRIPTORS),
+    Measure("descriptors", "", lambda sample: sample.descriptors, most=MAX_DESCRIPTORS),
     Measure("tasks", "", lambda sample: sample.tasks, most=4.0),
     Measure("threads", "", lambda sample: sample.threads, most=1.0),
     Measure("child processes", "", lambda sample: sample.children, most=1.0),

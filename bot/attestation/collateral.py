@@ -38,7 +38,7 @@ NEWEST: Final = "update=early"
 INTEL_PCS_HOST: Final = "api.trustedservices.intel.com"
 INTEL_ROOT_CRL_URL: Final = "https://certificates.trustedservices.intel.com/IntelSGXRootCA.der"
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class CollateralSource:
             fresh = await self._fetch(quote, now)
         except EvidenceUnavailable as error:
             platform.failed_at = now
-            _log.warning("collateral.unavailable", reason=str(error))
+            log.warning("collateral.unavailable", reason=str(error))
             raise
         platform.collateral, platform.fetched_at = fresh, now
         if self._disk is not None:
@@ -244,7 +244,7 @@ class _Disk:
             os.utime(beside, (now, now))
             beside.replace(path)
         except OSError as error:
-            _log.warning("collateral.not_kept", error=type(error).__name__)
+            log.warning("collateral.not_kept", error=type(error).__name__)
 
     def _path(self, quote: TdQuote) -> Path:
         # What an earlier version kept may be of an evaluation that counts no more.

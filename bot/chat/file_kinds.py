@@ -8,7 +8,7 @@ from conversation_store.models import ReceivedFile
 from tools.web.reader.kinds import may_be_document
 
 _UNSAID: Final = frozenset({"", "application/octet-stream"})
-_MOST_NAME_CHARACTERS: Final = 80
+_MAX_NAME_CHARACTERS: Final = 80
 _QUOTES_AND_BRACKETS: Final = str.maketrans('[]“”"', " " * 5)
 
 # Phones call such files by the names of spreadsheets, films and programs; bytes tell when read.
@@ -71,7 +71,7 @@ def title_of_file(file: ReceivedFile) -> str:
     Where it has no name, it is what the sender says that it is.
     """
     name = " ".join((file.name or "").translate(_QUOTES_AND_BRACKETS).split())
-    printable = "".join(filter(str.isprintable, name))[:_MOST_NAME_CHARACTERS]
+    printable = "".join(filter(str.isprintable, name))[:_MAX_NAME_CHARACTERS]
     return f"“{printable}”" if printable else _UNNAMED[kind_of_file(file)]
 
 

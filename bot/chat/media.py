@@ -15,7 +15,7 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.chat.file_kinds import FileKind, kind_of_file, title_of_file, type_of_file
-from bot.chat.images.client import MOST_FILE_BYTES as MOST_IMAGE_BYTES
+from bot.chat.images.client import MAX_FILE_BYTES as MAX_IMAGE_BYTES
 from bot.chat.images.client import ImageReader, open_images
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
@@ -31,13 +31,13 @@ from tools.web.reader.client import Read, open_reader
 from tools.web.reader.document import Document, Source
 from tools.web.reader.kinds import kind_of
 
-MOST_FILES: Final = 8
+MAX_FILES: Final = 8
 """Of one message; the others are not looked at."""
 FILES_AT_ONCE: Final = 8
 """Of all chats together; more wait, as each is in memory as long as it is worked on."""
-MOST_TURN_BYTES: Final = 40 * 2**20
-MOST_DOCUMENT_BYTES: Final = 10 * 2**20
-MOST_DOCUMENT_CHARACTERS: Final = 20_000
+MAX_TURN_BYTES: Final = 40 * 2**20
+MAX_DOCUMENT_BYTES: Final = 10 * 2**20
+MAX_DOCUMENT_CHARACTERS: Final = 20_000
 WORDS_BYTES: Final = 64_000
 """What the words of all files of a turn take together, as UTF-8."""
 LEAST_WORDS_BYTES: Final = 1_000
@@ -137,7 +137,7 @@ class _Budget:
 
     sees: bool
     words_bytes: int
-    file_bytes: int = MOST_TURN_BYTES
+    file_bytes: int = MAX_TURN_BYTES
     ends_at: float = field(default_factory=lambda: time.monotonic() + TURN_SECONDS)
 
     @property
@@ -213,9 +213,9 @@ class Media:
         return FileKind.IMAGE in kinds and await self._vision.can_see()
 
     async def _found_in(self, message: ReceivedMessage, budget: _Budget) -> list[_Found]:
-        found = [await self._found(message, file, budget) for file in message.files[:MOST_FILES]]
-        if (more := len(message.files) - MOST_FILES) > 0:
-            notice = f"I look at {MOST_FILES} files of a message at most; {more} more I left out."
+        found = [await self._found(message, file, budget) for file in message.files[:MAX_FILES]]
+        if (more := len(message.files) - MAX_FILES) > 0:
+            notice = f"I look at {MAX_FILES} files of a message at most; {more} more I left out."
             found.append(_Found(f"[{more} more files, not looked at]", notice, understood=False))
         return found
 
@@ -242,7 +242,7 @@ class Media:
     async def _image(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
         if not budget.sees:
             return _Found(_UNSEEN, CANNOT_SEE, understood=False)
-        image = await self._images(await self._fetched(message, file, MOST_IMAGE_BYTES, budget))
+        image = await self._images(await self._fetched(message, file, MAX_IMAGE_BYTES, budget))
         words = _VIEW_ONCE_IMAGE if message.view_once else _IMAGE
         return _Found(words, image=image, fleeting=message.view_once)
 
@@ -267,7 +267,7 @@ class Media:
         if message.view_once:
             return _Found(_unread(file, "").words, NO_VIEW_ONCE_FILE, understood=False)
         room = _room(budget)
-        body = await self._fetched(message, file, MOST_DOCUMENT_BYTES, budget)
+        body = await self._fetched(message, file, MAX_DOCUMENT_BYTES, budget)
         content_type = type_of_file(file)
         source = Source(kind_of(content_type, body), content_type, "", body)
         document = await self._documents(source)
@@ -284,7 +284,7 @@ class Media:
             megabytes = most_bytes // 2**20
             raise ToolError(
                 f"It is too large; I read up to {megabytes} MB, and"
-                f" {MOST_TURN_BYTES // 2**20} MB at once."
+                f" {MAX_TURN_BYTES // 2**20} MB at once."
             ) from None
         budget.file_bytes -= len(data)
         if not data:
@@ -375,7 +375,7 @@ def _said(words: str, budget: _Budget, *, notice: str = "") -> _Found:
 
 def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
     """Return a document in a frame that says whose words these may be, and what is missing."""
-    text = document.text[:MOST_DOCUMENT_CHARACTERS]
+    text = document.text[:MAX_DOCUMENT_CHARACTERS]
     notes = [document.note]
     if len(document.text) > len(text):
         notes.append(f"Only its first {len(text):,} of {len(document.text):,} characters are here.")

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
+MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 
 Json = dict[str, Any]
 

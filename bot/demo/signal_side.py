@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from bot.demo.json_rpc_server import (
-    LINE_LIMIT_BYTES,
+    MAX_LINE_BYTES,
     Client,
     HangUp,
     Json,
@@ -377,7 +377,7 @@ class SignalSide(SignalPeople):
 
     async def _open_server(self) -> asyncio.Server:
         self.path.unlink(missing_ok=True)
-        return await asyncio.start_unix_server(self._rpc.serve, self.path, limit=LINE_LIMIT_BYTES)
+        return await asyncio.start_unix_server(self._rpc.serve, self.path, limit=MAX_LINE_BYTES)
 
     def _deliver(self) -> None:
         while self._undelivered and self.subscribed:

@@ -6,9 +6,9 @@ from typing import Final
 
 from bot.llm.messages import Image, Message
 
-MOST_IMAGES: Final = 10
+MAX_IMAGES: Final = 10
 """In one request; every one takes up to some 1,600 tokens."""
-MOST_IMAGE_BYTES: Final = 5 * 2**20
+MAX_IMAGE_BYTES: Final = 5 * 2**20
 """In one request: 6.7 MiB as Base64, and twice that where they are encrypted and sent as hex."""
 
 LEFT_OUT: Final = "[An image that was shown here is left out.]"
@@ -18,7 +18,7 @@ def latest_images(messages: Sequence[Message]) -> list[Message]:
     """Return a conversation whose older images, beyond what one request takes, are notes."""
     if not any(message.images for message in messages):
         return list(messages)
-    number, size = MOST_IMAGES, MOST_IMAGE_BYTES
+    number, size = MAX_IMAGES, MAX_IMAGE_BYTES
     shown: list[Message] = []
     for message in reversed(messages):
         kept: list[Image] = []

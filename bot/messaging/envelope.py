@@ -56,12 +56,12 @@ from bot.messaging.sanitize import (
     sanitize_text,
 )
 
-FILES_LIMIT: Final = 32
+MAX_FILES: Final = 32
 """Files of one message that count; official apps send as many at the most."""
 
-CONTENT_TYPE_LIMIT: Final = 100
+MAX_CONTENT_TYPE: Final = 100
 
-EXPIRES_LIMIT: Final = 2**31
+MAX_EXPIRES: Final = 2**31
 """Seconds; a timer that says more says this."""
 
 _LONG_TEXT: Final = "text/x-signal-plain"
@@ -227,10 +227,10 @@ def _message(
         timestamp=_timestamp_of(envelope, data),
         text=words,
         addresses_bot=_addresses(data, account),
-        files=_files(_user_files(data.attachments)[:FILES_LIMIT]),
+        files=_files(_user_files(data.attachments)[:MAX_FILES]),
         unread=_files(_unread(data)),
         quote=None if data.quote is None else _quoted(data.quote, account),
-        expires_seconds=min(data.expires_in_seconds or 0, EXPIRES_LIMIT),
+        expires_seconds=min(data.expires_in_seconds or 0, MAX_EXPIRES),
         view_once=data.view_once is True,
         server_timestamp=envelope.server_received_timestamp,
         delivered_timestamp=envelope.server_delivered_timestamp,
@@ -383,7 +383,7 @@ def _unread(data: DataMessage) -> list[Attachment]:
     quoted = data.quote.attachments or () if data.quote is not None else ()
     pictures = (*(file.thumbnail for file in quoted), *(one.image for one in data.previews or ()))
     return [
-        *_user_files(data.attachments)[FILES_LIMIT:],
+        *_user_files(data.attachments)[MAX_FILES:],
         *(file for file in data.attachments or () if _content_type(file) == _LONG_TEXT),
         *(picture for picture in pictures if picture is not None),
     ]
@@ -397,7 +397,7 @@ def _user_files(attachments: Sequence[Attachment] | None) -> list[Attachment]:
 def _content_type(file: Attachment) -> str:
     """Return the type without parameters, where it reads like one."""
     kind = (file.content_type or "").partition(";")[0].strip().lower()
-    known = len(kind) <= CONTENT_TYPE_LIMIT and _CONTENT_TYPE.fullmatch(kind)
+    known = len(kind) <= MAX_CONTENT_TYPE and _CONTENT_TYPE.fullmatch(kind)
     return kind if known else _UNKNOWN_TYPE
 
 

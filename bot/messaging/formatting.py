@@ -19,10 +19,10 @@ from typing import Final
 
 from bot.messaging.styled import Span, StyledText, TextStyle, ranges_of, spans_of, well_formed
 
-PART_LIMIT_BYTES: Final = 2_000
+MAX_PART_BYTES: Final = 2_000
 """What Signal shows as text in one message."""
 
-ANSWER_LIMIT_BYTES: Final = 60_000
+MAX_ANSWER_BYTES: Final = 60_000
 """What a whole answer may have; official apps read up to 64 KiB of one message."""
 
 CUT_NOTICE: Final = "The answer was too long for Signal and ends here."
@@ -80,7 +80,7 @@ def split(text: str) -> tuple[str, ...]:
     """Return the messages that a plain answer is sent as, in order; none for an empty one.
 
     Joined they are the text without the white space between them. A text of more than
-    `ANSWER_LIMIT_BYTES` is cut and says so at its end.
+    `MAX_ANSWER_BYTES` is cut and says so at its end.
     """
     text, _ = _shortened(well_formed(text).strip())
     layout = _Layout(
@@ -129,9 +129,9 @@ def _part(text: str, start: int, spans: list[Span]) -> StyledText:
 
 def _parts(text: str, layout: _Layout, start: int = 0) -> Iterator[tuple[int, int]]:
     """Yield where each message begins and ends."""
-    if len(text.encode()) > PART_LIMIT_BYTES:
+    if len(text.encode()) > MAX_PART_BYTES:
         pauses = list(_pauses(text, layout))
-        while (reach := _reach(text, start, PART_LIMIT_BYTES)) < len(text):
+        while (reach := _reach(text, start, MAX_PART_BYTES)) < len(text):
             pause = _best(pauses, start, reach)
             if pause is None:
                 break
@@ -144,10 +144,10 @@ def _parts(text: str, layout: _Layout, start: int = 0) -> Iterator[tuple[int, in
 
 def _shortened(text: str) -> tuple[str, int]:
     """Return the text that is sent, and how much of the given one it begins with."""
-    if len(text.encode()) <= ANSWER_LIMIT_BYTES:
+    if len(text.encode()) <= MAX_ANSWER_BYTES:
         return text, len(text)
     ending = f"\n\n{CUT_NOTICE}"
-    reach = _reach(text, 0, ANSWER_LIMIT_BYTES - len(ending))
+    reach = _reach(text, 0, MAX_ANSWER_BYTES - len(ending))
     kept = text[: _whole_graphemes(text, reach)]
     words = kept.rsplit(maxsplit=1)
     if len(words) > 1 and len(words[1]) <= _WORD_BOUND:

@@ -20,13 +20,13 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-RECEIPT_LIMIT: Final = 500
+MAX_RECEIPT: Final = 500
 """Timestamps in one receipt; one with more is not read."""
 
-LIST_LIMIT: Final = 2_000
+MAX_LIST: Final = 2_000
 """Mentions or files of one message; a list of more is not read."""
 
-EMOJI_LIMIT: Final = 64
+MAX_EMOJI: Final = 64
 """Characters of a reaction; the longest emoji have 10."""
 
 
@@ -53,7 +53,7 @@ Name = Annotated[str, StringConstraints(strict=True, max_length=512)]
 Timestamp = Annotated[StrictInt, Field(gt=0, lt=2**63)]
 Size = Annotated[StrictInt, Field(ge=0, lt=2**63)]
 Seconds = Annotated[StrictInt, Field(ge=0)]
-Emoji = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=EMOJI_LIMIT)]
+Emoji = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MAX_EMOJI)]
 GroupId = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9+/=_-]{1,128}$")]
 FileId = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")
@@ -93,8 +93,8 @@ class Attachment(Part):
     is_voice_note: Lenient[StrictBool] = None
 
 
-Attachments = Lenient[Annotated[list[OnErrorOmit[Attachment]], Field(max_length=LIST_LIMIT)]]
-Mentions = Lenient[Annotated[list[OnErrorOmit[Mention]], Field(max_length=LIST_LIMIT)]]
+Attachments = Lenient[Annotated[list[OnErrorOmit[Attachment]], Field(max_length=MAX_LIST)]]
+Mentions = Lenient[Annotated[list[OnErrorOmit[Mention]], Field(max_length=MAX_LIST)]]
 
 
 class QuotedFile(Attachment):
@@ -111,7 +111,7 @@ class Quote(Part):
     author_number: Lenient[Number] = None
     author_uuid: Lenient[Aci] = None
     text: Lenient[StrictStr] = None
-    attachments: Lenient[Annotated[list[OnErrorOmit[QuotedFile]], Field(max_length=LIST_LIMIT)]] = (
+    attachments: Lenient[Annotated[list[OnErrorOmit[QuotedFile]], Field(max_length=MAX_LIST)]] = (
         None
     )
 
@@ -131,7 +131,7 @@ class DataMessage(Part):
     mentions: Mentions = None
     quote: Lenient[Quote] = None
     attachments: Attachments = None
-    previews: Lenient[Annotated[list[OnErrorOmit[Preview]], Field(max_length=LIST_LIMIT)]] = None
+    previews: Lenient[Annotated[list[OnErrorOmit[Preview]], Field(max_length=MAX_LIST)]] = None
     expires_in_seconds: Lenient[Seconds] = None
     view_once: Lenient[StrictBool] = None
     is_expiration_update: object = None
@@ -182,7 +182,7 @@ class AdminDelete(Part):
 class ReceiptMessage(Part):
     """What a phone says about messages that it got."""
 
-    timestamps: Annotated[list[Timestamp], Field(min_length=1, max_length=RECEIPT_LIMIT)]
+    timestamps: Annotated[list[Timestamp], Field(min_length=1, max_length=MAX_RECEIPT)]
     is_delivery: object = None
     is_read: object = None
     is_viewed: object = None

@@ -22,7 +22,7 @@ from bot.messaging.sentinels import Sentinels
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
-LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
+MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 CONNECT_SECONDS: Final = 10.0
 
@@ -79,7 +79,7 @@ class JsonRpcConnection(asyncio.Protocol):
         self._on_garbage = on_garbage
         self._look_seconds = look_seconds
         self._next_look: asyncio.TimerHandle | None = None
-        self._lines = LineBuffer(LINE_LIMIT_BYTES)
+        self._lines = LineBuffer(MAX_LINE_BYTES)
         self._sentinels = Sentinels()
         self._waiting: dict[int | None, asyncio.Future[dict[str, Any]]] = {}
         self._transport: asyncio.Transport | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.messaging.account import Attachment
-from bot.messaging.formatting import PART_LIMIT_BYTES
+from bot.messaging.formatting import MAX_PART_BYTES
 
 MAX_MESSAGES: Final = 5
 FILE_NAME: Final = "question.txt"
@@ -44,7 +44,7 @@ def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[Que
         how_to_answer: stands at the end.
     """
     ending = f"\n\n{ABOUT_MARKS if '⟨' in question else ''}{how_to_answer}"
-    room = PART_LIMIT_BYTES - _NUMBER_BYTES - _size(ending)
+    room = MAX_PART_BYTES - _NUMBER_BYTES - _size(ending)
     parts = _divided(question, room)
     match parts:
         case [alone]:

@@ -34,9 +34,9 @@ import structlog
 from bot.errors import SignalError, SignalPassedOver, SignalTimeout
 from bot.messaging.events import ChatId, ChatKind, Evidence, SentElsewhere
 
-CONFIRMED_LIMIT: Final = 1_000
-KNOWN_LIMIT: Final = 1_000
-UNANSWERED_LIMIT: Final = 2_000
+MAX_CONFIRMED: Final = 1_000
+MAX_KNOWN: Final = 1_000
+MAX_UNANSWERED: Final = 2_000
 
 CLOCK_SKEW_MS: Final = 2_000
 """How far the clock of signal-cli may be behind the bot's."""
@@ -108,7 +108,7 @@ class DeliveryReceipts:
         self._proof_seconds = proof_seconds
         self._started_ms = self._now_ms()
         self.witness: Witness = lambda _evidence: None
-        self._confirmed: deque[tuple[str, int]] = deque(maxlen=CONFIRMED_LIMIT)
+        self._confirmed: deque[tuple[str, int]] = deque(maxlen=MAX_CONFIRMED)
         self._known: dict[int, None] = {}
         self._unanswered: dict[_Attempt, None] = {}
         self._closed = False
@@ -191,7 +191,7 @@ class DeliveryReceipts:
     def _begin(self, chat: ChatId) -> _Attempt:
         attempt = _Attempt(chat, began_ms=self._now_ms())
         self._unanswered[attempt] = None
-        if len(self._unanswered) > UNANSWERED_LIMIT:
+        if len(self._unanswered) > MAX_UNANSWERED:
             del self._unanswered[next(iter(self._unanswered))]
         return attempt
 
@@ -214,7 +214,7 @@ class DeliveryReceipts:
     def _know(self, timestamp: int) -> None:
         """Remember a timestamp that proves nothing; a receipt asks for up to 500 of them."""
         self._known[timestamp] = None
-        if len(self._known) > KNOWN_LIMIT:
+        if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
 
     def _now_ms(self) -> int:

@@ -22,7 +22,7 @@ from bot.messaging.receipts import PROOF_SECONDS
 from bot.messaging.rest_errors import error_from_answer
 from bot.messaging.rest_places import Kind, Patience, Places
 
-ANSWER_LIMIT_BYTES: Final = 16 * 2**20
+MAX_ANSWER_BYTES: Final = 16 * 2**20
 SEND_PATH: Final = "/v2/send"
 PROBE_PATH: Final = "/v1/accounts"
 _SIGNS_OF_LIFE: Final = ("/v1/typing-indicator/", "/v1/reactions/", "/v1/receipts/")
@@ -145,7 +145,7 @@ class _Answer(aiohttp.ClientResponse):
         body = bytearray()
         async for chunk in self.content.iter_any():
             body += chunk
-            if len(body) > ANSWER_LIMIT_BYTES:
+            if len(body) > MAX_ANSWER_BYTES:
                 raise AnswerTooBig("signal-cli-rest-api gave an answer that is too big.")
         return bytes(body)
 

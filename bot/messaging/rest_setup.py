@@ -21,7 +21,7 @@ from bot.messaging.registration import (
 )
 
 CONNECT_SECONDS: Final = 10.0
-ANSWER_LIMIT_BYTES: Final = 2**20
+MAX_ANSWER_BYTES: Final = 2**20
 LINK_SECONDS: Final = 90.0
 """The server does not tell when a link code that nobody scanned has expired."""
 POLL_SECONDS: Final = 1.0
@@ -123,6 +123,6 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > ANSWER_LIMIT_BYTES:
+        if len(body) > MAX_ANSWER_BYTES:
             raise SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
     return bytes(body)

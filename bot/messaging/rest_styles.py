@@ -8,7 +8,7 @@ some things, and there the text stays whole and a style gives way:
   a longer marker, so the edge of the style moves to before them;
 - three asterisks in a row have no safe reading, so italic gives way to bold where they begin or
   end at the same place, or cross;
-- all styles of a message give way that has more than `MOST_STYLES`, for each takes time.
+- all styles of a message give way that has more than `MAX_STYLES`, for each takes time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from typing import Final
 
 from bot.messaging.styled import Span, StyleRange, TextStyle, merged, spans_of
 
-MOST_STYLES: Final = 1_000
+MAX_STYLES: Final = 1_000
 """A message that Signal shows as text has room for some 500."""
 
 _MARKERS: Final = {
@@ -39,7 +39,7 @@ _ESCAPES: Final = str.maketrans({marker: f"\\{marker}" for marker in "*~|`"})
 
 def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
     """Return what the server's parser makes this text and, as far as it can, these styles of."""
-    if len(styles) > MOST_STYLES:
+    if len(styles) > MAX_STYLES:
         return _escaped(text)
     moved = merged(_on_safe_edges(text, spans_of(text, styles)))
     spans = _nested(merged(_expressible(text, _nested(moved))))

@@ -7,16 +7,16 @@ from typing import Final
 from bot.messaging.events import Account
 from bot.messaging.frame_parts import Mention
 
-TEXT_LIMIT_BYTES: Final = 64 * 1024
+MAX_TEXT_BYTES: Final = 64 * 1024
 """What official apps accept as one text; the rest is cut."""
 
-QUOTE_LIMIT: Final = 1_000
+MAX_QUOTE: Final = 1_000
 """Characters of a quoted text that count; the sender's phone may have shortened it already."""
 
-FILE_NAME_LIMIT: Final = 255
+MAX_FILE_NAME: Final = 255
 
-_MOST_UNITS_BYTES: Final = 2 * TEXT_LIMIT_BYTES
-"""No text of `TEXT_LIMIT_BYTES` takes more as UTF-16."""
+_MAX_UNITS_BYTES: Final = 2 * MAX_TEXT_BYTES
+"""No text of `MAX_TEXT_BYTES` takes more as UTF-16."""
 
 _PLACEHOLDER: Final = "\ufffc"
 _NOBODY_IN_PARTICULAR: Final = "someone"
@@ -27,21 +27,21 @@ _PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
 
 
 def sanitize_text(text: str | None, mentions: Sequence[Mention], account: Account) -> str:
-    """Return what somebody wrote, at most `TEXT_LIMIT_BYTES` of it.
+    """Return what somebody wrote, at most `MAX_TEXT_BYTES` of it.
 
     Mentions are replaced by names, the bot's own are removed.
     """
     # One character is at least one byte, so nothing beyond this many can stay.
-    text = (text or "")[:TEXT_LIMIT_BYTES]
+    text = (text or "")[:MAX_TEXT_BYTES]
     if mentions:
         text = _name_mentions(text, mentions, account)
-    return _encodable(text)[:TEXT_LIMIT_BYTES].decode(errors="ignore")
+    return _encodable(text)[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def sanitize_quote(text: str | None) -> str:
     """Return the beginning of a quoted text; whom it mentions is not told."""
     words = (text or "").replace(_PLACEHOLDER, "")
-    return _encodable(words[:QUOTE_LIMIT]).decode().strip()
+    return _encodable(words[:MAX_QUOTE]).decode().strip()
 
 
 def sanitize_name(name: str | None) -> str | None:
@@ -60,9 +60,9 @@ def sanitize_name(name: str | None) -> str | None:
 
 def sanitize_file_name(name: str | None) -> str | None:
     """Return a file's name as one line without anything invisible; None for one that is missing."""
-    line = " ".join((name or "")[: 2 * FILE_NAME_LIMIT].split())
+    line = " ".join((name or "")[: 2 * MAX_FILE_NAME].split())
     visible = "".join(character for character in line if character.isprintable())
-    return visible[:FILE_NAME_LIMIT].strip() or None
+    return visible[:MAX_FILE_NAME].strip() or None
 
 
 def _encodable(text: str) -> bytes:
@@ -84,7 +84,7 @@ def _name_mentions(text: str, mentions: Sequence[Mention], account: Account) -> 
         pieces += added
         done = end
         size += sum(map(len, added))
-        if size > _MOST_UNITS_BYTES:
+        if size > _MAX_UNITS_BYTES:
             break  # nothing beyond can stay, and a name may be much longer than its mention
     pieces.append(units[done:])
     return _OWN_MENTION.sub("", b"".join(pieces).decode("utf-16-le", "replace"))

@@ -58,7 +58,7 @@ from bot.observability.metrics import (
     SIGNAL_RECONNECTS,
 )
 
-QUEUE_LIMIT: Final = 500
+MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
 
@@ -246,7 +246,7 @@ class SignalDaemon(DaemonRequests):
     async def _deliver_all(self, deliver: Deliver) -> None:
         while True:
             delivery = await take_delivery(self._queue)
-            if self._connection is not None and self._queue.qsize() < QUEUE_LIMIT:
+            if self._connection is not None and self._queue.qsize() < MAX_QUEUE:
                 self._connection.resume_reading()
             await deliver(delivery)
             for _ in delivery:
@@ -269,7 +269,7 @@ class SignalDaemon(DaemonRequests):
             return
         self._queue.put_nowait(frame)
         SIGNAL_QUEUE.set(self._queue.qsize())
-        if self._connection is not None and self._queue.qsize() >= QUEUE_LIMIT:
+        if self._connection is not None and self._queue.qsize() >= MAX_QUEUE:
             self._connection.pause_reading()
 
     async def _set_up(self) -> None:

@@ -68,8 +68,8 @@ from bot.observability.metrics import (
     SIGNAL_RECONNECTS,
 )
 
-QUEUE_LIMIT: Final = 10_000
-FRAME_LIMIT_BYTES: Final = 32 * 2**20
+MAX_QUEUE: Final = 10_000
+MAX_FRAME_BYTES: Final = 32 * 2**20
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class SignalRest(RestRequests):
             kind: _Messages(MessagesURIs(self._uris), self._sessions, self._gate.of(kind))
             for kind in (Kind.TEXT, Kind.GROUP, Kind.FILE)
         }
-        self._queue = DeliveryQueue(QUEUE_LIMIT)
+        self._queue = DeliveryQueue(MAX_QUEUE)
         self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._websocket: ClientConnection | None = None
         self._disconnected = asyncio.Event()
@@ -396,7 +396,7 @@ async def _websocket(uris: BaseURIs, bounds: Bounds) -> AsyncIterator[ClientConn
             ping_interval=bounds.ping_every,
             ping_timeout=bounds.ping_answer,
             close_timeout=bounds.close,
-            max_size=FRAME_LIMIT_BYTES,
+            max_size=MAX_FRAME_BYTES,
         )
     except (OSError, WebSocketException):
         raise SignalUnavailable("signal-cli-rest-api does not open its websocket.") from None

@@ -25,8 +25,8 @@ from bot.errors import (
 from bot.messaging.account import Group, Profile
 from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile
 from bot.messaging.messenger import MAX_DELIVERY, FileTooBig
-from bot.messaging.rest_http import ANSWER_LIMIT_BYTES, AnswerTooBig, Bounds
-from bot.messaging.signal_rest import QUEUE_LIMIT, SignalRest
+from bot.messaging.rest_http import MAX_ANSWER_BYTES, AnswerTooBig, Bounds
+from bot.messaging.signal_rest import MAX_QUEUE, SignalRest
 from bot.observability.metrics import INTAKE
 from tests.contract.harnesses import (
     Receiver,
@@ -99,7 +99,7 @@ def messages(count: int) -> list[bytes]:
         (Answer(201, "[" * 100_000), SignalTimeout),
         (Answer(201, "[]"), SignalTimeout),
         (Answer(201, '[{"timestamp":"soon"}]'), SignalTimeout),
-        (Answer(201, " " * (ANSWER_LIMIT_BYTES + 1)), AnswerTooBig),
+        (Answer(201, " " * (MAX_ANSWER_BYTES + 1)), AnswerTooBig),
         (Fault.DROP, SignalTimeout),
     ],
 )
@@ -246,12 +246,12 @@ async def in_time(messenger: SignalRest, api: SignalRestApi) -> int:
 
 
 async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> None:
-    huge = SharedFile("video/mp4", bytes(ANSWER_LIMIT_BYTES + 1))
+    huge = SharedFile("video/mp4", bytes(MAX_ANSWER_BYTES + 1))
     async with open_harness() as harness:
         await harness.people.say(None, files=[huge])
         file = IncomingFile(next(iter(harness.api.files)), "video/mp4")
         with pytest.raises(FileTooBig):
-            await harness.messenger.fetch_file(PERSON, file, max_bytes=2 * ANSWER_LIMIT_BYTES)
+            await harness.messenger.fetch_file(PERSON, file, max_bytes=2 * MAX_ANSWER_BYTES)
         assert await harness.messenger.send(PERSON, "next") > 0
 
 
@@ -401,7 +401,7 @@ async def test_what_no_queue_can_hold_is_counted() -> None:
         messenger = SignalRest(api.url, NUMBER)
         async with in_background(messenger.run(deliver)):
             await api.wait_for_receiver()
-            for frame in messages(QUEUE_LIMIT + MAX_DELIVERY + 10):
+            for frame in messages(MAX_QUEUE + MAX_DELIVERY + 10):
                 await api.push_raw(frame)
             await Receiver().until(lambda: dropped() - before >= 10)
 

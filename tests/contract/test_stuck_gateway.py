@@ -23,7 +23,7 @@ PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 FILE: Final = Attachment("a.png", "image/png", b"pixels")
 LATE_SECONDS: Final = 0.1
-MOST_AT_ONCE: Final = 4
+MAX_AT_ONCE: Final = 4
 """With more the real server may crash."""
 
 BOUNDS: Final = replace(rest_bounds(impatient=False, receipt_seconds=0.05), late=LATE_SECONDS)
@@ -53,7 +53,7 @@ async def test_requests_that_never_get_their_answer_give_their_places_back() -> 
         await api.wait_until(lambda: api.in_flight == 3)
         assert await messenger.send(PERSON, "next") > 0
         assert messenger.connected
-    assert api.most_in_flight <= MOST_AT_ONCE
+    assert api.most_in_flight <= MAX_AT_ONCE
     assert [sent.text for sent in api.sent] == ["next"]
 
 
@@ -78,13 +78,13 @@ async def test_a_send_that_may_take_long_gives_its_place_back_and_is_waited_for(
         api.hold.clear()
         for number in range(3):
             tasks.create_task(messenger.send(PERSON, f"{number}"))
-        await api.wait_until(lambda: api.in_flight == MOST_AT_ONCE)
+        await api.wait_until(lambda: api.in_flight == MAX_AT_ONCE)
         with pytest.raises(SignalUnavailable):
             await messenger.show_typing(PERSON)
         api.hold.set()
         api.slow_done.set()
         assert await slow > 0
-    assert api.most_in_flight <= MOST_AT_ONCE
+    assert api.most_in_flight <= MAX_AT_ONCE
     assert sorted(sent.text for sent in api.sent) == ["0", "1", "2", "slow"]
 
 
@@ -97,7 +97,7 @@ async def test_of_those_that_may_take_long_the_last_one_that_runs_late_is_waited
         await asyncio.wait(lost)
         api.slow_done.set()
         assert await slow > 0
-    assert api.most_in_flight <= MOST_AT_ONCE
+    assert api.most_in_flight <= MAX_AT_ONCE
 
 
 async def test_signs_of_life_never_take_a_place_from_answers() -> None:
@@ -108,11 +108,11 @@ async def test_signs_of_life_never_take_a_place_from_answers() -> None:
         api.hold.clear()
         for number in range(3):
             tasks.create_task(messenger.send(PERSON, f"{number}"))
-        await api.wait_until(lambda: api.in_flight == MOST_AT_ONCE)
+        await api.wait_until(lambda: api.in_flight == MAX_AT_ONCE)
         api.hold.set()
         await api.wait_until(lambda: len(api.sent) == 3)
         await asyncio.wait(signs)
-    assert api.most_in_flight <= MOST_AT_ONCE
+    assert api.most_in_flight <= MAX_AT_ONCE
 
 
 async def gives_up(messenger: SignalRest, number: int) -> None:

@@ -23,7 +23,7 @@ AFTER_KILL_SECONDS: Final = 5.0
 HASTY: Final = "tests.e2e.hasty_bot"
 """What a daemon runs that is killed often."""
 
-LINE_LIMIT_BYTES: Final = 1024 * 1024
+MAX_LINE_BYTES: Final = 1024 * 1024
 
 
 class Daemon:
@@ -121,7 +121,7 @@ async def daemon(
         stderr=asyncio.subprocess.STDOUT,
         env={"PATH": os.environ["PATH"], **settings},
         cwd=folder,
-        limit=LINE_LIMIT_BYTES,
+        limit=MAX_LINE_BYTES,
     )  # fmt: skip
     assert process.stdout is not None
     running = Daemon(process)

@@ -23,7 +23,7 @@ LATEST: Final = 4
 """What people change is one of so many messages that they wrote last in a chat."""
 
 EXPIRES_SECONDS: Final = 1
-MOST_VERSIONS: Final = 99
+MAX_VERSIONS: Final = 99
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class Restless:
 
     async def _change(self, said: Said) -> None:
         """Edit what somebody has written, or take it back."""
-        if said.deletion is not None or not said.timestamp or len(said.edits) >= MOST_VERSIONS:
+        if said.deletion is not None or not said.timestamp or len(said.edits) >= MAX_VERSIONS:
             return
         _, group = self._writers[said.chat]
         if self._random.random() < 0.4:

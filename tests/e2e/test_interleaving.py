@@ -28,7 +28,7 @@ PLACES: Final[dict[str, tuple[str | None, ChatId]]] = {
     "one": (GROUPS[0], ChatId(ChatKind.GROUP, GROUPS[0])),
     "two": (GROUPS[1], ChatId(ChatKind.GROUP, GROUPS[1])),
 }
-MOST_TURNS_OF_THE_LOOP: Final = 40
+MAX_TURNS_OF_THE_LOOP: Final = 40
 """How late the model begins an answer; turns of different chats overtake each other by that."""
 
 
@@ -69,7 +69,7 @@ class Scene:
 
     async def answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """Be a model that repeats all that it was ever told in this request."""
-        for _ in range(self.random.randrange(MOST_TURNS_OF_THE_LOOP)):
+        for _ in range(self.random.randrange(MAX_TURNS_OF_THE_LOOP)):
             await asyncio.sleep(0)
         said = str(request.body["messages"])
         places = {place for place, _ in TOKEN.findall(said)}

@@ -27,7 +27,7 @@ SEED: Final = 8
 """With it the one ordinary kill comes after answers, while notes are being written."""
 
 LIFE_SECONDS: Final = 30.0
-MOST_STEPS: Final = 9
+MAX_STEPS: Final = 9
 LONGEST_WAIT_SECONDS: Final = 0.02
 
 CARL: Final = Person(aci="4b1c7d10-1111-4222-8333-0123456789ab", number="+15550100009")
@@ -80,7 +80,7 @@ class Trial:
 
     async def live(self, *, killed: bool) -> None:
         """Start the daemon, write to it, answer it, and end it."""
-        self._steps = self._random.randint(1, MOST_STEPS)
+        self._steps = self._random.randint(1, MAX_STEPS)
         self._due.clear()
         await self._write()
         async with asyncio.timeout(LIFE_SECONDS):

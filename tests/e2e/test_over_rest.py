@@ -11,7 +11,7 @@ from bot.demo.signal_frames import receipt_frame, text_frame
 from bot.demo.signal_side import ADA, BOT
 from bot.messaging.events import Account, Person
 from conversation_store.store import open_store
-from tests.contract.test_stuck_gateway import MOST_AT_ONCE
+from tests.contract.test_stuck_gateway import MAX_AT_ONCE
 from tests.e2e import scraped
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
@@ -86,7 +86,7 @@ async def test_requests_that_never_get_their_answer_hold_nobody_up() -> None:
             async with asyncio.timeout(IN_DOUBT_SECONDS):
                 await api.wait_until(lambda: len(api.sent) == len(people))
     assert Counter(sent.recipient for sent in api.sent) == Counter(one.aci for one in people)
-    assert api.most_in_flight <= MOST_AT_ONCE
+    assert api.most_in_flight <= MAX_AT_ONCE
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ from bot import __version__, app
 from bot.demo.json_rpc_server import Refusal
 from bot.demo.signal_side import BOT, Sent
 from bot.messaging.events import Person
-from bot.messaging.json_rpc import LINE_LIMIT_BYTES
+from bot.messaging.json_rpc import MAX_LINE_BYTES
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import World, world
@@ -405,7 +405,7 @@ async def test_the_log_tells_nothing_about_people_at_any_level() -> None:
 async def test_garbage_of_any_size_from_signal_is_skipped() -> None:
     async with world() as here, daemon(environment(here), folder=here.folder) as bot:
         await bot.event("signal.connected")
-        for line in (b"{", b"\xff\xfe", b"[]", b"null", b"x" * (LINE_LIMIT_BYTES + 1)):
+        for line in (b"{", b"\xff\xfe", b"[]", b"null", b"x" * (MAX_LINE_BYTES + 1)):
             await here.signal.push_line(line)
         await here.signal.say("hello")
         assert (await here.answer()).text.endswith("hello")

@@ -19,7 +19,7 @@ from bot.demo.signal_frames import (
 )
 from bot.demo.signal_side import ADA, BOT, Sent, SharedFile
 from bot.messaging.events import Person
-from bot.messaging.formatting import ANSWER_LIMIT_BYTES, PART_LIMIT_BYTES
+from bot.messaging.formatting import MAX_ANSWER_BYTES, MAX_PART_BYTES
 from bot.messaging.messenger import Quote
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
@@ -131,8 +131,8 @@ async def test_an_answer_of_64_kib_comes_in_parts_and_gives_way_to_a_short_one()
         await here.signal.until(lambda: len(here.signal.deleted) == len(parts) - 1)
         await here.signal.edit("long", edit)
         await here.signal.until(lambda: len(here.signal.sent) == 2 * len(parts) + 1)
-    assert max(len(part.text.encode()) for part in parts) <= PART_LIMIT_BYTES
-    assert sum(len(part.text.encode()) for part in parts) <= ANSWER_LIMIT_BYTES
+    assert max(len(part.text.encode()) for part in parts) <= MAX_PART_BYTES
+    assert sum(len(part.text.encode()) for part in parts) <= MAX_ANSWER_BYTES
     assert answer.replaces == parts[0].timestamp
     assert here.signal.sent[len(parts) + 1].replaces == answer.timestamp
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bot.demo.json_rpc_server import LINE_LIMIT_BYTES, Client, Json, LostReply, Refusal
+from bot.demo.json_rpc_server import MAX_LINE_BYTES, Client, Json, LostReply, Refusal
 from bot.demo.signal_side import SignalSide
 from bot.messaging.events import Account
 
@@ -103,7 +103,7 @@ class TcpSignalCli(SignalCli):
 
     async def _open_server(self) -> asyncio.Server:
         server = await asyncio.start_server(
-            self._rpc.serve, "127.0.0.1", self._port, limit=LINE_LIMIT_BYTES
+            self._rpc.serve, "127.0.0.1", self._port, limit=MAX_LINE_BYTES
         )
         self._port = server.sockets[0].getsockname()[1]
         return server

@@ -22,7 +22,7 @@ from tests.fakes.socket_activation import service_for_each_connection
 from tools.base import Tool, ToolOutput
 from tools.catalog import open_tools
 from tools.errors import InvalidArguments, ToolError, ToolTimeout
-from tools.files import MOST_FILES
+from tools.files import MAX_FILES
 from tools.mcp.arguments import parser
 from tools.mcp.servers import open_mcp_servers
 from tools.registry import Registry
@@ -206,7 +206,7 @@ async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: McpS
         assert tool is not None
         output = await tool.run({})
         assert isinstance(output, ToolOutput)
-        assert output.text.count("given to the person") == len(output.files) == MOST_FILES
+        assert output.text.count("given to the person") == len(output.files) == MAX_FILES
         assert output.text.count("cannot be shown here") == 3
         failed = await failure(registry, "odd_fail_with_an_image")
         assert "[image, image/png, 1 kB: cannot be shown here]" in failed

@@ -28,7 +28,7 @@ from tools.weather.open_meteo import FORECAST_SECONDS, PLACES_SECONDS
 from tools.weather.tool import open_weather
 from tools.weather.words import CONDITIONS, compass_point, condition
 
-MOST_BYTES = 1_500
+MAX_BYTES = 1_500
 SEARCH = "/v1/search"
 FORECAST = "/v1/forecast"
 
@@ -55,7 +55,7 @@ class Weather:
         sent = json.dumps({"place": place, **arguments})
         told = await self.tool.run(self.tool.parse(sent))
         assert isinstance(told, str)
-        assert len(told.encode()) < MOST_BYTES
+        assert len(told.encode()) < MAX_BYTES
         assert "None" not in told
         return told
 

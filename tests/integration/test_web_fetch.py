@@ -15,8 +15,8 @@ from tests.processes import end_of
 from tools.base import Outcome
 from tools.errors import ToolError
 from tools.sandbox.pool import Limits, Sandbox
-from tools.settings import RESULT_LIMIT_BYTES
-from tools.web.fetch import MOST_DOWNLOADED_BYTES
+from tools.settings import MAX_RESULT_BYTES
+from tools.web.fetch import MAX_DOWNLOADED_BYTES
 
 PARAGRAPH = (
     "The lighthouse was built in 1898 by masons from the mainland, who came over in spring "
@@ -212,7 +212,7 @@ async def read_all(fetch: Fetch, url: str) -> list[str]:
         offset = int(following[1])
 
 
-@pytest.mark.parametrize("limit", [1_024, 4_096, RESULT_LIMIT_BYTES])
+@pytest.mark.parametrize("limit", [1_024, 4_096, MAX_RESULT_BYTES])
 async def test_a_long_page_is_read_in_parts_that_fit_and_end_at_paragraphs(limit: int) -> None:
     whole = long_text(200)
     page = answer(whole.encode(), "text/plain")
@@ -272,7 +272,7 @@ async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() 
 
 async def test_the_largest_page_is_read_in_time_and_its_end_is_said() -> None:
     paragraph = f"<p>{PARAGRAPH} <a href='/next'>next</a></p>".encode()
-    body = b"<html><body><article>" + paragraph * (MOST_DOWNLOADED_BYTES // len(paragraph) - 1)
+    body = b"<html><body><article>" + paragraph * (MAX_DOWNLOADED_BYTES // len(paragraph) - 1)
     async with web_server({"/": answer(body)}) as server, web_fetch() as fetch:
         text = await text_of(fetch, server.url("/"))
         assert " of 1000000. For more call web_fetch" in text

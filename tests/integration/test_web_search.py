@@ -27,8 +27,8 @@ from tools.registry import Registry
 from tools.sandbox.pool import Sandbox
 from tools.schema import tool_from
 from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
-from tools.web.duckduckgo import MOST_PAGE_BYTES
-from tools.web.search import MOST_REMEMBERED, REMEMBERED_SECONDS, open_web_search
+from tools.web.duckduckgo import MAX_PAGE_BYTES
+from tools.web.search import MAX_REMEMBERED, REMEMBERED_SECONDS, open_web_search
 
 REFUSED = "Brave refuses TOOLS__WEB_SEARCH__API_KEY."
 HUMAN = (
@@ -378,10 +378,10 @@ async def test_the_same_search_is_made_once_in_ten_minutes() -> None:
 
 async def test_only_the_latest_searches_are_remembered() -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
-        for number in range(MOST_REMEMBERED + 1):
+        for number in range(MAX_REMEMBERED + 1):
             await bot.run(f"train {number}")
         await bot.run("train 1")
-        assert len(api.requests) == MOST_REMEMBERED + 1
+        assert len(api.requests) == MAX_REMEMBERED + 1
         await bot.run("train 0")
         assert api.queries[-1] == "train 0"
 
@@ -500,7 +500,7 @@ async def test_only_as_many_of_duckduckgos_results_are_written_as_were_asked_for
                 "<div class=body><a href='http://[1'>x</a></div>",
             )
         ),
-        (Page(200, " " * (MOST_PAGE_BYTES + 1)), "The answer is larger than 524,288 bytes."),
+        (Page(200, " " * (MAX_PAGE_BYTES + 1)), "The answer is larger than 524,288 bytes."),
     ],
 )
 async def test_every_other_page_is_a_sentence(answer: Page, complaint: str) -> None:
@@ -536,7 +536,7 @@ async def test_results_that_come_with_an_odd_status_are_results() -> None:
 
 async def test_a_large_page_beyond_ascii_is_read() -> None:
     padding = "<p>" + "поезд " * 40_000 + "</p>"
-    assert 440_000 < len(padding.encode()) < MOST_PAGE_BYTES
+    assert 440_000 < len(padding.encode()) < MAX_PAGE_BYTES
     async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
         page.pages.append(Page(200, duckduckgo.RESULTS + padding))
         assert (await bot.read()).startswith("[1] Night trains")

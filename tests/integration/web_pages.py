@@ -14,7 +14,7 @@ from tools.base import ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.settings import RESULT_LIMIT_BYTES, ToolSettings
+from tools.settings import MAX_RESULT_BYTES, ToolSettings
 from tools.web.client import Bounds
 from tools.web.fetch import open_web_fetch
 from tools.web.guard import IPAddress
@@ -54,7 +54,7 @@ async def web_fetch(
     lookup: Lookup = everywhere,
     bounds: Bounds | None = None,
     timeout_seconds: float = 10,
-    result_limit_bytes: int = RESULT_LIMIT_BYTES,
+    result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> AsyncIterator[Fetch]:
     settings = replace(ToolSettings(), result_limit_bytes=result_limit_bytes)
     async with open_web_fetch(settings, permits=only_one, lookup=lookup, bounds=bounds) as tool:

@@ -12,8 +12,8 @@ from tools.errors import ToolError
 
 NOW = datetime(2026, 11, 22, 10, 30, 15, tzinfo=UTC)
 TODAY = "; today is 2026-11-22 (UTC)"
-MOST_SECONDS = 1.0
-MOST_CHARACTERS = 500
+MAX_SECONDS = 1.0
+MAX_CHARACTERS = 500
 
 
 def calculate(text: str) -> str:
@@ -174,8 +174,8 @@ def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
     started = time.thread_time()
     with pytest.raises(ToolError) as refusal:
         calculate(attack)
-    assert time.thread_time() - started < MOST_SECONDS
-    assert 0 < len(str(refusal.value)) < MOST_CHARACTERS
+    assert time.thread_time() - started < MAX_SECONDS
+    assert 0 < len(str(refusal.value)) < MAX_CHARACTERS
 
 
 @settings(derandomize=True, max_examples=400, deadline=None)
@@ -198,7 +198,7 @@ def test_every_text_has_an_answer_or_a_sentence(text: str) -> None:
         answer = calculate(text)
     except ToolError as error:
         answer = str(error)
-    assert 0 < len(answer) < MOST_CHARACTERS
+    assert 0 < len(answer) < MAX_CHARACTERS
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)

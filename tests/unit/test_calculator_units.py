@@ -12,8 +12,8 @@ from tools.calculator.units import UnitTable
 from tools.errors import ToolError
 
 TABLE = UnitTable()
-MOST_SECONDS = 1.0
-MOST_CHARACTERS = 2_000
+MAX_SECONDS = 1.0
+MAX_CHARACTERS = 2_000
 
 
 def calculate(text: str) -> str:
@@ -254,8 +254,8 @@ def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
     started = time.thread_time()
     with pytest.raises(ToolError) as refusal:
         calculate(attack)
-    assert time.thread_time() - started < MOST_SECONDS
-    assert 0 < len(str(refusal.value)) < MOST_CHARACTERS
+    assert time.thread_time() - started < MAX_SECONDS
+    assert 0 < len(str(refusal.value)) < MAX_CHARACTERS
 
 
 def test_no_name_defines_or_changes_a_unit() -> None:
@@ -284,7 +284,7 @@ def test_every_text_has_an_answer_or_a_sentence(text: str) -> None:
         answer = calculate(text)
     except ToolError as error:
         answer = str(error)
-    assert 0 < len(answer) < MOST_CHARACTERS
+    assert 0 < len(answer) < MAX_CHARACTERS
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)
@@ -295,7 +295,7 @@ def test_also_text_that_nobody_would_write_has_an_answer_or_a_sentence(text: str
         answer = calculate(text)
     except ToolError as error:
         answer = str(error)
-    assert 0 < len(answer) < MOST_CHARACTERS
+    assert 0 < len(answer) < MAX_CHARACTERS
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.messaging.envelope import (
-    CONTENT_TYPE_LIMIT,
-    EXPIRES_LIMIT,
-    FILES_LIMIT,
+    MAX_CONTENT_TYPE,
+    MAX_EXPIRES,
+    MAX_FILES,
     parse_frame,
 )
 from bot.messaging.events import (
@@ -29,8 +29,8 @@ from bot.messaging.events import (
     Receipt,
     SentElsewhere,
 )
-from bot.messaging.frame_parts import EMOJI_LIMIT, LIST_LIMIT, RECEIPT_LIMIT
-from bot.messaging.sanitize import FILE_NAME_LIMIT, QUOTE_LIMIT, TEXT_LIMIT_BYTES
+from bot.messaging.frame_parts import MAX_EMOJI, MAX_LIST, MAX_RECEIPT
+from bot.messaging.sanitize import MAX_FILE_NAME, MAX_QUOTE, MAX_TEXT_BYTES
 from tests.signal_frames import (
     ADA,
     BOT,
@@ -194,7 +194,7 @@ def test_a_receipt_of_every_known_kind_proves_arrival() -> None:
         {"timestamps": ["1795291724387"]},
         {"timestamps": [1795291724387, 0]},
         {"timestamps": [2**63]},
-        {"timestamps": list(range(1, RECEIPT_LIMIT + 2))},
+        {"timestamps": list(range(1, MAX_RECEIPT + 2))},
     ],
 )
 def test_a_receipt_that_is_not_clear_proves_nothing(changes: dict[str, object]) -> None:
@@ -224,7 +224,7 @@ def reacted(base: str = "reaction_add", /, **changes: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "emoji", ["👍🏽", "👍\ufe0f", "👩🏽\u200d❤️\u200d💋\u200d👩🏿", "+", "x" * EMOJI_LIMIT]
+    "emoji", ["👍🏽", "👍\ufe0f", "👩🏽\u200d❤️\u200d💋\u200d👩🏿", "+", "x" * MAX_EMOJI]
 )
 def test_an_emoji_is_kept_as_it_was_sent(emoji: str) -> None:
     assert parse_frame(reacted(emoji=emoji), BOT) == reaction(emoji)
@@ -270,7 +270,7 @@ def test_the_bot_is_the_target_by_its_aci_or_failing_that_by_its_number(
         {"emoji": None},
         {"emoji": ""},
         {"emoji": 128077},
-        {"emoji": "x" * (EMOJI_LIMIT + 1)},
+        {"emoji": "x" * (MAX_EMOJI + 1)},
         {"emoji": "\ud83d"},
         {"targetSentTimestamp": None},
         {"targetSentTimestamp": "1795291723387"},
@@ -369,7 +369,7 @@ def test_a_quote_without_a_usable_timestamp_still_addresses_the_bot(quoted: obje
         (5, ""),
         ("\ufffc what is this?", "what is this?"),
         ("a\0b\ud83dc", "ab?c"),
-        ("🎈" * 10**6, "🎈" * QUOTE_LIMIT),
+        ("🎈" * 10**6, "🎈" * MAX_QUOTE),
     ],
 )
 def test_of_a_quoted_text_the_beginning_counts_without_its_mentions(
@@ -424,7 +424,7 @@ def test_a_file_is_known_by_its_plain_name_on_the_signal_side(file_id: str) -> N
         ("gpj.\u202eexe", "gpj.exe"),
         ("a\ud83d.txt", "a.txt"),
         ("../../etc/passwd", "../../etc/passwd"),
-        ("x" * 10**6, "x" * FILE_NAME_LIMIT),
+        ("x" * 10**6, "x" * MAX_FILE_NAME),
     ],
 )
 def test_a_files_name_is_one_visible_line(name: object, expected: str | None) -> None:
@@ -442,8 +442,8 @@ def test_a_files_name_is_one_visible_line(name: object, expected: str | None) ->
         ("image", UNKNOWN_TYPE),
         ("a/b/c", UNKNOWN_TYPE),
         ("image/\njpeg", UNKNOWN_TYPE),
-        ("image/" + "x" * (CONTENT_TYPE_LIMIT - 5), UNKNOWN_TYPE),
-        ("image/" + "x" * (CONTENT_TYPE_LIMIT - 6), "image/" + "x" * (CONTENT_TYPE_LIMIT - 6)),
+        ("image/" + "x" * (MAX_CONTENT_TYPE - 5), UNKNOWN_TYPE),
+        ("image/" + "x" * (MAX_CONTENT_TYPE - 6), "image/" + "x" * (MAX_CONTENT_TYPE - 6)),
     ],
 )
 def test_a_files_type_is_what_the_sender_says_where_it_reads_like_one(
@@ -480,20 +480,20 @@ def test_a_voice_note_is_known_by_its_flag_or_failing_that_by_having_no_name(
 def test_of_too_many_files_the_first_count_and_a_long_text_is_none() -> None:
     files = [{"id": f"file-{number}"} for number in range(1000)]
     taken = files_of({"id": "long", "contentType": "text/x-signal-plain"}, *files)
-    assert [file.id for file in taken] == [f"file-{number}" for number in range(FILES_LIMIT)]
+    assert [file.id for file in taken] == [f"file-{number}" for number in range(MAX_FILES)]
 
 
 def test_lists_of_absurd_length_are_not_read() -> None:
     raw = frame(
-        attachments=[{"id": "a"}] * (LIST_LIMIT + 1),
-        mentions=[mention(0, "Bob")] * (LIST_LIMIT + 1),
+        attachments=[{"id": "a"}] * (MAX_LIST + 1),
+        mentions=[mention(0, "Bob")] * (MAX_LIST + 1),
     )
     assert parsed(raw) == message("hello")
 
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(0, 0), (3600, 3600), (2**70, EXPIRES_LIMIT), (-5, 0), (None, 0), ("60", 0), (True, 0)],
+    [(0, 0), (3600, 3600), (2**70, MAX_EXPIRES), (-5, 0), (None, 0), ("60", 0), (True, 0)],
 )
 def test_a_message_says_when_it_disappears(seconds: object, expected: int) -> None:
     assert parsed(frame(expiresInSeconds=seconds)).expires_seconds == expected
@@ -735,11 +735,11 @@ def test_mentions_read_as_names_but_never_as_numbers(
 
 
 def test_names_longer_than_their_mentions_make_a_text_no_longer_than_any_other() -> None:
-    mentions = [{"start": place, "length": 1, "name": "ü" * 512} for place in range(LIST_LIMIT)]
-    told = parse_frame(frame(message="\ufffc" * LIST_LIMIT + "end", mentions=mentions), BOT)
+    mentions = [{"start": place, "length": 1, "name": "ü" * 512} for place in range(MAX_LIST)]
+    told = parse_frame(frame(message="\ufffc" * MAX_LIST + "end", mentions=mentions), BOT)
     assert isinstance(told, IncomingMessage)
     assert told.text.startswith(f"@{'ü' * 512}@ü")
-    assert TEXT_LIMIT_BYTES - 1 <= len(told.text.encode()) <= TEXT_LIMIT_BYTES
+    assert MAX_TEXT_BYTES - 1 <= len(told.text.encode()) <= MAX_TEXT_BYTES
 
 
 def test_a_mere_mention_of_the_bot_is_a_message_without_words() -> None:
@@ -768,7 +768,7 @@ def test_an_authors_name_is_one_line_and_no_number() -> None:
 def test_a_huge_text_is_cut_between_two_characters(character: str) -> None:
     text = parsed(frame(message=character * 10**6)).text
     size = len(character.encode())
-    assert text == character * (TEXT_LIMIT_BYTES // size)
+    assert text == character * (MAX_TEXT_BYTES // size)
 
 
 def test_nuls_are_removed_and_broken_surrogates_replaced() -> None:
@@ -885,7 +885,7 @@ def assert_harmless(raw: object) -> None:
         assert 0 < result.timestamp < 2**63
         assert 0 < result.target_timestamp < 2**63
     if isinstance(result, Reaction):
-        assert 0 < len(result.emoji.encode()) <= 4 * EMOJI_LIMIT
+        assert 0 < len(result.emoji.encode()) <= 4 * MAX_EMOJI
         assert isinstance(result.removed, bool)
     assert parse_frame(FRAMES["dm_text"], BOT) == message("hello")
 
@@ -893,16 +893,16 @@ def assert_harmless(raw: object) -> None:
 def assert_bounded(told: IncomingMessage) -> None:
     assert 0 < told.timestamp < 2**63
     assert told.server_timestamp is None or 0 < told.server_timestamp < 2**63
-    assert 0 <= told.expires_seconds <= EXPIRES_LIMIT
-    assert len(told.text.encode()) <= TEXT_LIMIT_BYTES
-    assert len(told.files) <= FILES_LIMIT
+    assert 0 <= told.expires_seconds <= MAX_EXPIRES
+    assert len(told.text.encode()) <= MAX_TEXT_BYTES
+    assert len(told.files) <= MAX_FILES
     for file in told.files:
         assert FILE_ID.fullmatch(file.id)
-        assert file.name is None or len(file.name.encode()) <= 4 * FILE_NAME_LIMIT
+        assert file.name is None or len(file.name.encode()) <= 4 * MAX_FILE_NAME
         assert file.name is None or file.name.isprintable()
         assert file.size is None or 0 <= file.size < 2**63
     if told.quote is not None:
         assert told.quote.timestamp is None or 0 < told.quote.timestamp < 2**63
-        assert len(told.quote.text.encode()) <= 4 * QUOTE_LIMIT
+        assert len(told.quote.text.encode()) <= 4 * MAX_QUOTE
     if told.author.name is not None:
         assert len(told.author.name.encode().splitlines()) == 1

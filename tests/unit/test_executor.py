@@ -17,7 +17,7 @@ from tools.approval import Decision
 from tools.base import Heard, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
 from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.executor import ToolExecutor
-from tools.files import MOST_FILE_BYTES
+from tools.files import MAX_FILE_BYTES
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.results import mark
@@ -722,7 +722,7 @@ async def test_a_file_without_words_is_told_of() -> None:
     [
         (PICTURE,) * 6,
         (*[PICTURE] * 4, replace(PICTURE, data=b"")),
-        (replace(PICTURE, data=bytes(MOST_FILE_BYTES + 1)), *[PICTURE] * 4),
+        (replace(PICTURE, data=bytes(MAX_FILE_BYTES + 1)), *[PICTURE] * 4),
     ],
 )
 @pytest.mark.parametrize("untrusted", [True, False])

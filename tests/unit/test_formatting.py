@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.messaging.formatting import (
-    ANSWER_LIMIT_BYTES,
     CUT_NOTICE,
-    PART_LIMIT_BYTES,
+    MAX_ANSWER_BYTES,
+    MAX_PART_BYTES,
     split,
     split_styled,
 )
@@ -54,7 +54,7 @@ def test_a_short_answer_stays_as_it_is() -> None:
 
 def test_what_just_fits_is_one_message() -> None:
     text = "word " * 399 + "words"
-    assert size(text) == PART_LIMIT_BYTES
+    assert size(text) == MAX_PART_BYTES
     assert split(text) == (text,)
     assert len(split(text + "s")) == 2
 
@@ -118,7 +118,7 @@ def test_text_without_spaces_breaks_between_ideographs() -> None:
     text = "語" * 2_000
     parts = split(text)
     assert "".join(parts) == text
-    assert all(size(part) <= PART_LIMIT_BYTES for part in parts)
+    assert all(size(part) <= MAX_PART_BYTES for part in parts)
 
 
 def test_a_mark_stays_with_its_letter_even_after_a_space() -> None:
@@ -135,17 +135,17 @@ def test_an_enormous_answer_is_cut_and_says_so(unit: str) -> None:
     parts = split(unit * 100_000)
     assert parts[-1].endswith(CUT_NOTICE)
     text = "".join("".join(parts).removesuffix(CUT_NOTICE).split())
-    assert ANSWER_LIMIT_BYTES - 300 < sum(map(size, parts)) <= ANSWER_LIMIT_BYTES
+    assert MAX_ANSWER_BYTES - 300 < sum(map(size, parts)) <= MAX_ANSWER_BYTES
     assert text == unit.strip() * (len(text) // len(unit.strip()))
 
 
 def test_an_answer_that_begins_with_more_blanks_than_are_sent_is_cut_and_says_so() -> None:
-    blanks = StyledText(" " * ANSWER_LIMIT_BYTES + "word")
+    blanks = StyledText(" " * MAX_ANSWER_BYTES + "word")
     assert split_styled(blanks) == (StyledText(CUT_NOTICE),)
 
 
 def test_an_answer_at_the_limit_is_not_cut() -> None:
-    text = "word " * (ANSWER_LIMIT_BYTES // 5)
+    text = "word " * (MAX_ANSWER_BYTES // 5)
     assert words(" ".join(split(text))) == words(text)
 
 
@@ -159,7 +159,7 @@ TEXTS = st.lists(st.sampled_from(UNITS + SPACES) | st.text(max_size=4), max_size
 def test_whatever_the_text_only_white_space_is_lost(text: str) -> None:
     parts = split(text)
     assert all(part.strip() for part in parts)
-    if size(text) <= ANSWER_LIMIT_BYTES:
+    if size(text) <= MAX_ANSWER_BYTES:
         assert_only_space_is_lost(text, parts)
 
 
@@ -167,7 +167,7 @@ def test_whatever_the_text_only_white_space_is_lost(text: str) -> None:
 @given(TEXTS.filter(lambda text: "```" not in text))
 def test_only_what_cannot_be_split_is_longer_than_a_message(text: str) -> None:
     for part in split(text):
-        assert size(part) <= PART_LIMIT_BYTES or not has_splittable_space(part)
+        assert size(part) <= MAX_PART_BYTES or not has_splittable_space(part)
 
 
 def has_splittable_space(part: str) -> bool:
@@ -193,7 +193,7 @@ def test_words_and_emoji_are_never_split(units: list[str], times: int, space: st
 )
 def test_every_fence_of_a_part_is_closed_in_it(units: list[str]) -> None:
     text = "\n".join(unit * 9 for unit in units)
-    if size(text) <= ANSWER_LIMIT_BYTES:
+    if size(text) <= MAX_ANSWER_BYTES:
         assert all(part.count("```") % 2 == 0 for part in split(text))
 
 
@@ -257,12 +257,12 @@ def test_a_styled_code_block_stays_whole(lines: int) -> None:
 
 def test_fences_in_styled_text_are_words() -> None:
     styled = StyledText("```\n" + "word " * 1_000)
-    assert all(size(part.text) <= PART_LIMIT_BYTES for part in split_styled(styled))
+    assert all(size(part.text) <= MAX_PART_BYTES for part in split_styled(styled))
 
 
 def test_inline_code_may_be_split_like_words() -> None:
     parts = split_styled(render(f"`{'word ' * 1_000}`"))
-    assert all(size(part.text) <= PART_LIMIT_BYTES for part in parts)
+    assert all(size(part.text) <= MAX_PART_BYTES for part in parts)
 
 
 def test_an_enormous_styled_answer_is_cut_and_the_notice_has_no_style() -> None:
@@ -270,7 +270,7 @@ def test_an_enormous_styled_answer_is_cut_and_the_notice_has_no_style() -> None:
     parts = split_styled(StyledText(text, (StyleRange(0, len(text), TextStyle.BOLD),)))
     last = parts[-1]
     assert last.text.endswith(CUT_NOTICE)
-    assert sum(size(part.text) for part in parts) <= ANSWER_LIMIT_BYTES
+    assert sum(size(part.text) for part in parts) <= MAX_ANSWER_BYTES
     assert all(style.start + style.length <= last.text.index("\n\n") for style in last.styles)
 
 
@@ -287,7 +287,7 @@ def test_every_word_keeps_its_styles_when_an_answer_is_split(
 ) -> None:
     whole = StyledText(text.encode(errors="replace").decode(), styles)
     parts = split_styled(StyledText(text, styles))
-    if size(whole.text) <= ANSWER_LIMIT_BYTES:
+    if size(whole.text) <= MAX_ANSWER_BYTES:
         assert_only_space_is_lost(whole.text, tuple(part.text for part in parts))
         assert styled_characters(parts) == styled_characters([whole])
 

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.web_server import answer, web_server
 from tools.errors import ToolError
 from tools.web.guard import (
-    MOST_ADDRESSES_TRIED,
+    MAX_ADDRESSES_TRIED,
     AddressRefused,
     GuardedBackend,
     checked,
@@ -254,7 +254,7 @@ async def test_a_literal_address_is_checked_without_a_lookup() -> None:
         ["127.0.0.1", "::1"],
         ["127.0.0.1", "fe80::1%lo"],
         ["127.0.0.1", "not an address"],
-        ["127.0.0.1"] * (MOST_ADDRESSES_TRIED + 1) + ["127.0.0.2"],
+        ["127.0.0.1"] * (MAX_ADDRESSES_TRIED + 1) + ["127.0.0.2"],
     ],
 )
 async def test_one_address_that_is_not_permitted_refuses_the_name(answers: list[str]) -> None:
@@ -273,7 +273,7 @@ async def test_the_next_address_is_tried_when_one_takes_no_connection() -> None:
 
 
 async def test_of_many_addresses_only_the_first_few_are_tried() -> None:
-    names = Names(["127.0.0.9"] * MOST_ADDRESSES_TRIED + ["127.0.0.1"])
+    names = Names(["127.0.0.9"] * MAX_ADDRESSES_TRIED + ["127.0.0.1"])
     async with web_server({}) as server:  # listens on 127.0.0.1 only
         with pytest.raises(httpcore.ConnectError):
             await backend(names).connect_tcp("web.test", server.port, timeout=2)

@@ -13,11 +13,11 @@ from PIL import Image, PngImagePlugin
 
 from bot.chat.images.client import (
     IMAGE_LIMITS,
-    MOST_FILE_BYTES,
+    MAX_FILE_BYTES,
     ImageReader,
     open_images,
 )
-from bot.chat.images.scaling import LONGEST_SIDE, MOST_BYTES
+from bot.chat.images.scaling import LONGEST_SIDE, MAX_BYTES
 from conversation_store.models import StoredImage
 from tools.errors import ToolError
 
@@ -124,7 +124,7 @@ async def test_what_is_transparent_and_large_is_shown_on_white() -> None:
 
     image = opened(stored)
     assert image.format == "JPEG"
-    assert len(stored.data) <= MOST_BYTES
+    assert len(stored.data) <= MAX_BYTES
     assert is_about(image.getpixel((image.width // 30, image.height // 30)), (255, 255, 255))
 
 
@@ -143,7 +143,7 @@ async def test_a_photograph_is_scaled_down_and_stays_below_its_bound() -> None:
     stored = await read_once(saved(photograph, "JPEG", quality=90))
 
     assert opened(stored).size == (LONGEST_SIDE, LONGEST_SIDE * 3 // 4)
-    assert len(stored.data) <= MOST_BYTES
+    assert len(stored.data) <= MAX_BYTES
 
 
 async def test_a_jpeg_of_two_hundred_million_pixels_is_read_and_a_png_of_them_refused() -> None:
@@ -168,7 +168,7 @@ HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)
         (saved(two_colours(), "TIFF"), "no image that I can read"),
         (saved(two_colours(400, 400), "PNG")[:150], "broken"),
         (saved(two_colours(400, 400), "JPEG")[:700], "broken"),
-        (b"x" * (MOST_FILE_BYTES + 2**22), "too long"),
+        (b"x" * (MAX_FILE_BYTES + 2**22), "too long"),
     ],
 )
 async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str) -> None:
@@ -177,9 +177,9 @@ async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str)
 
 
 async def test_the_largest_file_that_is_read_fits_through_the_pipe() -> None:
-    padded = saved(two_colours(), "JPEG") + bytes(MOST_FILE_BYTES)
+    padded = saved(two_colours(), "JPEG") + bytes(MAX_FILE_BYTES)
 
-    stored = await read_once(padded[:MOST_FILE_BYTES])
+    stored = await read_once(padded[:MAX_FILE_BYTES])
 
     assert opened(stored).size == (40, 20)
 

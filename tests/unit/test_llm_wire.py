@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from bot.attestation.near_ai.encryption import RequestKeys
-from bot.llm.images import LEFT_OUT, MOST_IMAGE_BYTES, MOST_IMAGES, without_images
+from bot.llm.images import LEFT_OUT, MAX_IMAGE_BYTES, MAX_IMAGES, without_images
 from bot.llm.messages import Image, Message, Role, ToolCall
 from bot.llm.wire import Streaming, request_body
 from tests.fakes.near_ai_encryption import EncryptedModel
@@ -74,18 +74,18 @@ def test_an_image_without_words_goes_out_alone() -> None:
 def test_of_many_images_the_latest_are_sent_and_the_others_named() -> None:
     old, new = (
         Message(Role.USER, words, images=(PICTURE,) * count)
-        for words, count in (("old", 3), ("new", MOST_IMAGES - 1))
+        for words, count in (("old", 3), ("new", MAX_IMAGES - 1))
     )
 
     first, last = messages_of(old, new)
 
     assert first["content"][0] == {"type": "text", "text": f"old\n{LEFT_OUT}\n{LEFT_OUT}"}
     assert [part["type"] for part in first["content"]] == ["text", "image_url"]
-    assert len(last["content"]) == MOST_IMAGES
+    assert len(last["content"]) == MAX_IMAGES
 
 
 def test_images_never_make_a_request_larger_than_its_bound() -> None:
-    large = Image("image/jpeg", b"x" * (MOST_IMAGE_BYTES // 2))
+    large = Image("image/jpeg", b"x" * (MAX_IMAGE_BYTES // 2))
 
     first, last = messages_of(
         Message(Role.USER, "old", images=(large,)), Message(Role.USER, "new", images=(large,) * 2)

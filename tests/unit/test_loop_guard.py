@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bot.dispatch.turns.loop_guard import (
     MAX_KNOWN,
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     PAUSE_SECONDS,
     QUICK_CHARACTERS,
     LoopGuard,
@@ -120,7 +120,7 @@ def test_short_messages_are_never_too_quick(messages: list[tuple[float, int]]) -
 def test_a_pause_now_and_then_lets_people_go_on_for_ever() -> None:
     talk = Conversation()
     for number in range(5_000):
-        after = PAUSE_SECONDS if number % (MOST_ROUNDS - 1) == 0 else 1.0
+        after = PAUSE_SECONDS if number % (MAX_ROUNDS - 1) == 0 else 1.0
         assert talk.write(after=after, length=1) is Verdict.TALK
 
 

@@ -288,11 +288,11 @@ async def test_a_document_becomes_text_that_is_marked_as_strangers_words(
 
 
 async def test_a_long_document_is_cut_and_says_so() -> None:
-    body = "é" * (media.MOST_DOCUMENT_CHARACTERS + 1)
+    body = "é" * (media.MAX_DOCUMENT_CHARACTERS + 1)
 
     what = await prepared(Folder({"d.txt": body.encode()}), message(TEXT))
 
-    assert what.words[0].count("é") == media.MOST_DOCUMENT_CHARACTERS
+    assert what.words[0].count("é") == media.MAX_DOCUMENT_CHARACTERS
     assert what.words[0].endswith("[Only its first 20,000 of 20,001 characters are here.]")
 
 
@@ -318,7 +318,7 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
         (TEXT, b"PK\x03\x04...", "This is an archive or office document"),
         (TEXT, b"\0\1\2\3", "This is binary data"),
         (TEXT, b"", "It is empty."),
-        (TEXT, b"x" * (media.MOST_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
+        (TEXT, b"x" * (media.MAX_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
         (TEXT, SignalRejected("gone"), "I could not get it from Signal."),
         (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
     ],

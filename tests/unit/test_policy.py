@@ -15,7 +15,7 @@ from tests.unit.test_display import json_values, nasty_texts, read_back
 from tools.approval import Decision
 from tools.base import Heard, Tool, ToolRequest
 from tools.errors import Declined, Interrupted, InvalidArguments, ToolError, Unanswered
-from tools.policy import QUESTION_LIMIT_BYTES, approve, needs_yes, question
+from tools.policy import MAX_QUESTION_BYTES, approve, needs_yes, question
 from tools.results import mark
 from tools.schema import parse_object, tool_from
 
@@ -118,7 +118,7 @@ def test_a_long_value_is_shown_whole() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"content": "x" * QUESTION_LIMIT_BYTES},
+        {"content": "x" * MAX_QUESTION_BYTES},
         {"content": "\u3164\u200b" * 2_000},  # spelt out it is too long
         {f"a_long_argument_{number}": 1 for number in range(5_000)},
         {"to": ["someone@example.org"] * 5_000},
@@ -276,7 +276,7 @@ def test_an_address_is_shown_to_its_end_or_refused() -> None:
     tool, arguments = fetch(f"https://b.example/{'x' * 20_000}?said=i+am+ill")
     assert question(tool, arguments).endswith('x?said=i+am+ill"')
     with pytest.raises(InvalidArguments, match="too long"):
-        question(*fetch("https://b.example/" + "x" * QUESTION_LIMIT_BYTES))
+        question(*fetch("https://b.example/" + "x" * MAX_QUESTION_BYTES))
 
 
 def test_a_servers_tool_may_only_repeat_what_the_model_sent_and_so_names_nothing() -> None:

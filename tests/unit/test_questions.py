@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.formatting import PART_LIMIT_BYTES
+from bot.messaging.formatting import MAX_PART_BYTES
 from bot.messaging.questions import FILE_NAME, GOES_ON, MAX_MESSAGES, question_messages
 from tests.unit.test_display import nasty_texts
 from tools.display import visible
@@ -80,6 +80,6 @@ def test_a_mark_or_a_letter_with_its_signs_is_never_divided(unit: str) -> None:
 def test_nothing_of_a_question_is_lost_between_its_messages(lines: list[str], times: int) -> None:
     question = "\n".join(f"{number}: {line * times}" for number, line in enumerate(lines))
     messages = question_messages("pay", question, HOW)
-    assert all(len(message.text.encode()) <= PART_LIMIT_BYTES for message in messages)
+    assert all(len(message.text.encode()) <= MAX_PART_BYTES for message in messages)
     if not messages[-1].attachments:
         assert put_together([message.text for message in messages]) == question

@@ -9,8 +9,8 @@ from bot.errors import SignalError, SignalPassedOver, SignalRejected, SignalTime
 from bot.messaging.events import ChatId, ChatKind, Receipt, SentElsewhere
 from bot.messaging.receipts import (
     CLOCK_SKEW_MS,
-    KNOWN_LIMIT,
     LATE_START_MS,
+    MAX_KNOWN,
     DeliveryReceipts,
 )
 
@@ -187,7 +187,7 @@ async def test_a_receipt_with_many_timestamps_is_not_compared_with_all_that_are_
         __hash__ = int.__hash__
 
     receipts = DeliveryReceipts()
-    for number in range(KNOWN_LIMIT):
+    for number in range(MAX_KNOWN):
         receipts.take(SentElsewhere(number))
     receipts.take(Receipt(ADA, tuple(map(Timestamp, range(500)))))
     assert comparisons <= 2 * 500
@@ -195,8 +195,8 @@ async def test_a_receipt_with_many_timestamps_is_not_compared_with_all_that_are_
 
 async def test_the_oldest_known_timestamps_are_forgotten() -> None:
     phone = Phone()
-    for number in range(KNOWN_LIMIT + 1):
+    for number in range(MAX_KNOWN + 1):
         phone.receipts.take(SentElsewhere(phone.now_ms + number))
     assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
     with pytest.raises(SignalTimeout):
-        await phone.lost_send(CHAT, phone.now_ms + KNOWN_LIMIT)
+        await phone.lost_send(CHAT, phone.now_ms + MAX_KNOWN)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.messaging.markdown import render
-from bot.messaging.rest_styles import MOST_STYLES, escaped_markup
+from bot.messaging.rest_styles import MAX_STYLES, escaped_markup
 from bot.messaging.styled import Span, StyleRange, TextStyle, merged, ranges_of, spans_of
 from tests.fakes.rest_markup import served
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
 BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
-MOST_SECONDS: Final = 0.2
+MAX_SECONDS: Final = 0.2
 UNITS: Final = (
     "\\",
     "*",
@@ -162,16 +162,16 @@ def test_merging_leaves_no_two_ranges_of_a_style_that_touch() -> None:
 
 
 def test_a_message_with_more_styles_than_anybody_reads_is_shown_without_them() -> None:
-    text = "a~" * (MOST_STYLES + 1)
-    styles = [StyleRange(2 * place, 1, BOLD) for place in range(MOST_STYLES)]
+    text = "a~" * (MAX_STYLES + 1)
+    styles = [StyleRange(2 * place, 1, BOLD) for place in range(MAX_STYLES)]
     escaped = text.replace("~", "\\~")
-    assert escaped_markup(text, styles) == escaped.replace("a", "**a**", MOST_STYLES)
+    assert escaped_markup(text, styles) == escaped.replace("a", "**a**", MAX_STYLES)
     assert escaped_markup(text, [*styles, StyleRange(0, 2, ITALIC)]) == escaped
 
 
 def test_styles_inside_a_long_run_of_markers_take_no_long_time() -> None:
     text = "*" * 60_000
-    styles = [StyleRange(60 * place + 59, 1, ITALIC) for place in range(MOST_STYLES)]
+    styles = [StyleRange(60 * place + 59, 1, ITALIC) for place in range(MAX_STYLES)]
     began = time.thread_time()
     assert escaped_markup(text, styles) == "\\*" * 60_000
-    assert time.thread_time() - began < MOST_SECONDS
+    assert time.thread_time() - began < MAX_SECONDS

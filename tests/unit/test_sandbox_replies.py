@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks.loop_stall import stalls
 from bot.chat.images.client import MAX_SHOWN_BYTES, open_images
-from bot.chat.images.scaling import MOST_BYTES
+from bot.chat.images.scaling import MAX_BYTES
 from bot.chat.rendering.client import LIMITS as ANSWERS
 from bot.chat.rendering.client import Renderer
 from tools.errors import ToolError
 from tools.sandbox.pool import Sandbox
 from tools.web.reader.client import open_reader
-from tools.web.reader.document import MAX_LINE_CHARACTERS, MOST_CHARACTERS, Document, Source
+from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, Source
 from tools.web.reader.kinds import Kind
 
 MAX_STALL_SECONDS: Final = 0.1
@@ -55,7 +55,7 @@ async def test_an_image_that_no_worker_makes_is_refused(
 
 
 def test_the_bot_takes_images_as_large_as_its_worker_makes_them_and_no_larger() -> None:
-    assert MAX_SHOWN_BYTES == MOST_BYTES
+    assert MAX_SHOWN_BYTES == MAX_BYTES
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ async def test_a_reply_that_is_hard_to_parse_does_not_stop_the_event_loop(of: st
 async def test_a_document_longer_than_a_worker_makes_one_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    long = "x" * (MOST_CHARACTERS + 1)
+    long = "x" * (MAX_CHARACTERS + 1)
     replying(monkeypatch, f"{long}\n{long}\n{long}")
     async with open_reader() as read:
         document = await read(PAGE)
     line = "x" * MAX_LINE_CHARACTERS
-    assert document == Document(line, long[:MOST_CHARACTERS], line)
+    assert document == Document(line, long[:MAX_CHARACTERS], line)

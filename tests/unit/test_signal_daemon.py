@@ -24,9 +24,9 @@ from bot.errors import (
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, PeerIdentity, Profile, TrustLevel
 from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile, Quoted
-from bot.messaging.json_rpc import LINE_LIMIT_BYTES, LineBuffer
+from bot.messaging.json_rpc import MAX_LINE_BYTES, LineBuffer
 from bot.messaging.messenger import FileTooBig
-from bot.messaging.signal_daemon import QUEUE_LIMIT, Bounds, SignalDaemon
+from bot.messaging.signal_daemon import MAX_QUEUE, Bounds, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
@@ -117,7 +117,7 @@ async def test_an_answer_given_while_nobody_listened_arrives_after_the_restart(
 
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
     receiver = SlowReceiver()
-    many = 10 * QUEUE_LIMIT
+    many = 10 * MAX_QUEUE
     before = FRAMES.labels("message")._value.get()
     async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
 
@@ -128,7 +128,7 @@ async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) 
         async with asyncio.TaskGroup() as tasks:
             writing = tasks.create_task(write())
             await receiver.until(
-                lambda: FRAMES.labels("message")._value.get() - before >= QUEUE_LIMIT
+                lambda: FRAMES.labels("message")._value.get() - before >= MAX_QUEUE
             )
             send = tasks.create_task(messenger.send(CHAT, "meanwhile"))
             await side.next_sent()
@@ -144,7 +144,7 @@ async def test_an_endless_line_is_dropped_and_the_next_one_read(tmp_path: Path) 
     receiver = Receiver()
     broken = FRAMES.labels("broken")._value.get()
     async with signal_cli(tmp_path) as side, running(side, receiver):
-        await side.push_line(b"x" * (LINE_LIMIT_BYTES + 1))
+        await side.push_line(b"x" * (MAX_LINE_BYTES + 1))
         await side.say("still here")
         assert (await receiver.next_message()).text == "still here"
     assert FRAMES.labels("broken")._value.get() == broken + 1

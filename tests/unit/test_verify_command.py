@@ -18,7 +18,7 @@ from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import NO_SIGNATURES
 from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelState, Prover, Verify
 from bot.messaging.events import ChatId, ChatKind, Person
-from bot.messaging.formatting import PART_LIMIT_BYTES
+from bot.messaging.formatting import MAX_PART_BYTES
 from bot.messaging.safety_number import half
 from conversation_store.models import ExchangeState, StoredExchange
 from tests.fakes.dstack_agent import abandoned_socket, says
@@ -147,7 +147,7 @@ async def test_the_answer_is_one_message_without_markup_and_a_file_that_every_ph
 ) -> None:
     async with bot(tmp_path) as asked:
         reply = await asked.ask("blue giraffe 42", chat=GROUP)
-    assert len(reply.text.encode()) < PART_LIMIT_BYTES
+    assert len(reply.text.encode()) < MAX_PART_BYTES
     assert not re.search(r"[*_#`]", reply.text)
     (file,) = reply.attachments
     assert re.fullmatch(r"[A-Za-z0-9.-]+\.json", file.name)

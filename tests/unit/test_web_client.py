@@ -31,7 +31,7 @@ from tests.fakes.web_server import (
     web_server,
 )
 from tools.errors import ToolError
-from tools.web.client import MOST_REDIRECTS, Bounds, WebClient, open_web_client
+from tools.web.client import MAX_REDIRECTS, Bounds, WebClient, open_web_client
 from tools.web.guard import AddressRefused, IPAddress
 from tools.web.lookup import Lookup, Resolver
 
@@ -176,8 +176,8 @@ async def test_a_key_stays_with_its_origin() -> None:
 
 
 async def test_as_many_redirects_as_allowed_are_followed_and_no_more() -> None:
-    behaviours = {f"/{n}": redirect(f"/{n + 1}") for n in range(MOST_REDIRECTS + 1)}
-    behaviours[f"/{MOST_REDIRECTS + 1}"] = answer(b"end")
+    behaviours = {f"/{n}": redirect(f"/{n + 1}") for n in range(MAX_REDIRECTS + 1)}
+    behaviours[f"/{MAX_REDIRECTS + 1}"] = answer(b"end")
     async with web_server(behaviours) as server, web_client() as client:
         assert (await client.request(server.url("/1"))).body == b"end"
         with pytest.raises(ToolError, match="redirects more than 5 times"):

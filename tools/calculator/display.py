@@ -9,9 +9,7 @@ from tools.errors import ToolError
 
 _EXACT_DIGITS: Final = 100
 _SIGNIFICANT_DIGITS: Final = 12
-_WHOLE_FLOAT_LIMIT: Final = (
-    1e15  # a float holds every whole number up to here, and a little further
-)
+_MAX_WHOLE_FLOAT: Final = 1e15  # a float holds every whole number up to here, and a little further
 
 
 def written(value: float) -> str:
@@ -26,7 +24,7 @@ def written(value: float) -> str:
         raise ToolError("The calculation has no result.")
     if math.isinf(value):
         raise ToolError("The result is too large.")
-    if value.is_integer() and abs(value) < _WHOLE_FLOAT_LIMIT:
+    if value.is_integer() and abs(value) < _MAX_WHOLE_FLOAT:
         return str(int(value))
     mantissa, sign, exponent = f"{value:.{_SIGNIFICANT_DIGITS}g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if sign else mantissa

@@ -24,8 +24,8 @@ _INCH: Final = frozenset({"in"})  # after another unit it asks for one, and is n
 _NUMBERS: Final = {Part.NUMBER, Part.FRACTION, Part.POWER}
 _AND: Final = frozenset({"and"})
 _FIRST_POWERS: Final = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_MOST_WORDS: Final = 3
-_MOST_TARGETS: Final = 3
+_MAX_WORDS: Final = 3
+_MAX_TARGETS: Final = 3
 _EXPONENT_DIGITS: Final = 3
 _SHOWN_CHARACTERS: Final = 40
 _LETTERS_OF_TEMPERATURE: Final = {"c": "celsius", "f": "fahrenheit", "k": "kelvin"}
@@ -83,8 +83,8 @@ def read_request(text: str, table: UnitTable) -> Request:
 
 def _targets(wanted: Sequence[Lexeme], text: str, table: UnitTable) -> tuple[Target, ...]:
     ands = [index for index, part in enumerate(wanted) if _is(part, _AND)]
-    if len(ands) >= _MOST_TARGETS:
-        raise ToolError(f"A result can be given in {_MOST_TARGETS} units at most.")
+    if len(ands) >= _MAX_TARGETS:
+        raise ToolError(f"A result can be given in {_MAX_TARGETS} units at most.")
     spans = [wanted[start + 1 : end] for start, end in pairwise([-1, *ands, len(wanted)])]
     if not all(spans):
         raise ToolError("Say which unit comes after 'and'.")
@@ -221,7 +221,7 @@ class _Reader:
 
     def _named_unit(self) -> Units:
         """Read the name of a unit, of up to three words: `nautical miles`."""
-        following = self._parts[self._position :][:_MOST_WORDS]
+        following = self._parts[self._position :][:_MAX_WORDS]
         words = [part.text for part in takewhile(_is_unit, following)]
         if words and words[0].lower() in _CURRENCIES:
             raise ToolError("Rates of exchange are not known here: calculate with plain numbers.")

@@ -23,12 +23,12 @@ from tools.display import visible
 from tools.errors import InvalidArguments
 from tools.schema import parse_object
 
-_MOST_STEPS: Final = 4_000
+_MAX_STEPS: Final = 4_000
 _CHARACTERS_OF_A_STEP: Final = 8  # of a value that is compared as a whole
-_MOST_PROBLEMS: Final = 5
-_MOST_ERRORS: Final = 32  # that are put into words; many of them may read the same
-_MOST_NAME_CHARACTERS: Final = 64
-_MOST_CHOICES_CHARACTERS: Final = 500
+_MAX_PROBLEMS: Final = 5
+_MAX_ERRORS: Final = 32  # that are put into words; many of them may read the same
+_MAX_NAME_CHARACTERS: Final = 64
+_MAX_CHOICES_CHARACTERS: Final = 500
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 _Fits = Callable[[Any], bool]
@@ -159,12 +159,12 @@ def parser(schema: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
 
 def _problems(validator: Any, arguments: dict[str, Any]) -> list[str]:
     """Return the first few problems; what cannot be checked with bounded work has none."""
-    _steps_left.set(_MOST_STEPS)
+    _steps_left.set(_MAX_STEPS)
     problems: dict[str, None] = {}
     try:
-        for error in islice(validator.iter_errors(arguments), _MOST_ERRORS):
+        for error in islice(validator.iter_errors(arguments), _MAX_ERRORS):
             problems[_sentence(error)] = None
-            if len(problems) == _MOST_PROBLEMS:
+            if len(problems) == _MAX_PROBLEMS:
                 break
     except (_NotWorthIt, Unresolvable, RecursionError, OverflowError):
         return []
@@ -173,7 +173,7 @@ def _problems(validator: Any, arguments: dict[str, Any]) -> list[str]:
 
 def _sentence(error: ValidationError) -> str:
     """Say what is expected where, without quoting what was sent."""
-    where = visible(".".join(map(str, error.absolute_path))[:_MOST_NAME_CHARACTERS])
+    where = visible(".".join(map(str, error.absolute_path))[:_MAX_NAME_CHARACTERS])
     return f"'{where}' {_expected(error)}" if where else _expected(error)
 
 
@@ -199,4 +199,4 @@ def _listed(values: list[Any]) -> str:
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for value in values
     )
-    return text[:_MOST_CHOICES_CHARACTERS]
+    return text[:_MAX_CHOICES_CHARACTERS]

@@ -35,7 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 from tools.base import ToolOutput
 from tools.errors import ToolError, ToolTimeout
 from tools.mcp.errors import McpError, first_cause, reason
-from tools.mcp.listing import MOST_TOOLS, usable_tools
+from tools.mcp.listing import MAX_TOOLS, usable_tools
 from tools.mcp.results import output_of, text_of
 from tools.mcp.stdio import socket_streams, stdio_streams
 from tools.mcp.streamable_http import http_streams
@@ -52,8 +52,8 @@ FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 STABLE_SECONDS: Final = 60.0
 """A connection that lasted this long starts the waits between attempts anew."""
-_MOST_PAGES: Final = 32
-_ERROR_LIMIT_BYTES: Final = 2048
+_MAX_PAGES: Final = 32
+_MAX_ERROR_BYTES: Final = 2048
 
 # A server of before 2026 may not bear a question that it does not know, and one of after may know
 # no handshake; an attempt that failed is followed by one of the other kind.
@@ -63,7 +63,7 @@ _CALL_RESULT: Final[TypeAdapter[CallToolResult | InputRequiredResult]] = TypeAda
     CallToolResult | InputRequiredResult
 )
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class McpConnection:
@@ -181,9 +181,9 @@ class McpConnection:
         registry.offer(name, tools)
         self._own = frozenset(tool.name for tool in tools)
         if self._listed is None:
-            _log.info("mcp.connected", tool=name, count=len(tools))
+            log.info("mcp.connected", tool=name, count=len(tools))
         if left_out := len(listed) - len(tools):
-            _log.warning("mcp.tools_left_out", tool=name, count=left_out)
+            log.warning("mcp.tools_left_out", tool=name, count=left_out)
         self._listed = listed
 
     async def _notified(self, message: IncomingMessage) -> None:
@@ -197,7 +197,7 @@ class McpConnection:
     def _lost(self, error: BaseException) -> None:
         name, words = self._server.name, reason(error, timeout_seconds=self._server.timeout_seconds)
         # It may last for days.
-        say = _log.debug if self._registry.absent.get(name) == words else _log.warning
+        say = log.debug if self._registry.absent.get(name) == words else log.warning
         say("mcp.lost", tool=name, reason=type(error).__name__)
         self._registry.withdraw(name, words)
 
@@ -205,7 +205,7 @@ class McpConnection:
         """Wait before an attempt; chance keeps many clients from coming back together."""
         longest = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16))
         delay = random.uniform(longest / 2, longest)  # noqa: S311  # a wait is no secret
-        say = _log.info if failures == 1 else _log.debug
+        say = log.info if failures == 1 else log.debug
         say("mcp.retrying", tool=self._server.name, delay_seconds=round(delay, 1))
         await asyncio.sleep(delay)
 
@@ -225,11 +225,11 @@ async def _all_tools(client: Client) -> list[Tool]:
     if client.server_capabilities.tools is None:
         return tools
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         tools += page.tools
         cursor = page.next_cursor
-        if cursor is None or len(tools) > MOST_TOOLS:
+        if cursor is None or len(tools) > MAX_TOOLS:
             break
     return tools
 
@@ -254,4 +254,4 @@ def _refusal(name: str, error: MCPError, *, lost: bool) -> str:
 
 def _framed(text: str) -> str:
     """Mark what a server says of a failure; the executor marks results only."""
-    return "\n" + mark(text, "an MCP server", _ERROR_LIMIT_BYTES) if text.strip() else ""
+    return "\n" + mark(text, "an MCP server", _MAX_ERROR_BYTES) if text.strip() else ""

@@ -13,13 +13,13 @@ from mcp import types
 from tools.base import Tool, ToolOutput
 from tools.mcp.arguments import parser
 
-MOST_TOOLS: Final = 64
+MAX_TOOLS: Final = 64
 """Of one server; the model reads all of them with every question."""
-SCHEMA_LIMIT_BYTES: Final = 16_384
-_MOST_SENT_SCHEMA_BYTES: Final = 2 * SCHEMA_LIMIT_BYTES  # with titles and comments
-_MOST_NAME_CHARACTERS: Final = 64
-_MOST_DESCRIPTION_CHARACTERS: Final = 1024
-_MOST_SCHEMA_DEPTH: Final = 24
+MAX_SCHEMA_BYTES: Final = 16_384
+_MAX_SENT_SCHEMA_BYTES: Final = 2 * MAX_SCHEMA_BYTES  # with titles and comments
+_MAX_NAME_CHARACTERS: Final = 64
+_MAX_DESCRIPTION_CHARACTERS: Final = 1024
+_MAX_SCHEMA_DEPTH: Final = 24
 _HASH_CHARACTERS: Final = 8
 _NAMES_INSIDE: Final = frozenset({"properties", "$defs", "definitions", "patternProperties"})
 _LEFT_OUT: Final = frozenset(
@@ -55,7 +55,7 @@ def usable_tools(
     """
     tools: dict[str, Tool] = {}
     for name, tool in zip(_names(server, listed), listed, strict=True):
-        if len(tools) == MOST_TOOLS:
+        if len(tools) == MAX_TOOLS:
             break
         schema = _harmless_schema(tool.input_schema)
         if tool.name and schema is not None and name not in tools and name not in taken:
@@ -89,7 +89,7 @@ def _names(server: str, listed: Sequence[types.Tool]) -> list[str]:
     uses = Counter(plain)
     return [
         name
-        if len(name) <= _MOST_NAME_CHARACTERS
+        if len(name) <= _MAX_NAME_CHARACTERS
         and (uses[name] == 1 or name == f"{server}_{tool.name}")
         else _hashed(name, tool.name)
         for name, tool in zip(plain, listed, strict=True)
@@ -98,17 +98,17 @@ def _names(server: str, listed: Sequence[types.Tool]) -> list[str]:
 
 def _hashed(name: str, original: str) -> str:
     digest = sha256(original.encode(errors="surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
-    return f"{name[: _MOST_NAME_CHARACTERS - _HASH_CHARACTERS - 1]}_{digest}"
+    return f"{name[: _MAX_NAME_CHARACTERS - _HASH_CHARACTERS - 1]}_{digest}"
 
 
 def _description(tool: types.Tool) -> str:
     text = " ".join((tool.description or tool.title or tool.name).split())
-    return "".join(filter(str.isprintable, text))[:_MOST_DESCRIPTION_CHARACTERS]
+    return "".join(filter(str.isprintable, text))[:_MAX_DESCRIPTION_CHARACTERS]
 
 
 def _harmless_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a schema that a model may be shown, None where it is too large for that."""
-    if _size(schema) > _MOST_SENT_SCHEMA_BYTES:
+    if _size(schema) > _MAX_SENT_SCHEMA_BYTES:
         return None
     try:
         harmless: dict[str, Any] = _harmless(schema, 0)
@@ -117,7 +117,7 @@ def _harmless_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     harmless["type"] = "object"
     if not isinstance(harmless.get("properties"), dict):
         harmless["properties"] = {}
-    return harmless if _size(harmless) <= SCHEMA_LIMIT_BYTES else None
+    return harmless if _size(harmless) <= MAX_SCHEMA_BYTES else None
 
 
 def _size(schema: Mapping[str, Any]) -> int:
@@ -126,7 +126,7 @@ def _size(schema: Mapping[str, Any]) -> int:
 
 def _harmless(node: Any, depth: int) -> Any:
     """Return a schema without titles, identities and references to somewhere else."""
-    if depth > _MOST_SCHEMA_DEPTH:
+    if depth > _MAX_SCHEMA_DEPTH:
         raise _TooDeep
     if isinstance(node, list):
         return [_harmless(item, depth + 1) for item in node]

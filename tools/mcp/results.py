@@ -19,11 +19,11 @@ from mcp.types import (
 )
 
 from tools.base import ToolFile, ToolOutput
-from tools.files import MOST_FILE_BYTES, MOST_FILES
+from tools.files import MAX_FILE_BYTES, MAX_FILES
 
-TEXT_LIMIT_CHARACTERS: Final = 262_144
+MAX_TEXT_CHARACTERS: Final = 262_144
 """Of one result, before the executor trims it to its own limit."""
-_MOST_NAME_CHARACTERS: Final = 500
+_MAX_NAME_CHARACTERS: Final = 500
 _NO_TYPE: Final = "unknown type"
 _SUBTYPE: Final = re.compile(r"[a-z]+/([a-z0-9]{1,8})")
 
@@ -80,7 +80,7 @@ def _given(
     """
     kilobytes = -(-len(encoded) * 3 // 4 // 1000)
     fate = "cannot be shown here"
-    data = _decoded(encoded) if files is not None and len(files) < MOST_FILES else b""
+    data = _decoded(encoded) if files is not None and len(files) < MAX_FILES else b""
     if files is not None and data:
         file_name = f"{title}-{len(files) + 1}.{_suffix(mime_type)}"
         files.append(ToolFile(file_name, mime_type, data))
@@ -90,13 +90,13 @@ def _given(
 
 def _decoded(encoded: str) -> bytes:
     """Return the bytes; none where it is no Base64, or more than people get."""
-    if len(encoded) > -(-MOST_FILE_BYTES // 3) * 4:
+    if len(encoded) > -(-MAX_FILE_BYTES // 3) * 4:
         return b""
     try:
         data = base64.b64decode(encoded, validate=True)
     except binascii.Error:
         return b""
-    return data if len(data) <= MOST_FILE_BYTES else b""
+    return data if len(data) <= MAX_FILE_BYTES else b""
 
 
 def _suffix(mime_type: str) -> str:
@@ -106,7 +106,7 @@ def _suffix(mime_type: str) -> str:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:_MOST_NAME_CHARACTERS]
+    return " ".join(text.split())[:_MAX_NAME_CHARACTERS]
 
 
 def _is_said(structured: Any, texts: list[str]) -> bool:
@@ -123,7 +123,7 @@ def _is_said(structured: Any, texts: list[str]) -> bool:
 
 
 def _read(text: str) -> Any:
-    if len(text) > TEXT_LIMIT_CHARACTERS:  # it is cut anyway
+    if len(text) > MAX_TEXT_CHARACTERS:  # it is cut anyway
         return text
     try:
         return json.loads(text)
@@ -132,7 +132,7 @@ def _read(text: str) -> Any:
 
 
 def _within_limit(parts: Iterable[str]) -> Iterator[str]:
-    left = TEXT_LIMIT_CHARACTERS
+    left = MAX_TEXT_CHARACTERS
     for part in parts:
         yield part[:left]
         left -= len(part)

@@ -21,12 +21,12 @@ from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import jsonrpc_message_adapter
 
 from tools.mcp.errors import MessageTooLong, Unreachable
-from tools.mcp.transport import MESSAGE_LIMIT_BYTES, Closing
+from tools.mcp.transport import MAX_MESSAGE_BYTES, Closing
 from tools.settings import McpServer
 
 EXIT_SECONDS: Final = 1.0
 """For each step of ending a process: its input is closed, it is asked, it is killed."""
-UNREAD_LIMIT_BYTES: Final = 1024 * 1024
+MAX_UNREAD_BYTES: Final = 1024 * 1024
 _INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
@@ -75,7 +75,7 @@ async def socket_streams(path: str, *, timeout_seconds: float) -> AsyncIterator[
     """
     try:
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_unix_connection(path, limit=MESSAGE_LIMIT_BYTES)
+            reader, writer = await asyncio.open_unix_connection(path, limit=MAX_MESSAGE_BYTES)
     except OSError as error:  # TimeoutError is one, too
         raise Unreachable("The MCP server could not be reached.") from error
     try:
@@ -88,7 +88,7 @@ class _Streams(SubprocessStreamProtocol):
     """The command's streams, and word of its end that waits for nobody else who has its pipes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit=MESSAGE_LIMIT_BYTES, loop=loop)
+        super().__init__(limit=MAX_MESSAGE_BYTES, loop=loop)
         self.exited = asyncio.Event()
 
     def process_exited(self) -> None:
@@ -163,7 +163,7 @@ class _Input(Closing):
         self._stdin = stdin
 
     async def send(self, item: SessionMessage, /) -> None:
-        if self._stdin.transport.get_write_buffer_size() > UNREAD_LIMIT_BYTES:
+        if self._stdin.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             raise BrokenResourceError
         message = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._stdin.write(message.encode() + b"\n")

@@ -16,7 +16,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from tools.mcp.errors import CredentialsRefused, RedirectRefused
-from tools.mcp.transport import MESSAGE_LIMIT_BYTES
+from tools.mcp.transport import MAX_MESSAGE_BYTES
 
 GOODBYE_SECONDS: Final = 1.0
 """For telling a server that its session is over."""
@@ -45,7 +45,7 @@ async def http_streams(
             trust_env=False,
         ) as client,
         streamable_http_client(
-            url, http_client=client, max_sse_event_size=MESSAGE_LIMIT_BYTES
+            url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as streams,
     ):
         yield streams
@@ -99,7 +99,7 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that fails beyond MESSAGE_LIMIT_BYTES, which fails the one request it answers."""
+    """A body that fails beyond MAX_MESSAGE_BYTES, which fails the one request it answers."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
@@ -108,7 +108,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
         size = 0
         async for chunk in self._body:
             size += len(chunk)
-            if size > MESSAGE_LIMIT_BYTES:
+            if size > MAX_MESSAGE_BYTES:
                 raise httpx2.StreamError("longer than is taken in")
             yield chunk
 

@@ -24,11 +24,11 @@ from pydantic import ValidationError
 
 from tools.mcp.errors import McpError, ServerEnded, TooManyRequests
 
-MESSAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 MESSAGES_PER_SECOND: Final = 500
-MOST_VALUES: Final = 20_000
+MAX_VALUES: Final = 20_000
 """Of one answer: each costs the event loop up to 13 µs where the SDK validates it."""
-_MOST_OPEN_REQUESTS: Final = 32
+_MAX_OPEN_REQUESTS: Final = 32
 
 
 class Closing:
@@ -77,7 +77,7 @@ class _OpenRequests:
             TooManyRequests: more are open than any use explains.
         """
         self._count += 1
-        if self._count > _MOST_OPEN_REQUESTS:
+        if self._count > _MAX_OPEN_REQUESTS:
             raise TooManyRequests("The MCP server asks and does not read the answers.")
 
     def one_less(self) -> None:
@@ -167,12 +167,12 @@ def _usable(response: JSONRPCResponse) -> JSONRPCResponse | JSONRPCError:
 
 def _has_too_many_values(value: Any) -> bool:
     seen, waiting = 1, [value]
-    while waiting and seen <= MOST_VALUES:
+    while waiting and seen <= MAX_VALUES:
         found = waiting.pop()
         if isinstance(found, dict | list):
             seen += len(found)
             waiting += found.values() if isinstance(found, dict) else found
-    return seen > MOST_VALUES
+    return seen > MAX_VALUES
 
 
 def _mend(result: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 MEMORY_BYTES: Final = 256 * 2**20
 CALL_SECONDS: Final = 2.0
-LINE_LIMIT_BYTES: Final = 65_536
+MAX_LINE_BYTES: Final = 65_536
 LIFE_CPU_SECONDS: Final = 60
 """Of a process, with all its calls: what one that was taken over can burn between two calls."""
 
@@ -26,8 +26,8 @@ class Limits:
 
     memory_bytes: int = MEMORY_BYTES
     call_seconds: float = CALL_SECONDS
-    line_bytes: int = LINE_LIMIT_BYTES
-    reply_bytes: int = LINE_LIMIT_BYTES
+    line_bytes: int = MAX_LINE_BYTES
+    reply_bytes: int = MAX_LINE_BYTES
     idle_seconds: float | None = None
 
     def as_argument(self) -> str:

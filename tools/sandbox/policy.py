@@ -7,7 +7,7 @@ import structlog
 from tools.errors import ToolUnavailable
 from tools.sandbox.walls import ESSENTIAL, Wall, lacking_here
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class SandboxPolicy:
@@ -31,8 +31,8 @@ class SandboxPolicy:
         """Remember and log what turns out to be missing; nothing is logged twice."""
         if new := set(missing) - self._missing:
             self._missing |= new
-            log = _log.warning if ESSENTIAL & new else _log.info
-            log("sandbox.wall_missing", kind=", ".join(sorted(new)))
+            say = log.warning if ESSENTIAL & new else log.info
+            say("sandbox.wall_missing", kind=", ".join(sorted(new)))
 
     def require_walls(self) -> None:
         """Return where sandboxes may run.

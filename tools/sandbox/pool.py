@@ -29,7 +29,7 @@ _SMALL: Final = Limits()
 
 __all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox", "SandboxBug"]
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class SandboxBug(Exception):
@@ -98,10 +98,10 @@ class Sandbox:
             try:
                 reply = await self._attempt(request)
             except WorkerEscaping:
-                _log.error("sandbox.escape_stopped")  # no second try: the request is an attack
+                log.error("sandbox.escape_stopped")  # no second try: the request is an attack
                 raise ToolError("This tried to break out of its sandbox and was stopped.") from None
             except WorkerDied:
-                _log.warning("sandbox.worker_lost")
+                log.warning("sandbox.worker_lost")
             else:
                 return _result(reply)
         raise ToolError("This could not be worked out: its process ended before it was done.")
@@ -112,7 +112,7 @@ class Sandbox:
             try:
                 return await worker.ask(request, timeout_seconds=seconds)
             except TimeoutError:
-                _log.warning("sandbox.worker_stopped", reason="timeout", seconds=seconds)
+                log.warning("sandbox.worker_stopped", reason="timeout", seconds=seconds)
                 raise ToolTimeout(f"This took over {seconds:g} seconds and was stopped.") from None
 
     @asynccontextmanager
@@ -155,7 +155,7 @@ class Sandbox:
             raise ToolError("No process for this could be started in time; try again.") from None
         self._workers.add(worker)
         await self._inspect(worker)
-        _log.debug("sandbox.worker_started", pid=worker.pid)
+        log.debug("sandbox.worker_started", pid=worker.pid)
         return worker
 
     async def _inspect(self, worker: Worker) -> None:
@@ -196,5 +196,5 @@ def _result(reply: Reply) -> str:
             error = reply.text[:_MAX_NAME_CHARACTERS]
             # A process that was taken over must not write what it has read into the log.
             error = error if error.isidentifier() else "unknown"
-            _log.error("sandbox.bug", error=error, where=reply.where)
+            log.error("sandbox.bug", error=error, where=reply.where)
             raise SandboxBug

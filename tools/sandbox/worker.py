@@ -21,7 +21,7 @@ START_SECONDS: Final = 8.0
 STOP_SECONDS: Final = 2.0
 _READ_BYTES: Final = 65_536
 
-_log = structlog.get_logger()
+log = structlog.get_logger()
 
 
 class WorkerDied(Exception):
@@ -164,7 +164,7 @@ class Worker:
                     pass  # asyncio keeps a process until its pipes have been read to their ends
                 await self._process.wait()
         except TimeoutError:
-            _log.warning("sandbox.not_reaped", pid=self.pid)
+            log.warning("sandbox.not_reaped", pid=self.pid)
 
     async def _reply(self) -> Reply:
         try:

@@ -19,7 +19,7 @@ from tools.weather.answers import Forecast, Place, Places, Problem, one_line
 from tools.web.client import WebAnswer, WebClient
 from tools.web.guard import AddressRefused
 
-ANSWER_LIMIT_BYTES: Final = 512 * 1024
+MAX_ANSWER_BYTES: Final = 512 * 1024
 PLACES_SECONDS: Final = 24 * 60 * 60
 FORECAST_SECONDS: Final = 5 * 60
 CACHE_ENTRIES: Final = 64
@@ -179,7 +179,7 @@ class OpenMeteo:
         return await self._get_once(url, parameters)
 
     async def _get_once(self, url: str, parameters: Mapping[str, str | int]) -> WebAnswer:
-        return await self._web.request(url, params=parameters, max_bytes=ANSWER_LIMIT_BYTES)
+        return await self._web.request(url, params=parameters, max_bytes=MAX_ANSWER_BYTES)
 
 
 def _refusal(service: str, answer: WebAnswer) -> str:

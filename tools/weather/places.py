@@ -17,8 +17,8 @@ CANDIDATES_OF_AREAS: Final = 100  # the wanted one may be far down among places 
 CLEARLY_LARGER: Final = 5
 AREA_WEIGHT: Final = 0.1  # who says Washington means the town as often as the state around another
 NEAR_DEGREES: Final = 0.3  # has the same weather
-MOST_LISTED: Final = 6
-MOST_OTHERS: Final = 3
+MAX_LISTED: Final = 6
+MAX_OTHERS: Final = 3
 
 _NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,20})?)\s*°?\s*"
 _COORDINATES: Final = re.compile(
@@ -81,7 +81,7 @@ async def _found(name: str, areas: Sequence[str], search: Search) -> Sequence[Pl
     if within:
         return within
     if places:
-        listed = "; ".join(_described(places[:MOST_LISTED]))
+        listed = "; ".join(_described(places[:MAX_LISTED]))
         raise ToolError(f"There is no {name} in {', '.join(areas)}. Places of that name: {listed}.")
     raise ToolError(
         f"No place named {name!r} was found. Check the spelling, leave out street and house "
@@ -175,12 +175,12 @@ def _clearest(name: str, namesakes: Sequence[Place]) -> Spot:
     largest_rival = max(map(_weight, rivals), default=0)
     clear = by_name and 0 < _weight(place) >= CLEARLY_LARGER * largest_rival
     if rivals and not clear:
-        listed = "; ".join(_described([place, *rivals][:MOST_LISTED]))
+        listed = "; ".join(_described([place, *rivals][:MAX_LISTED]))
         raise AmbiguousPlace(
             f"{name}: which one? {listed}. "
             "Ask again with the region or country behind a comma, or with coordinates."
         )
-    label, *other_labels = _described([place, *rivals[:MOST_OTHERS]])
+    label, *other_labels = _described([place, *rivals[:MAX_OTHERS]])
     return Spot(label, place.latitude, place.longitude, tuple(other_labels))
 
 

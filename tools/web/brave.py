@@ -21,11 +21,11 @@ from tools.web.client import WebAnswer, WebClient
 from tools.web.search_results import SearchResult
 
 BRAVE_URL: Final = "https://api.search.brave.com/res/v1/web/search"
-ANSWER_LIMIT_BYTES: Final = 512 * 1024
+MAX_ANSWER_BYTES: Final = 512 * 1024
 LONGEST_PAUSE_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 4.0  # as many calls as a turn may have, one each second
 _ONE_SECOND: Final = 1  # the shortest window that Brave counts in
-_MOST_RESULTS: Final = 20  # what Brave sends at most
+_MAX_RESULTS: Final = 20  # what Brave sends at most
 
 _NO_KEY: Final = (
     "No key: set TOOLS__WEB_SEARCH__API_KEY, or TOOLS__WEB_SEARCH__PROVIDER=duckduckgo."
@@ -117,7 +117,7 @@ class Brave:
                 "result_filter": "web",
             },
             headers={"Accept": "application/json", "X-Subscription-Token": self._key},
-            max_bytes=ANSWER_LIMIT_BYTES,
+            max_bytes=MAX_ANSWER_BYTES,
         )
 
     async def _ask_again(self, query: str, count: int, pause_seconds: float) -> WebAnswer:
@@ -139,7 +139,7 @@ def _results(body: bytes) -> Iterator[SearchResult]:
         page = _Page.model_validate_json(body)
     except ValidationError:
         raise ToolError("Brave answered with something else than search results.") from None
-    for entry in (page.web.results if page.web else [])[:_MOST_RESULTS]:
+    for entry in (page.web.results if page.web else [])[:_MAX_RESULTS]:
         try:
             result = _Result.model_validate(entry)
         except ValidationError:

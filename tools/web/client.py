@@ -31,8 +31,8 @@ from tools.web.guard import (
 from tools.web.lookup import Lookup, Resolver
 from tools.web.stream import BoundedStream
 
-MOST_REDIRECTS: Final = 5
-_MOST_CONNECTIONS: Final = 20
+MAX_REDIRECTS: Final = 5
+_MAX_CONNECTIONS: Final = 20
 _KEEP_ALIVE_SECONDS: Final = 5.0
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _PACKING_BYTES: Final = 65_536  # what compression may add to a body
@@ -116,7 +116,7 @@ class _Connections:
 
     def __init__(self, backend: GuardedBackend) -> None:
         self._backend = backend
-        self._places = asyncio.Semaphore(_MOST_CONNECTIONS)
+        self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
         self._idle: deque[httpcore.AsyncHTTPConnection] = deque()
 
     @cached_property
@@ -157,7 +157,7 @@ class _Connections:
         found = None
         for _ in range(len(self._idle)):
             connection = self._idle.popleft()
-            if connection.has_expired() or len(self._idle) >= _MOST_CONNECTIONS:
+            if connection.has_expired() or len(self._idle) >= _MAX_CONNECTIONS:
                 await connection.aclose()
             elif found is None and connection.can_handle_request(origin):
                 found = connection
@@ -237,12 +237,12 @@ class WebClient:
     async def _follow(self, request: _Request, max_bytes: int, *, cut_long: bool) -> WebAnswer:
         chosen = origin_of(request.url) in self._operator_origins
         connections = self._operators if chosen else self._public
-        for _ in range(1 + MOST_REDIRECTS):
+        for _ in range(1 + MAX_REDIRECTS):
             answer = await self._exchange(connections, request, max_bytes, cut_long=cut_long)
             if isinstance(answer, WebAnswer):
                 return answer
             request, connections = answer, self._public
-        raise ToolError(f"The page redirects more than {MOST_REDIRECTS} times.")
+        raise ToolError(f"The page redirects more than {MAX_REDIRECTS} times.")
 
     async def _exchange(
         self,

@@ -6,7 +6,7 @@ from typing import Final
 from tools.errors import ToolError
 
 _GZIP: Final = 16 + zlib.MAX_WBITS  # zlib's way to say "with a gzip header"
-_MOST_SHOWN: Final = 8  # as a name; a sentence in its place is a stranger's, and not repeated
+_MAX_SHOWN: Final = 8  # as a name; a sentence in its place is a stranger's, and not repeated
 
 
 class Decoder:
@@ -23,7 +23,7 @@ class Decoder:
     def __init__(self, coding: str, *, max_bytes: int) -> None:
         self._coding = coding.strip().lower()
         if self._coding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
-            is_name = self._coding.isalnum() and len(self._coding) <= _MOST_SHOWN
+            is_name = self._coding.isalnum() and len(self._coding) <= _MAX_SHOWN
             name = f" ({self._coding})" if is_name else ""
             raise ToolError(f"The answer is compressed in a way that I cannot read{name}.")
         self._room = max_bytes

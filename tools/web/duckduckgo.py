@@ -20,9 +20,9 @@ from tools.web.search_results import SearchResult
 if TYPE_CHECKING:
     from ddgs.engines.duckduckgo import Duckduckgo
 
-MOST_PAGE_BYTES: Final = 512 * 1024
+MAX_PAGE_BYTES: Final = 512 * 1024
 _READER_LIMITS: Final = Limits(
-    line_bytes=7 * MOST_PAGE_BYTES,  # six letters for each byte at the worst, as JSON
+    line_bytes=7 * MAX_PAGE_BYTES,  # six letters for each byte at the worst, as JSON
     reply_bytes=256 * 1024,  # twenty results of at most 3,049 characters each
     idle_seconds=300,
 )
@@ -76,7 +76,7 @@ class DuckDuckGo:
             method="POST",
             form=self._engine.build_payload(query, _EVERYWHERE, "moderate", None),
             headers=_HEADERS,
-            max_bytes=MOST_PAGE_BYTES,
+            max_bytes=MAX_PAGE_BYTES,
         )
         if answer.status in {403, 418, 429}:
             raise ToolError(_HUMAN)

@@ -14,9 +14,9 @@ from ddgs.results import TextResult
 
 from tools.sandbox.child import serve
 
-_MOST_RESULTS: Final = 20
-_MOST_ADDRESS_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out
-_MOST_CHARACTERS: Final = 500
+_MAX_RESULTS: Final = 20
+_MAX_ADDRESS_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out
+_MAX_CHARACTERS: Final = 500
 _HOME: Final = "https://duckduckgo.com/"
 
 
@@ -53,11 +53,11 @@ def results_on(page: str) -> str:
     return json.dumps(
         [
             {
-                "title": " ".join(result.title.split())[:_MOST_CHARACTERS],
-                "url": result.href[:_MOST_ADDRESS_CHARACTERS],
-                "snippet": " ".join(result.body.split())[:_MOST_CHARACTERS],
+                "title": " ".join(result.title.split())[:_MAX_CHARACTERS],
+                "url": result.href[:_MAX_ADDRESS_CHARACTERS],
+                "snippet": " ".join(result.body.split())[:_MAX_CHARACTERS],
             }
-            for result in wanted[:_MOST_RESULTS]
+            for result in wanted[:_MAX_RESULTS]
         ],
         ensure_ascii=False,
     )

@@ -22,8 +22,8 @@ from tools.web.reader.client import Read, open_reader
 from tools.web.reader.document import Document, Source
 from tools.web.reader.kinds import Kind, kind_of
 
-MOST_DOWNLOADED_BYTES: Final = 5 * 2**20
-MOST_PAGES_KEPT: Final = 8
+MAX_DOWNLOADED_BYTES: Final = 5 * 2**20
+MAX_PAGES_KEPT: Final = 8
 PAGE_KEPT_SECONDS: Final = 300.0
 _FRAME_BYTES: Final = 400  # what the executor puts around untrusted text
 _LEAST_PART_BYTES: Final = 200
@@ -63,7 +63,7 @@ class Pages:
     def __init__(self, client: WebClient, read: Read) -> None:
         self._client = client
         self._read = read
-        self._kept: Cache[str, Page] = Cache(seconds=PAGE_KEPT_SECONDS, entries=MOST_PAGES_KEPT)
+        self._kept: Cache[str, Page] = Cache(seconds=PAGE_KEPT_SECONDS, entries=MAX_PAGES_KEPT)
 
     async def fresh(self, url: str) -> Page:
         """Download and read a page.
@@ -72,7 +72,7 @@ class Pages:
             ToolError: it cannot be had or read; the text says why.
         """
         answer = await self._client.request(
-            url, headers={"accept": _ACCEPT}, max_bytes=MOST_DOWNLOADED_BYTES, cut_long=True
+            url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
         )
         page = Page(answer.url, await self._read(_source(answer)))
         self._kept.put(url, page)
@@ -144,7 +144,7 @@ def _source(answer: WebAnswer) -> Source:
     if answer.cut:
         name = "PDF" if kind is Kind.PDF else "page"
         raise ToolError(
-            f"This {name} is larger than {MOST_DOWNLOADED_BYTES // 2**20} MB, which I do not read."
+            f"This {name} is larger than {MAX_DOWNLOADED_BYTES // 2**20} MB, which I do not read."
         )
     return Source(kind, content_type, answer.url, answer.body)
 

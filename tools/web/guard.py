@@ -18,7 +18,7 @@ from tools.web.stream import BoundedStream
 
 LONGEST_URL: Final = 2_048
 LONGEST_HOST: Final = 253  # RFC 1035, 2.3.4
-MOST_ADDRESSES_TRIED: Final = 4
+MAX_ADDRESSES_TRIED: Final = 4
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 IPAddress = IPv4Address | IPv6Address
@@ -232,7 +232,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             raise _unknown(host)
         if not all(address is not None and self._permits(address) for address in addresses):
             raise AddressRefused(f"{host} is not on the public internet, so I may not ask it.")
-        return [str(address) for address in addresses[:MOST_ADDRESSES_TRIED]]
+        return [str(address) for address in addresses[:MAX_ADDRESSES_TRIED]]
 
     async def _addresses(self, host: str) -> Sequence[str]:
         if _parsed(host) is not None:

@@ -21,13 +21,13 @@ from tools.web.guard import AddressRefused, checked
 from tools.web.search_results import SearchResult, numbered
 
 # Brave's limits; DuckDuckGo takes a little more.
-MOST_QUERY_CHARACTERS: Final = 400
-MOST_QUERY_WORDS: Final = 50
-MOST_QUERY_URL_CHARACTERS: Final = 1_500
+MAX_QUERY_CHARACTERS: Final = 400
+MAX_QUERY_WORDS: Final = 50
+MAX_QUERY_URL_CHARACTERS: Final = 1_500
 """As it stands in a URL, where most letters beyond ASCII take six characters or nine."""
 
 REMEMBERED_SECONDS: Final = 600.0
-MOST_REMEMBERED: Final = 64
+MAX_REMEMBERED: Final = 64
 _CALLS_PER_MINUTE: Final = 30
 
 _Recent = Cache[tuple[str, int], str]
@@ -64,7 +64,7 @@ async def open_web_search(
         ToolUnavailable: the engine has no key, its package is not installed, its address in the
             settings can never be asked, or its sandboxes may not run here.
     """
-    recent: _Recent = Cache(seconds=REMEMBERED_SECONDS, entries=MOST_REMEMBERED, now=now)
+    recent: _Recent = Cache(seconds=REMEMBERED_SECONDS, entries=MAX_REMEMBERED, now=now)
     async with _open_engine(settings, sandboxes or SandboxPolicy()) as engine:
         yield _tool(engine, settings.max_results, recent)
 
@@ -95,7 +95,7 @@ def _operator_urls(settings: WebSearchSettings) -> Sequence[str]:
 
 def _tool(engine: SearchEngine, max_results: int, recent: _Recent) -> Tool:
     async def web_search(
-        query: Annotated[str, Field(min_length=1, max_length=MOST_QUERY_CHARACTERS)],
+        query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)],
         count: Annotated[int | None, Field(ge=1, le=max_results)] = None,
     ) -> str:
         """Search the web for current or uncertain facts. Results are numbered, with title, link,
@@ -123,9 +123,9 @@ def _check(query: str) -> None:
     words = len(query.split())
     if words == 0:
         raise InvalidArguments("The query is empty; say what to look for.")
-    if words > MOST_QUERY_WORDS:
+    if words > MAX_QUERY_WORDS:
         raise InvalidArguments(
-            f"The query has {words} words; at most {MOST_QUERY_WORDS} are possible."
+            f"The query has {words} words; at most {MAX_QUERY_WORDS} are possible."
         )
-    if len(quote(query)) > MOST_QUERY_URL_CHARACTERS:
+    if len(quote(query)) > MAX_QUERY_URL_CHARACTERS:
         raise InvalidArguments("The query is too long; say it in fewer words.")

@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
-_MOST_TITLE_CHARACTERS: Final = 150
-_MOST_URL_CHARACTERS: Final = 2_048
-_MOST_SNIPPET_CHARACTERS: Final = 400
-_MOST_AGE_CHARACTERS: Final = 40
+_MAX_TITLE_CHARACTERS: Final = 150
+_MAX_URL_CHARACTERS: Final = 2_048
+_MAX_SNIPPET_CHARACTERS: Final = 400
+_MAX_AGE_CHARACTERS: Final = 40
 
 _NOTHING: Final = "No results. Other or fewer words may find more."
 
@@ -47,7 +47,7 @@ def numbered(results: Iterable[SearchResult], count: int) -> str:
 
 
 def _can_be_opened(url: str) -> bool:
-    if len(url) > _MOST_URL_CHARACTERS or not url.isprintable() or " " in url:
+    if len(url) > _MAX_URL_CHARACTERS or not url.isprintable() or " " in url:
         return False
     try:
         address = urlsplit(url)
@@ -58,9 +58,9 @@ def _can_be_opened(url: str) -> bool:
 
 
 def _entry(number: int, result: SearchResult) -> str:
-    title = _one_line(result.title, _MOST_TITLE_CHARACTERS) or urlsplit(result.url).netloc
-    age = _one_line(result.age, _MOST_AGE_CHARACTERS)
-    snippet = _one_line(result.snippet, _MOST_SNIPPET_CHARACTERS)
+    title = _one_line(result.title, _MAX_TITLE_CHARACTERS) or urlsplit(result.url).netloc
+    age = _one_line(result.age, _MAX_AGE_CHARACTERS)
+    snippet = _one_line(result.snippet, _MAX_SNIPPET_CHARACTERS)
     head = f"[{number}] {title} — {result.url}" + (f" ({age})" if age else "")
     return f"{head}\n    {snippet}" if snippet else head
 

@@ -8,7 +8,7 @@ import httpcore
 
 from tools.errors import ToolError
 
-MOST_HEADER_BYTES: Final = 65_536
+MAX_HEADER_BYTES: Final = 65_536
 _READ_BYTES: Final = 16_384  # what one reading may cost the event loop: it can be 3,000 chunks
 
 
@@ -23,7 +23,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
-        self._left = MOST_HEADER_BYTES
+        self._left = MAX_HEADER_BYTES
 
     def allow(self, count: int) -> None:
         """Let that many more bytes through."""
@@ -43,7 +43,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write, as httpcore has it; a new request has a new allowance."""
-        self._left = MOST_HEADER_BYTES
+        self._left = MAX_HEADER_BYTES
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:

@@ -10,16 +10,16 @@ from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
 
-MOST_FILE_BYTES: Final = 20 * 2**20
+MAX_FILE_BYTES: Final = 20 * 2**20
 IMAGE_LIMITS: Final = Limits(
     memory_bytes=768 * 2**20,
     call_seconds=10.0,
-    line_bytes=32 * 2**20,  # MOST_FILE_BYTES as Base64
+    line_bytes=32 * 2**20,  # MAX_FILE_BYTES as Base64
     reply_bytes=2 * 2**20,  # MAX_SHOWN_BYTES as Base64
     idle_seconds=180.0,
 )
 MAX_SHOWN_BYTES: Final = 2**20
-"""As much as `scaling.MOST_BYTES`, which is out of reach: Pillow is not loaded here."""
+"""As much as `scaling.MAX_BYTES`, which is out of reach: Pillow is not loaded here."""
 _TYPES: Final = frozenset({"image/jpeg", "image/png"})
 
 ImageReader = Callable[[bytes], Awaitable[StoredImage]]

@@ -11,8 +11,8 @@ from tools.errors import ToolError
 LONGEST_SIDE: Final = 1_568
 """Pixels. A larger image is scaled down by the endpoints themselves before a model sees it.
 Source: https://docs.anthropic.com/en/docs/build-with-claude/vision."""
-MOST_BYTES: Final = 2**20
-MOST_PIXELS: Final = 64_000_000
+MAX_BYTES: Final = 2**20
+MAX_PIXELS: Final = 64_000_000
 """Of an image as it is decoded; a JPEG is decoded at a fraction of its size."""
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF")
 
@@ -34,7 +34,7 @@ def scaled(data: bytes) -> Encoded:
         ToolError: it is no image that can be read; the text says why.
     """
     image = _opened(data)
-    if image.width * image.height > MOST_PIXELS:
+    if image.width * image.height > MAX_PIXELS:
         raise ToolError("This image has too many pixels for me.")
     try:
         picture = _picture(image)
@@ -42,7 +42,7 @@ def scaled(data: bytes) -> Encoded:
         raise
     except Exception as error:  # an image may be made to trip its decoder anywhere
         raise ToolError("This image is broken and cannot be read.") from error
-    return next(encoded for encoded in _encodings(picture) if len(encoded[1]) <= MOST_BYTES)
+    return next(encoded for encoded in _encodings(picture) if len(encoded[1]) <= MAX_BYTES)
 
 
 def _opened(data: bytes) -> Image.Image:

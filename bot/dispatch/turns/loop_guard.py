@@ -40,7 +40,7 @@ write while they wait for an answer."""
 
 LEAST_LIMIT: Final = 10
 
-MOST_ROUNDS: Final = 500
+MAX_ROUNDS: Final = 500
 """Of a message and its answer, without a pause."""
 
 HOW_TO_GO_ON: Final = "If you are a person, send !help, and I go on at once."
@@ -113,7 +113,7 @@ class LoopGuard:
             return Verdict.SILENCE
         self._weigh(partner, length, now)
         partner.answered_at, partner.wrote_at = None, now
-        if partner.suspicion < self._limit and partner.rounds < MOST_ROUNDS:
+        if partner.suspicion < self._limit and partner.rounds < MAX_ROUNDS:
             return Verdict.TALK
         partner.suspicion = partner.rounds = 0
         partner.silence_seconds = min(2 * partner.silence_seconds, LONGEST_SILENCE_SECONDS)

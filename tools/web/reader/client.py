@@ -7,13 +7,13 @@ from typing import Final
 from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
-from tools.web.reader.document import MAX_LINE_CHARACTERS, MOST_CHARACTERS, Document, Source
+from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, Source
 
 READER_LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,
     call_seconds=7.0,
     line_bytes=16 * 2**20,  # a download of 5 MB as Base64
-    reply_bytes=4 * (MOST_CHARACTERS + 2 * MAX_LINE_CHARACTERS + 2),
+    reply_bytes=4 * (MAX_CHARACTERS + 2 * MAX_LINE_CHARACTERS + 2),
     idle_seconds=180.0,
 )
 

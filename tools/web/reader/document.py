@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from tools.web.reader.kinds import Kind
 
-MOST_CHARACTERS: Final = 1_000_000
+MAX_CHARACTERS: Final = 1_000_000
 MAX_LINE_CHARACTERS: Final = 400
 """Of a title and of a note."""
 
@@ -46,7 +46,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as text, at most MOST_CHARACTERS long.
+    """A document as text, at most MAX_CHARACTERS long.
 
     Attributes:
         title: on one line; may be empty.
@@ -71,4 +71,4 @@ class Document:
             ValueError: it is something else.
         """
         title, note, words = text.split("\n", 2)
-        return cls(title[:MAX_LINE_CHARACTERS], words[:MOST_CHARACTERS], note[:MAX_LINE_CHARACTERS])
+        return cls(title[:MAX_LINE_CHARACTERS], words[:MAX_CHARACTERS], note[:MAX_LINE_CHARACTERS])

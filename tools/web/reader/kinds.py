@@ -5,7 +5,7 @@ from typing import Final
 
 from tools.errors import ToolError
 
-_MOST_SHOWN: Final = 60
+_MAX_SHOWN: Final = 60
 _SNIFFED_BYTES: Final = 1_024
 
 _SIGNATURES: Final = (
@@ -98,5 +98,5 @@ def _is_marked_up(declared: str) -> bool:
 
 
 def _unreadable(sort: str, name: str) -> ToolError:
-    shown = f" ({name[:_MOST_SHOWN]})" if name else ""
+    shown = f" ({name[:_MAX_SHOWN]})" if name else ""
     return ToolError(f"This is {sort}{shown}, which I cannot read.")

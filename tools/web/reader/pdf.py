@@ -7,11 +7,11 @@ from pypdf import PdfReader
 from pypdf.errors import DependencyError
 
 from tools.errors import ToolError
-from tools.web.reader.document import MOST_CHARACTERS, Document
+from tools.web.reader.document import MAX_CHARACTERS, Document
 from tools.web.reader.time_bound import TimeIsUp, time_bound
 
 PDF_SECONDS: Final = 5.0
-MOST_PAGES: Final = 300
+MAX_PAGES: Final = 300
 _LONGEST_TITLE: Final = 200
 
 
@@ -40,7 +40,7 @@ def document_of(body: bytes) -> Document:
     if not text:
         raise ToolError(
             "This PDF takes too long to be read."
-            if len(pages) < min(count, MOST_PAGES) or not count
+            if len(pages) < min(count, MAX_PAGES) or not count
             else "This PDF has no text; its pages are probably images."
         )
     note = f"Only the first {len(pages)} of {count} pages were read." if len(pages) < count else ""
@@ -64,8 +64,8 @@ def _title(reader: PdfReader) -> str:
 
 def _collect(reader: PdfReader, pages: list[str]) -> None:
     characters = 0
-    for page in reader.pages[:MOST_PAGES]:
-        if characters > MOST_CHARACTERS:
+    for page in reader.pages[:MAX_PAGES]:
+        if characters > MAX_CHARACTERS:
             break
         pages.append(page.extract_text().strip())
         characters += len(pages[-1])

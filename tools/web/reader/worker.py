@@ -10,7 +10,7 @@ import pypdf
 from tools.errors import ToolError
 from tools.sandbox.child import serve
 from tools.web.reader import charset, html, pdf
-from tools.web.reader.document import MOST_CHARACTERS, Document, Source
+from tools.web.reader.document import MAX_CHARACTERS, Document, Source
 from tools.web.reader.kinds import Kind
 from tools.web.reader.preload import load_all_of
 
@@ -44,9 +44,9 @@ def _document(source: Source) -> Document:
 def _bounded(document: Document) -> Document:
     """Cut a document to its bound, and leave out what UTF-8 and terminals cannot show."""
     note = document.note
-    if len(document.text) > MOST_CHARACTERS:
-        note = f"Only the first {MOST_CHARACTERS} characters were read."
-    return Document(_clean(document.title), _clean(document.text[:MOST_CHARACTERS]), note)
+    if len(document.text) > MAX_CHARACTERS:
+        note = f"Only the first {MAX_CHARACTERS} characters were read."
+    return Document(_clean(document.title), _clean(document.text[:MAX_CHARACTERS]), note)
 
 
 def _clean(text: str) -> str:
