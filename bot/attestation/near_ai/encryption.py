@@ -8,16 +8,21 @@ Sources: RFC 7748 (X25519 and the map), RFC 5869 (HKDF), draft-irtf-cfrg-xchacha
 https://github.com/nearai/inference-proxy speaks it.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from Crypto.Cipher import ChaCha20_Poly1305
-from Crypto.Random import get_random_bytes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt,
+    crypto_aead_xchacha20poly1305_ietf_encrypt,
+    crypto_sign_ed25519_pk_to_curve25519,
+    crypto_sign_ed25519_sk_to_curve25519,
+)
+from nacl.exceptions import CryptoError
+from nacl.utils import random
 
 from bot.attestation.errors import ModelNotVerified
 
@@ -28,7 +33,6 @@ SHORTEST_FIELD_BYTES: Final = KEY_BYTES + NONCE_BYTES + TAG_BYTES
 KEY_PURPOSE: Final = b"ed25519_encryption"
 
 FIELD_PRIME: Final = 2**255 - 19
-EDWARDS_D: Final = -121665 * pow(121666, -1, FIELD_PRIME) % FIELD_PRIME
 
 NO_KEY: Final = (
     "I have not sent your message to the model, because it must be encrypted to a key that the"
@@ -83,11 +87,11 @@ class RequestKeys:
         """Encrypt one field of the request to the model; an empty one stays empty."""
         if not text:
             return ""
-        nonce = get_random_bytes(NONCE_BYTES)
-        cipher = ChaCha20_Poly1305.new(key=self._key, nonce=nonce)
+        nonce = random(NONCE_BYTES)
         # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
-        ciphertext, tag = cipher.encrypt_and_digest(text.encode(errors="replace"))
-        return (self._ephemeral + nonce + ciphertext + tag).hex()
+        plaintext = text.encode(errors="replace")
+        sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, None, nonce, self._key)
+        return (self._ephemeral + nonce + sealed).hex()
 
     def open(self, text: str) -> str:
         """Decrypt one field of the answer; an empty one stays empty.
@@ -136,7 +140,7 @@ def open_field(own: X25519PrivateKey, text: str) -> str:
         return ""
     try:
         return _decrypted(own, _field(text)).decode()
-    except ValueError:
+    except (ValueError, CryptoError):
         # `from None`: what cannot be decoded may be what the model said.
         raise ValueError("this is not encrypted to this key") from None
 
@@ -153,32 +157,31 @@ def _decrypted(own: X25519PrivateKey, field: bytes) -> bytes:
     if int.from_bytes(ephemeral, "little") >= FIELD_PRIME:
         raise ValueError("not reduced")
     key = _shared_key(own, X25519PublicKey.from_public_bytes(ephemeral))
-    cipher = ChaCha20_Poly1305.new(key=key, nonce=rest[:NONCE_BYTES])
-    return cipher.decrypt_and_verify(rest[NONCE_BYTES:-TAG_BYTES], rest[-TAG_BYTES:])
+    nonce, sealed = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
+    return crypto_aead_xchacha20poly1305_ietf_decrypt(sealed, None, nonce, key)
 
 
 def montgomery_private_key(ed25519_seed: bytes) -> X25519PrivateKey:
     """Return the X25519 key that has the scalar of an Ed25519 key (RFC 8032, section 5.1.5)."""
-    return X25519PrivateKey.from_private_bytes(hashlib.sha512(ed25519_seed).digest()[:KEY_BYTES])
+    # libsodium reads the seed alone and expects the public key behind it.
+    scalar = crypto_sign_ed25519_sk_to_curve25519(ed25519_seed.ljust(2 * KEY_BYTES, b"\0"))
+    return X25519PrivateKey.from_private_bytes(scalar)
 
 
 def montgomery_public_key(ed25519_key: bytes) -> X25519PublicKey:
     """Return the X25519 key of an Ed25519 key: u = (1 + y) / (1 - y) (RFC 7748, section 4.1).
 
     Raises:
-        ValueError: the key is not 32 bytes, not reduced, no point of the curve, or its identity.
+        ValueError: the key is not 32 bytes, not reduced, or no point of the curve's main subgroup.
     """
     y = int.from_bytes(ed25519_key, "little") & (2**255 - 1)  # the last bit is the sign of x
-    if len(ed25519_key) != KEY_BYTES or y >= FIELD_PRIME or not _is_on_edwards25519(y):
-        raise ValueError("this is no Ed25519 public key")
-    u = (1 + y) * pow(1 - y, -1, FIELD_PRIME) % FIELD_PRIME
-    return X25519PublicKey.from_public_bytes(u.to_bytes(KEY_BYTES, "little"))
-
-
-def _is_on_edwards25519(y: int) -> bool:
-    """Whether x² = (y² - 1) / (d y² + 1) has a solution, by Euler's criterion."""
-    numerator, denominator = y * y - 1, EDWARDS_D * y * y + 1
-    return pow(numerator * denominator, (FIELD_PRIME - 1) // 2, FIELD_PRIME) in (0, 1)
+    if y >= FIELD_PRIME:
+        raise ValueError("this is no Ed25519 public key: it is not reduced")
+    try:
+        u = crypto_sign_ed25519_pk_to_curve25519(ed25519_key)
+    except (ValueError, CryptoError):
+        raise ValueError("this is no Ed25519 public key") from None
+    return X25519PublicKey.from_public_bytes(u)
 
 
 def _shared_key(own: X25519PrivateKey, other: X25519PublicKey) -> bytes:
