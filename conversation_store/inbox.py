@@ -246,9 +246,9 @@ def target(execute: Execute, message: ReceivedMessage) -> tuple[str | None, int 
 
 
 def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
-    """Return the row that an edit or a deletion is about: of several, one that still waits.
+    """Return the row that an edit or a deletion is about: of several, the latest that waits.
 
-    What was said to others is none: an edit may address the bot for the first time.
+    Words that were overheard are no target: an edit may address the bot for the first time.
     """
     own_id = _id_of(execute, message)
     found = [
@@ -258,7 +258,14 @@ def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
     ]
     if not found:
         return None
-    return next((version.id for version in found if version.waiting), found[0].id)
+    # Not an earlier one: what waits behind it would be answered after this edit, in its place.
+    # Not a later one either: it was accepted together with this edit and takes its words.
+    waiting = [
+        version.id
+        for version in found
+        if version.waiting and (own_id is None or version.id < own_id)
+    ]
+    return max(waiting, default=found[0].id)
 
 
 def came_between(execute: Execute, turn_id: int, chat: str) -> bool:

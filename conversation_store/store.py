@@ -188,7 +188,7 @@ class ConversationStore:
     async def find_target(self, message: ReceivedMessage) -> int | None:
         """Return the inbox row that an edit or a deletion is about, in whatever state it is.
 
-        Where a message and its edits are several rows, one that still waits comes first.
+        Where a message and its edits are several rows, it is the latest that still waits.
         """
         return await self._database.read(lambda execute: inbox.find_target(execute, message))
 

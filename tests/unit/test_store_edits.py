@@ -80,6 +80,22 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
         assert final.message.text == "then"
 
 
+async def test_an_edit_changes_the_latest_of_several_edits_that_wait(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        asked = await accept(store, received(1, "one"))
+        await mark(store, await finish(store, store.begin_turn([asked], "one")), 100)
+        begun = await accept(store, edit_of(1, 2, "two"))
+        behind = await accept(store, edit_of(2, 3, "three"))
+        last, later = await store.accept([edit_of(3, 4, "four"), edit_of(4, 5, "five")])
+        assert last is not None
+        assert later is not None
+        assert await store.find_target(begun.message) == asked.id
+        assert await store.find_target(behind.message) == begun.id
+        assert await store.find_target(last.message) == behind.id
+        await store.merge_edit(last, behind)
+        assert await store.find_target(later.message) == behind.id
+
+
 async def test_what_was_begun_about_the_old_words_of_a_piece_is_not_gone_on_with(
     tmp_path: Path,
 ) -> None:
