@@ -243,8 +243,17 @@ def _tables(database: apsw.Connection) -> Stored:
 
 
 def _all_words(select: Any, tables: list[str]) -> Iterator[str]:
+    """Yield every word but those of a running turn that is to be forgotten when it has ended.
+
+    Such a turn was told a group's line that was deleted since. The next life ends it, and the check
+    of traces in the end finds what it has left.
+    """
+    leaving = "SELECT id FROM turns WHERE state = 'running' AND expires_at = 0"
     for table in tables:
-        for row in select(f"SELECT * FROM {table}"):
+        columns = {name for _, name, *_ in select(f"PRAGMA table_info({table})")}
+        derived = "turn_id" in columns and table not in {"inbox", "overheard"}
+        kept = f" WHERE turn_id IS NULL OR turn_id NOT IN ({leaving})" if derived else ""
+        for row in select(f"SELECT * FROM {table}{kept}"):
             yield from WORDS.findall(str(row))
 
 
