@@ -235,7 +235,8 @@ async def test_seccomp_alone_is_enough_where_walls_are_required() -> None:
 async def test_behind_seccomp_other_walls_keep_files_sockets_and_the_bot_out_of_reach() -> None:
     by_descriptor = ["openat", "the bot's environment", "socket AF_INET", "memfd_create"]
     by_number = ["kill the bot", "ptrace", "process_vm_readv", "pidfd_open"]
-    deeds = [*by_descriptor, *by_number, "mount", "sethostname"]
+    to_outlive_its_kill = ["setsid", "setpgid"]
+    deeds = [*by_descriptor, *by_number, *to_outlive_its_kill, "mount", "sethostname"]
     answer = await on_a_machine_without("seccomp", "available", deeds)
     assert answer["outcomes"] == ["SandboxBug: "] * len(deeds)
     assert answer["logged"] == ["seccomp"]

@@ -1,10 +1,13 @@
 """Namespaces of a sandbox's own, in which there is nothing: no network, no queues, no host name.
 
 The user namespace keeps other processes of the same user out of reach of ptrace. What the process
-might start would be in a PID namespace of its own; the process itself is not, as that takes a
-second process for each sandbox: 2.6 MB of its own memory and 2 ms at the least (measured with one
-that only waits), for what seccomp holds already. Signals to the bot's user are held by seccomp,
-or by Landlock from version 6 on; where both are missing, by nothing.
+might start would be in a PID namespace of its own; the process itself is not. To be inside, it
+would have to be a child of the process that the bot starts. Such a child leads no process group:
+without seccomp it can leave the group (setsid), refuse to end with its parent (PR_SET_PDEATHSIG)
+and outlive the bot's kill. The leader of a session cannot leave its group.
+A third process between the two closes that, and is not worth it: only without seccomp would it add
+anything. Signals to the bot's user are held by seccomp, or by Landlock from version 6 on; where
+both are missing, by nothing.
 
 Source: namespaces(7), user_namespaces(7), capset(2).
 """
