@@ -58,13 +58,23 @@ def shown(value: object) -> str:
 
 def visible(text: str) -> str:
     """Return a text with what a phone hides or moves spelt out; see the module for the marks."""
-    return _RIGHT_TO_LEFT.sub(r"⟨rtl \g<0> ltr⟩", _CURIOUS.sub(_spelt_out, text))
+    spelt: dict[str, str] = {}  # 64 KiB may hold 20,000 runs, most of them alike
+
+    def spell(match: re.Match[str]) -> str:
+        run = match[0]
+        known = spelt.get(run)
+        if known is None:
+            known = spelt[run] = _spelt_out(run)
+        return known
+
+    return _RIGHT_TO_LEFT.sub(r"⟨rtl \g<0> ltr⟩", _CURIOUS.sub(spell, text))
 
 
-def _spelt_out(match: re.Match[str]) -> str:
-    run = match[0]
+def _spelt_out(run: str) -> str:
     if run[0] == " ":
         return f"⟨{len(run):,} spaces⟩"
+    if len(run) == 1:
+        return run if _is_seen(run) and not _combines(run) else _mark(run, 1)
     spelt: list[str] = []
     base = marks = ""
     for character, repeated in groupby(run):
