@@ -3,6 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
+# The tests start the bot some hundred times; each start would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo run test coverage test-full check format bench soak audit image release lock clean
 
 # The first interpreter that is new enough and runs; `make PYTHON=/path/to/python` names another.

@@ -13,7 +13,10 @@ END_SECONDS: Final = 5.0
 
 async def end_of(pid: int) -> None:
     """Wait until a process has ended, whoever its parent is."""
-    process = os.pidfd_open(pid)
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
     try:
         ready, _, _ = await asyncio.to_thread(select.select, [process], (), (), END_SECONDS)
     finally:

@@ -20,6 +20,8 @@ from tools.sandbox.child import serve
 ARM: Final = os.uname().machine == "aarch64"
 NOBODY: Final = 65_534
 PARENT: Final = os.getppid()
+PID: Final = os.getpid()
+"""As the bot knows it: taken before the walls stand, and the process has a number of its own."""
 PASSWD: Final = b"/etc/passwd"
 ENVIRONMENT: Final = f"/proc/{PARENT}/environ".encode()
 HERE: Final = -100  # AT_FDCWD
@@ -102,6 +104,12 @@ def hang_behind_blocked_signals() -> NoReturn:
         pass
 
 
+def leave_its_group_and_its_parent() -> str:
+    os.setsid()
+    ctypes.CDLL(None, use_errno=True).prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG
+    return str(PID)
+
+
 def storm_of_timers() -> NoReturn:
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, 0.000_1, 0.000_1)
@@ -113,7 +121,7 @@ def linger() -> str:
     """Answer, and never read a request again."""
     signal.signal(signal.SIGALRM, lambda *_: select.select((), (), ()))
     signal.setitimer(signal.ITIMER_REAL, 0.01)
-    return str(os.getpid())
+    return str(PID)
 
 
 def pour(chunk: bytes) -> NoReturn:
@@ -328,9 +336,10 @@ DEEDS: Final[Mapping[str, Callable[[], str]]] = {
     "brackets": send_brackets,
     "announce gigabytes": announce_gigabytes,
     "linger": linger,
+    "leave its group and its parent": leave_its_group_and_its_parent,
     "name a bug by a text": name_a_bug_by_a_text,
     "name a place by a text": name_a_place_by_a_text,
-    "pid": lambda: str(os.getpid()),
+    "pid": lambda: str(PID),
 }
 
 

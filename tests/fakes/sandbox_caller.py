@@ -1,17 +1,27 @@
 """Asks a sandbox several things and prints how that went, as JSON on one line.
 
+Raises AssertionError when a process goes on although the sandbox is closed.
+
 `python -m tests.fakes.sandbox_caller required|available MODULE DEED…`
 """
 
 import asyncio
 import json
+import os
 import sys
+from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from tests.processes import end_of
 from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox, SandboxBug
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(one for child in children for one in descendants(child))]
 
 
 async def outcome(sandbox: Sandbox, deed: str) -> str:
@@ -26,6 +36,9 @@ async def main(walls: str, module: str, deeds: list[str]) -> None:
         policy = SandboxPolicy(required=walls == "required")
         async with Sandbox(module, Limits(call_seconds=5), policy=policy) as sandbox:
             outcomes = [await outcome(sandbox, deed) for deed in deeds]
+            started = descendants(os.getpid())
+        for process in started:
+            await end_of(process)
     missing = [log["kind"] for log in logs if log["event"] == "sandbox.wall_missing"]
     print(json.dumps({"outcomes": outcomes, "logged": missing}))  # noqa: T201
 

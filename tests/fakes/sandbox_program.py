@@ -10,6 +10,9 @@ from typing import NoReturn
 from tools.errors import ToolError
 from tools.sandbox.child import serve
 
+PID = os.getpid()
+"""As the bot knows it: taken before the walls stand, and the process has a number of its own."""
+
 
 def hang() -> NoReturn:
     while True:
@@ -28,7 +31,7 @@ def read_a_file() -> str:
 def work_hard() -> str:
     while time.process_time() < 0.5:
         pass
-    return str(os.getpid())
+    return str(PID)
 
 
 def write(line: bytes) -> str:
@@ -53,7 +56,8 @@ DEEDS: dict[str, Callable[[], str]] = {
     "swell": swell,
     "read a file": read_a_file,
     "environment": lambda: json.dumps(dict(os.environ)),
-    "pid": lambda: str(os.getpid()),
+    "pid": lambda: str(PID),
+    "number inside": lambda: str(os.getpid()),
     "work hard": work_hard,
     "refuse at length": refuse_at_length,
     "long": lambda: "x" * 100_000,

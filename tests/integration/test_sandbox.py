@@ -15,6 +15,7 @@ from time import monotonic
 import pytest
 from structlog.testing import capture_logs
 
+from tests.fakes.sandbox_caller import descendants
 from tests.processes import end_of
 from tools.approval import Decision
 from tools.base import Outcome, Tool, ToolRequest, ToolResult
@@ -107,8 +108,14 @@ def limit_of(pid: int, name: str) -> int:
     return soft
 
 
-def descriptors_of(pid: str) -> set[str]:
+def descriptors_of(pid: int | str) -> set[str]:
     return {file.name for file in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def inside(pid: str) -> int:
+    """Return the process that works behind a worker's walls, as seen from here."""
+    *_, last = descendants(int(pid))
+    return last
 
 
 def is_running(pid: str) -> bool:
@@ -225,16 +232,28 @@ async def test_memory_is_bounded() -> None:
 async def test_the_inside_has_an_empty_environment_a_session_of_its_own_and_bounds() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         assert set(json.loads(await sandbox.call("environment"))) <= {"LC_CTYPE"}
-        pid = int(await sandbox.call("pid"))
-        assert os.getsid(pid) == os.getpgid(pid) == pid
-        assert {name: limit_of(pid, name) for name in LIMITS} == LIMITS
+        pid = await sandbox.call("pid")
+        for process in (int(pid), *descendants(int(pid))):
+            assert os.getsid(process) == os.getpgid(process) == int(pid)
+            assert {name: limit_of(process, name) for name in LIMITS} == LIMITS
+
+
+async def test_the_inside_sees_no_other_process_and_ends_with_the_one_that_waits_for_it() -> None:
+    async with Sandbox(PROGRAM) as sandbox:
+        assert await sandbox.call("number inside") == "2"
+        pid = await sandbox.call("pid")
+        worker = inside(pid)
+        os.kill(int(pid), signal.SIGKILL)
+        await end_of(worker)
+        assert await sandbox.call("pid") != pid
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks at another process's descriptors")
 async def test_the_inside_has_two_pipes_and_no_other_descriptor() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        assert descriptors_of(pid) == {"0", "1"}
+        assert descriptors_of(inside(pid)) == {"0", "1"}
+        assert descriptors_of(pid) == set()
 
 
 async def test_a_bug_inside_is_logged_by_its_type_and_place_without_its_text() -> None:
@@ -294,18 +313,18 @@ async def test_a_long_complaint_is_cut() -> None:
 async def test_a_process_killed_between_calls_is_replaced_unnoticed() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        os.kill(int(pid), signal.SIGKILL)
+        os.killpg(int(pid), signal.SIGKILL)
         assert await sandbox.call("pid") != pid
 
 
 async def test_a_process_killed_during_a_call_is_replaced_and_the_call_answered() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        os.kill(int(pid), signal.SIGSTOP)  # so that the call is certainly under way
+        os.killpg(int(pid), signal.SIGSTOP)  # so that the call is certainly under way
         async with asyncio.TaskGroup() as calls:
             call = calls.create_task(sandbox.call("pid"))
             await asyncio.sleep(0)
-            os.kill(int(pid), signal.SIGKILL)
+            os.killpg(int(pid), signal.SIGKILL)
         assert call.result() != pid
 
 
@@ -327,7 +346,7 @@ async def test_closing_ends_idle_stopped_and_busy_processes() -> None:
             call = calls.create_task(interrupted(sandbox))
             await asyncio.sleep(0)
             stopped = await sandbox.call("pid")
-            os.kill(int(stopped), signal.SIGSTOP)
+            os.killpg(int(stopped), signal.SIGSTOP)
             assert busy != stopped
     assert call.done()
     assert not is_running(busy)

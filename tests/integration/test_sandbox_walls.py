@@ -235,8 +235,21 @@ async def test_seccomp_alone_is_enough_where_walls_are_required() -> None:
 async def test_behind_seccomp_other_walls_keep_files_sockets_and_the_bot_out_of_reach() -> None:
     by_descriptor = ["openat", "the bot's environment", "socket AF_INET", "memfd_create"]
     by_number = ["kill the bot", "ptrace", "process_vm_readv", "pidfd_open"]
-    to_outlive_its_kill = ["setsid", "setpgid"]
-    deeds = [*by_descriptor, *by_number, *to_outlive_its_kill, "mount", "sethostname"]
+    deeds = [*by_descriptor, *by_number, "setpgid", "mount", "sethostname"]
     answer = await on_a_machine_without("seccomp", "available", deeds)
     assert answer["outcomes"] == ["SandboxBug: "] * len(deeds)
     assert answer["logged"] == ["seccomp"]
+
+
+async def test_namespaces_alone_keep_every_other_process_out_of_reach() -> None:
+    deeds = ["kill the bot", "ptrace", "process_vm_readv", "pidfd_open"]
+    answer = await on_a_machine_without("seccomp,Landlock", "available", deeds)
+    assert answer["outcomes"] == ["SandboxBug: "] * len(deeds)
+    assert answer["logged"] == ["Landlock, seccomp"]
+
+
+async def test_without_seccomp_a_worker_that_leaves_its_group_and_its_parent_is_ended() -> None:
+    deed = "leave its group and its parent"
+    answer = await on_a_machine_without("seccomp", "available", [deed, "pid"])
+    [first, second] = answer["outcomes"]
+    assert first == second

@@ -1,20 +1,19 @@
-"""Namespaces of a sandbox's own, in which there is nothing: no network, no queues, no host name.
+"""Namespaces of a sandbox's own, in which there is nothing: no process, network, queue, host name.
 
-The user namespace keeps other processes of the same user out of reach of ptrace. What the process
-might start would be in a PID namespace of its own; the process itself is not. To be inside, it
-would have to be a child of the process that the bot starts. Such a child leads no process group:
-without seccomp it can leave the group (setsid), refuse to end with its parent (PR_SET_PDEATHSIG)
-and outlive the bot's kill. The leader of a session cannot leave its group.
-A third process between the two closes that, and is not worth it: only without seccomp would it add
-anything. Signals to the bot's user are held by seccomp, or by Landlock from version 6 on; where
-both are missing, by nothing.
+A process enters a PID namespace by being born in it, and all of one end with its first process. So
+the process that is started divides into three: the last one works, the first one of the namespace
+and the one outside only wait, and end in the same way. The one that works may leave its group and
+parent where nothing else holds it; whoever kills the group still ends it with the namespace.
 
-Source: namespaces(7), user_namespaces(7), capset(2).
+Source: namespaces(7), user_namespaces(7), pid_namespaces(7), capset(2).
 """
 
 import ctypes
+import os
+import signal
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NoReturn
 
 from tools.sandbox.syscalls import checked, libc
 
@@ -28,6 +27,9 @@ _NEW_CGROUPS: Final = 0x02000000
 _EVERY_KIND: Final = (
     _NEW_USER | _NEW_PID | _NEW_NETWORK | _NEW_MOUNTS | _NEW_IPC | _NEW_HOST_NAME | _NEW_CGROUPS
 )
+_FIRST: Final = 1
+_BY_SIGNAL: Final = 128
+"""Exit codes above it say by which signal a process ended, as shells have it."""
 _CAPABILITIES_VERSION_3: Final = 0x20080522
 
 
@@ -37,13 +39,44 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-def enter() -> None:
-    """Leave every namespace for a new one.
+def unshare() -> None:
+    """Leave every namespace for a new one; the PID namespace is entered by `divide`.
 
     Raises:
         OSError: the kernel, or what this program runs in, does not allow it.
     """
     checked(libc().unshare(_EVERY_KIND), "unshare")
+
+
+def divide(confine_waiting: Callable[[], object]) -> None:
+    """Go on alone in the new PID namespace; standard input and output go along.
+
+    Args:
+        confine_waiting: confines each of the processes that wait, which never return from here.
+
+    Raises:
+        OSError: there may be no further process.
+    """
+    for _ in ("the first process of the namespace", "the one that works"):
+        child = os.fork()
+        if child:
+            confine_waiting()
+            _wait_for(child)
+
+
+def _wait_for(child: int) -> NoReturn:
+    """End when a child has ended: with its exit code, or by the same signal."""
+    os.close(0)
+    os.close(1)  # else nobody would see that the child has closed it
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    number = -code if code < 0 else code - _BY_SIGNAL
+    # Signals of its own do not end the first process of a namespace: it passes them on as a code.
+    if number > 0 and os.getpid() != _FIRST:
+        with suppress(OSError):  # SIGKILL has no handler that could be reset
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(_BY_SIGNAL + number if number > 0 else code)
 
 
 def drop_capabilities() -> None:

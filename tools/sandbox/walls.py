@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from tools.sandbox import landlock, namespaces, seccomp
@@ -47,18 +48,28 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
     Returns:
         The walls that are missing.
     """
-    limit_resources(limits.memory_bytes)
     if sys.platform != "linux":
+        limit_resources(limits.memory_bytes)
         limit_descriptors()
         return frozenset(Wall)
-    missing = _missing(Wall.NAMESPACES, namespaces.enter)
+    missing = _missing(Wall.NAMESPACES, namespaces.unshare)
     namespaces.drop_capabilities()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _prctl(_PR_SET_DUMPABLE, 0)  # a limit of 0 does not stop core dumps that go to a program
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     missing |= _missing(Wall.LANDLOCK, landlock.install)
-    limit_descriptors()
+    confine = partial(_confine, limits)
+    if Wall.NAMESPACES not in missing:
+        # After Landlock: only within one domain of it may the kernel end both together.
+        missing |= _missing(Wall.NAMESPACES, partial(namespaces.divide, confine))
+    confine()
     return missing | _missing(Wall.SECCOMP, seccomp.install)  # last: it allows none of the above
+
+
+def _confine(limits: Limits) -> None:
+    """Bound a process and tie it to its parent."""
+    limit_resources(limits.memory_bytes)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_DUMPABLE, 0)  # a limit of 0 does not stop core dumps that go to a program
+    limit_descriptors()
 
 
 def _missing(wall: Wall, install: Callable[[], None]) -> frozenset[Wall]:

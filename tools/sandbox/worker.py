@@ -19,6 +19,8 @@ from tools.sandbox.walls import Wall
 
 START_SECONDS: Final = 8.0
 STOP_SECONDS: Final = 2.0
+ENDING_SECONDS: Final = 0.5
+"""From the end of the process inside to that of the one outside, which tells how it ended."""
 _READ_BYTES: Final = 65_536
 
 log = structlog.get_logger()
@@ -166,6 +168,13 @@ class Worker:
         except TimeoutError:
             log.warning("sandbox.not_reaped", pid=self.pid)
 
+    async def _end(self) -> None:
+        """Wait for the end of a process that has closed its pipe, and clear it away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_SECONDS):
+                await self._process.wait()
+        await self.stop()
+
     async def _reply(self) -> Reply:
         try:
             head = _Head.model_validate_json(await self._replies.readuntil())
@@ -173,7 +182,7 @@ class Worker:
                 raise WorkerDied
             text = (await self._replies.readexactly(head.size)).decode()
         except EOFError as error:
-            await self.stop()  # how it ended is known when it is cleared away
+            await self._end()
             escaping = self._process.returncode == -signal.SIGSYS
             raise (WorkerEscaping if escaping else WorkerDied) from error
         except (asyncio.LimitOverrunError, ConnectionError, ValueError) as error:
