@@ -114,22 +114,25 @@ def verify_bundle(
         ),
         *release_checks(findings, release, app_compose=bundle.app_compose),
     )
-    own = Report(
-        _with_its_form(check, bundle.quote) for check in as_good_as(findings.report["quote"], parts)
-    )
+    quote = _with_its_form(findings.report["quote"], bundle.quote, statement)
+    own = Report(quote if check.name == "quote" else check for check in as_good_as(quote, parts))
     model = (
         _model_checks(bundle, own, collateral, nras, now=now, trust=trust) if look_at_model else ()
     )
     return BundleReport((*own, *model), _facts(bundle, findings, statement))
 
 
-def _with_its_form(check: Check, quote: bytes) -> Check:
-    """Show it where somebody has rewritten the quote's signatures, which proves the same."""
-    if check.name != "quote" or check.verdict is not Verdict.PROVEN or low_s(quote) == quote:
+def _with_its_form(check: Check, quote: bytes, statement: Statement | None) -> Check:
+    """Refuse a quote whose signatures somebody has rewritten; show it where bots handed out both.
+
+    Anybody can turn a signature into its other form, which is as valid (`quote.low_s`). Bots hand
+    out one of the two since statements of version 2.
+    """
+    if check.verdict is not Verdict.PROVEN or low_s(quote) == quote:
         return check
-    return replace(
-        check, words=f"{check.words}; its signatures are not in the form that the bot hands out"
-    )
+    if statement is not None and statement.model is not None:
+        return failed(check.name, "its signatures were rewritten: the bot hands out the lower form")
+    return replace(check, words=f"{check.words}; its signatures are not in their lower form")
 
 
 def _verify_enclave(
