@@ -47,11 +47,11 @@ run: $(VENV)/.installed
 	@$(BIN)/signal-tee-bot run
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 # Which lines no test runs; takes half as long again.
 coverage: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal --cov --cov-report=term
 
 test-full: $(VENV)/.installed-full
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal

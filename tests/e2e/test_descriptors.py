@@ -71,6 +71,7 @@ async def test_a_conversation_needs_no_further_descriptor_and_neither_does_the_s
             assert "afresh" in (await here.answer()).text
 
 
+@pytest.mark.full
 async def test_without_descriptors_it_waits_without_being_busy_and_then_goes_on_by_itself() -> None:
     port = free_port()
     async with world(text("here I am")) as here:

@@ -203,6 +203,7 @@ async def test_stop_in_one_chat_leaves_another_alone() -> None:
         assert (await here.answer()).text.endswith("mine")
 
 
+@pytest.mark.full
 async def test_a_thousand_chats_are_answered_at_the_same_time() -> None:
     release = asyncio.Event()
     async with world(held(release)) as here, running_bot(here.settings()):

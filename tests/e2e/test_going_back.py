@@ -112,6 +112,7 @@ async def _killed_restore(here: World, settings: dict[str, str], *, after: float
     await asyncio.wait({command})
 
 
+@pytest.mark.full
 async def test_an_upgrade_without_room_is_refused_with_what_it_needs_and_works_with_room() -> None:
     async with world() as here:
         folder = here.folder / "small"

@@ -24,7 +24,7 @@ from tests.e2e.stored import copied
 from tests.e2e.test_kill import LIFE_SECONDS, End, Fate
 from tests.e2e.traces import files_of, gone
 
-ORDINARY_KILLS: Final = 5
+ORDINARY_KILLS: Final = 3
 FULL_KILLS: Final = 150
 SETTLE_SECONDS: Final = 0.03
 FILE_IS_GONE: Final = "I could not get it from Signal."

@@ -161,6 +161,7 @@ async def test_killed_it_is_started_again_and_answers_what_it_was_at() -> None:
         assert (await here.answer()).text == "Here I am."
 
 
+@pytest.mark.full
 async def test_a_bot_that_hangs_is_ended_by_the_watchdog_says_where_and_answers_once() -> None:
     never = asyncio.Event()
     async with bot_service(

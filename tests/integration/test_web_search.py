@@ -274,6 +274,7 @@ async def test_searches_that_came_too_fast_are_made_again_one_each_second() -> N
         assert len(api.requests) == 5
 
 
+@pytest.mark.full
 async def test_searches_that_would_wait_too_long_for_their_turn_are_refused() -> None:
     slow = {**FREE_MONTH_LEFT, "x_ratelimit_reset": "2, 389223"}
     async with brave_api() as api, a_bot_with_brave(api) as bot:

@@ -39,6 +39,7 @@ async def test_a_bot_that_cannot_start_fails_the_benchmark_at_once() -> None:
                 pass
 
 
+@pytest.mark.full
 async def test_an_answer_that_nobody_expects_fails_the_benchmark() -> None:
     async with sides() as world:
         limited = {**world.settings, "ACCESS__MESSAGES_PER_MINUTE": "1"}

@@ -146,6 +146,7 @@ async def test_a_photograph_is_scaled_down_and_stays_below_its_bound() -> None:
     assert len(stored.data) <= MAX_BYTES
 
 
+@pytest.mark.full
 async def test_a_jpeg_of_two_hundred_million_pixels_is_read_and_a_png_of_them_refused() -> None:
     huge = Image.new("L", (16_000, 12_500), 200)
     async with open_images() as read:

@@ -376,6 +376,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.full
 @FUZZ
 @given(DOCUMENTS)
 def test_documents_of_any_depth_look_as_they_were_meant(document: Sample) -> None:
