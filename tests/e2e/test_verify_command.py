@@ -17,6 +17,7 @@ import pytest
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.quote import low_s
 from bot.attestation.trust import REAL, Trust
 from bot.errors import SettingsError
 from bot.verify import Request, verify
@@ -322,7 +323,8 @@ async def test_evidence_of_another_model_than_the_bot_says_it_uses_fails(
 def recorded_bundle() -> Bundle:
     evidence = recorded_getquote("quote-report")
     assert isinstance(evidence.event_log, str)
-    return Bundle(STATEMENT.text(), POLICY, evidence.quote, evidence.event_log, "{}", "{}", None)
+    quote = low_s(evidence.quote)  # as a bot hands it out
+    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None)
 
 
 async def test_a_recorded_quote_is_genuine_and_says_that_it_was_made_for_something_else(

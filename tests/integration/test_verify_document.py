@@ -20,7 +20,7 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
 from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
 from bot.attestation.near_ai.verification import verify_model
-from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.quote import Collateral, TdQuote, low_s
 from bot.attestation.report import LABELS, MODEL_LABELS, PARTS, conclusion
 from bot.attestation.verification import verify_bundle
 from bot.config import Settings
@@ -152,7 +152,8 @@ def recorded_bundle() -> Bundle:
     """A statement and a genuine quote that has never heard of it."""
     evidence = recorded_getquote("quote-report")
     assert isinstance(evidence.event_log, str)
-    return Bundle(STATEMENT.text(), POLICY, evidence.quote, evidence.event_log, "{}", "{}", None)
+    quote = low_s(evidence.quote)  # as a bot hands it out
+    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None)
 
 
 async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_about_the_bot(
