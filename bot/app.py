@@ -20,15 +20,15 @@ import structlog
 
 from bot import __version__
 from bot.attestation.trust import REAL, Trust
-from bot.config import Settings
+from bot.config.settings import Settings
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.errors import MessagesLost
 from bot.observability import metrics
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.process import descriptors
 from bot.process.sighup import hangups
-from bot.reload import Reload
-from bot.wiring import Parts, wired
+from bot.wiring.composition import Parts, wired
+from bot.wiring.reload import Reload
 
 log = structlog.get_logger()
 

@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Final
 
 from bot import app
-from bot.config import Settings, load_settings
+from bot.config.loading import load_settings
+from bot.config.settings import Settings
 from bot.demo.assistant import MODEL, serve_assistant
 from bot.demo.bubbles import wrap
 from bot.demo.phone import run_phone

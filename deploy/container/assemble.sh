@@ -37,7 +37,7 @@ install_bot() {
 #!/usr/local/bin/python3 -I
 import sys
 
-from bot.cli import main
+from bot.cli.main import main
 
 sys.exit(main())
 PYTHON

@@ -12,7 +12,7 @@ from typing import cast
 
 import structlog
 
-from bot.cli import main
+from bot.cli.main import main
 from tools.catalog import CATALOG, Opener, offering
 from tools.schema import tool_from
 

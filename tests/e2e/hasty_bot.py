@@ -6,7 +6,7 @@ python -m tests.e2e.hasty_bot run
 import sys
 from typing import Final
 
-from bot.cli import main
+from bot.cli.main import main
 from bot.dispatch.outgoing import doubts
 
 PROOF_SECONDS: Final = 0.4

@@ -33,6 +33,6 @@ class HangUpOnce(MetaPathFinder):
 if __name__ == "__main__":
     atexit.register(hang_up)
     sys.meta_path.insert(0, HangUpOnce())
-    from bot.cli import main
+    from bot.cli.main import main
 
     sys.exit(main())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.attestation.trust import Trust
-from bot.config import Settings
+from bot.config.settings import Settings
 from tests.e2e.running_bot import World, world
 from tests.fakes.dstack_agent import SoftAgent, serving
 from tests.fakes.near_ai import NearAi, near_ai

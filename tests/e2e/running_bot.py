@@ -10,7 +10,8 @@ from typing import Final
 
 from bot import app
 from bot.attestation.trust import REAL, Trust
-from bot.config import Settings, load_settings
+from bot.config.loading import load_settings
+from bot.config.settings import Settings
 from bot.demo.signal_side import BOT, Sent, SignalSide
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.observability.systemd import ServiceManager

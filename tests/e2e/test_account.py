@@ -20,16 +20,17 @@ from typing import Final, Protocol
 import pytest
 import segno
 
-from bot.account_setup import START_SECONDS
-from bot.check import Finding, Verdict, findings
-from bot.config import Settings
+from bot.cli.account_setup import START_SECONDS
+from bot.cli.check import findings
+from bot.cli.finding import Finding, Verdict
+from bot.cli.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
+from bot.cli.register import run_register
+from bot.config.settings import Settings
 from bot.demo.signal_side import BOT
 from bot.errors import SignalUnavailable
-from bot.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
 from bot.messaging.account import Profile
 from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.rest_setup import RestSetup
-from bot.register import run_register
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.registering import (
@@ -162,7 +163,7 @@ async def at_a_terminal(
 AT_ITS_TERMINAL: Final = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
-from bot.cli import main
+from bot.cli.main import main
 sys.exit(main())
 """
 

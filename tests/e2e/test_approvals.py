@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from bot.approvals import REMINDER, TOO_LATE
-from bot.config import Settings
+from bot.config.settings import Settings
 from bot.demo.signal_side import ADA, BOT, Sent
 from conversation_store.models import ApprovalState, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bot.attest import IS_THERE, NEVER_SEEN, attest_model
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.near_ai.known import KNOWN
 from bot.attestation.near_ai.pins import ModelPins, pins_sha256
-from bot.check import findings
+from bot.cli.attest import IS_THERE, NEVER_SEEN, attest_model
+from bot.cli.check import findings
+from bot.cli.finding import Verdict
 from bot.errors import SettingsError
-from bot.finding import Verdict
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import running_bot
 from tests.e2e.test_check_and_demo import run_cli

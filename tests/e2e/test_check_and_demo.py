@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from bot.attestation.trust import REAL, Trust
-from bot.check import Finding, Verdict, findings
-from bot.config import Settings, setting_names
+from bot.cli.check import findings
+from bot.cli.finding import Finding, Verdict
+from bot.config.names import setting_names
+from bot.config.settings import Settings
 from bot.demo.signal_side import ADA
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world

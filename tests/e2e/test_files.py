@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from bot.config import Settings
+from bot.config.settings import Settings
 from bot.demo.signal_frames import data_message, message_frame
 from bot.demo.signal_side import ADA, BOT, SharedFile
 from bot.messaging.events import Person

@@ -106,7 +106,7 @@ def what_root_reads(file: Path) -> str:
 
 def test_any_command_is_closed_before_it_reads_its_settings(tmp_path: Path) -> None:
     program = (
-        "import ctypes, os; from bot.cli import main; code = main(['ready']);"
+        "import ctypes, os; from bot.cli.main import main; code = main(['ready']);"
         "print(code, ctypes.CDLL(None).prctl(3), os.environ.get('STORE__KEY'))"  # PR_GET_DUMPABLE
     )
     settings = {"SIGNAL__PHONE_NUMBER": BOT.number, "HEALTH__LISTEN": "", **SECRETS}

@@ -10,7 +10,7 @@ from bot import __version__
 from bot.demo.json_rpc_server import Refusal
 from bot.demo.signal_side import ADA, BOT, Sent
 from bot.messaging.events import Person
-from bot.readiness import UNPROVEN
+from bot.wiring.readiness import UNPROVEN
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, running_bot, world

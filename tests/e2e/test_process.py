@@ -286,7 +286,7 @@ async def test_version_and_help_import_nothing_heavy(argument: str) -> None:
     )  # fmt: skip
     _, err = await process.communicate()
     imported = {line.rsplit("|", 1)[-1].strip() for line in err.decode().splitlines()}
-    assert "bot.cli" in imported
+    assert "bot.cli.main" in imported
     assert imported.isdisjoint({"pydantic", "httpx", "aiohttp", "apsw", "structlog", "bot.app"})
 
 

@@ -16,12 +16,12 @@ import structlog
 from structlog.testing import capture_logs
 
 from bot.attestation.trust import REAL
-from bot.config import load_settings
+from bot.config.loading import load_settings
 from bot.demo.signal_side import ADA
 from bot.dispatch.incoming.access import AccessRules
 from bot.dispatch.incoming.pairing import WELCOME
-from bot.reload import LIVE, Reload
-from bot.wiring import Adjustable, wired
+from bot.wiring.composition import Adjustable, wired
+from bot.wiring.reload import LIVE, Reload
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store

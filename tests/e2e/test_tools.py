@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bot.check import Verdict, findings
-from bot.config import Settings
+from bot.cli.check import findings
+from bot.cli.finding import Verdict
+from bot.config.settings import Settings
 from bot.observability import metrics
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import notes, with_notes

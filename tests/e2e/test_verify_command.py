@@ -19,8 +19,8 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.quote import low_s
 from bot.attestation.trust import REAL, Trust
+from bot.cli.verify import Request, verify
 from bot.errors import SettingsError
-from bot.verify import Request, verify
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, running_bot
 from tests.fakes.dstack_agent import SoftAgent

@@ -16,11 +16,14 @@ from typing import Final
 
 import pytest
 
-from bot import __version__, machine
-from bot.check import findings
-from bot.config import Settings, load_settings, setting_names
-from bot.finding import Finding, Verdict
-from bot.machine import LEAST_FREE_BYTES
+from bot import __version__
+from bot.cli import machine
+from bot.cli.check import findings
+from bot.cli.finding import Finding, Verdict
+from bot.cli.machine import LEAST_FREE_BYTES
+from bot.config.loading import load_settings
+from bot.config.names import setting_names
+from bot.config.settings import Settings
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes import signal_cli_program

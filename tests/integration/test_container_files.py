@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from bot import app
-from bot.config import setting_names
+from bot.config.names import setting_names
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"

@@ -11,9 +11,12 @@ from typing import Final
 import pytest
 import yaml
 
-from bot import app, cli
-from bot.config import Settings, setting_names
-from bot.reload import LIVE
+from bot import app
+from bot.cli.exit_codes import WRONG_SETTINGS
+from bot.cli.main import main
+from bot.config.names import setting_names
+from bot.config.settings import Settings
+from bot.wiring.reload import LIVE
 from conversation_store.copies import BEFORE_UPGRADE, BEFORE_UPGRADE_KEPT_HOURS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
@@ -73,7 +76,7 @@ def test_every_call_of_the_program_is_one_that_it_takes(
     }
     for arguments in made:
         with pytest.raises(SystemExit) as left:
-            cli.main([*arguments, "--help"])
+            main([*arguments, "--help"])
         assert left.value.code == 0, arguments
         options = {word for word in arguments if word.startswith("--")}
         assert options <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out)), arguments
@@ -177,8 +180,8 @@ def test_times_and_codes_are_those_of_the_program_and_its_unit() -> None:
     assert f"tried again for {app.STUCK_SECONDS / 60:g} minutes" in WORDS
     [watchdog] = re.findall(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)
     assert f"hangs for {watchdog} seconds" in WORDS
-    assert f"(exit {cli.WRONG_SETTINGS})" in WORDS
-    assert f"\nRestartPreventExitStatus={cli.WRONG_SETTINGS}\n" in unit
+    assert f"(exit {WRONG_SETTINGS})" in WORDS
+    assert f"\nRestartPreventExitStatus={WRONG_SETTINGS}\n" in unit
     assert f"(`….{BEFORE_UPGRADE}…`), which is deleted after a day" in WORDS
     assert BEFORE_UPGRADE_KEPT_HOURS == 24
     assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()

@@ -14,9 +14,9 @@ import yaml
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.release import Release
+from bot.cli.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
+from bot.cli.verify import Request, verify
 from bot.errors import SettingsError
-from bot.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
-from bot.verify import Request, verify
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS, SOME_PINS_TEXT

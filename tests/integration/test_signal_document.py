@@ -7,12 +7,13 @@ from typing import Final
 
 import pytest
 
-from bot import cli
+from bot.cli.main import main
 from bot.commands.help import Help
 from bot.commands.pair import Pair
 from bot.commands.trust import Trust
 from bot.commands.verify import Verify
-from bot.config import load_settings, setting_names
+from bot.config.loading import load_settings
+from bot.config.names import setting_names
 from bot.errors import SignalUnavailable
 from bot.messaging.registration import Reason, registration_error
 from bot.messaging.spawned import SOCKET_NAME, SOCKET_PATH_BYTES
@@ -35,7 +36,7 @@ def test_every_command_of_the_document_is_one_of_the_program(
     assert len(commands()) >= 8
     for arguments in commands():
         with pytest.raises(SystemExit) as left:
-            cli.main([*arguments, "--help"])
+            main([*arguments, "--help"])
         assert left.value.code == 0, arguments
         options = {word for word in arguments if word.startswith("--")}
         assert options <= set(re.findall(r"--[a-z]+", capsys.readouterr().out)), arguments
@@ -43,7 +44,7 @@ def test_every_command_of_the_document_is_one_of_the_program(
 
 def test_commands_in_the_text_exist_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["--help"])
+        main(["--help"])
     known = set(re.findall(r"^ +(\w+) ", capsys.readouterr().out, re.MULTILINE))
     named = set(re.findall(rf"`{PROGRAM} (\w+)", DOCUMENT))
     assert {"check", "pair"} <= named <= known

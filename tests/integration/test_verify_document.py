@@ -23,9 +23,9 @@ from bot.attestation.near_ai.verification import verify_model
 from bot.attestation.quote import Collateral, TdQuote, low_s
 from bot.attestation.report import LABELS, MODEL_LABELS, PARTS, conclusion
 from bot.attestation.verification import verify_bundle
-from bot.config import Settings
-from bot.release import COMPOSE_FILE
-from bot.verify import Request, verify
+from bot.cli.release import COMPOSE_FILE
+from bot.cli.verify import Request, verify
+from bot.config.settings import Settings
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
 from tests.fakes.soft_bundle import CHALLENGE, POLICY, STATEMENT, soft_bundle, soft_release
@@ -68,7 +68,7 @@ def challenge() -> str:
 
 
 def request(arguments: list[str], folder: Path, pccs_url: str) -> Request:
-    """What bot/cli.py makes of a command."""
+    """What bot/cli makes of a command."""
     options = dict(pairwise(arguments))
     return Request(
         bundle=folder / arguments[1],

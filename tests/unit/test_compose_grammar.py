@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bot.attestation.checks import Verdict
 from bot.attestation.compose_grammar import compose_problems, environments
 from bot.attestation.operator_inputs import environment_check
-from bot.config import setting_names
+from bot.config.names import setting_names
 
 DIGEST: Final = "@sha256:" + "ab" * 32
 SOCKET: Final = "/var/run/dstack.sock"

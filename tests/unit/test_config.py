@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.config import load_settings, setting_names
+from bot.config.loading import load_settings
+from bot.config.names import setting_names
 from bot.errors import SettingsError
-from bot.parts import tool_settings
+from bot.wiring.parts import tool_settings
 
 NUMBER = "+4915100000000"
 ROOT = Path(__file__).parents[2]

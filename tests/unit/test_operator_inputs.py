@@ -10,7 +10,7 @@ from bot.attestation.compose_grammar import FROM_OUTSIDE
 from bot.attestation.operator_inputs import environment_check
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
-from bot.config import setting_names
+from bot.config.names import setting_names
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_bundle import CHALLENGE, soft_bundle
 from tests.fakes.soft_tdx import SoftTdx

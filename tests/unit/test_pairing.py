@@ -12,14 +12,14 @@ import apsw
 import pytest
 from structlog.testing import capture_logs
 
+from bot.cli.pair import approve, listing, revoke
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext
 from bot.commands.pair import Pair
-from bot.config import AccessSettings
+from bot.config.access import AccessSettings
 from bot.dispatch.incoming.access import Access, AccessRules
 from bot.dispatch.incoming.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.errors import BotError
 from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
-from bot.pair import approve, listing, revoke
 from conversation_store.database import Execute, open_database
 from conversation_store.errors import StoreFailed, StoreUnreadable
 from conversation_store.models import OutgoingMessage

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from bot.cli.ready import ready
 from bot.errors import BotError, SettingsError
 from bot.observability.health import Check, Health, health_server
 from bot.observability.health_client import ANSWER_BYTES
 from bot.observability.http_server import Response, routes, serve
 from bot.observability.metrics import exposition
-from bot.ready import ready
 
 
 async def fine() -> Health:

@@ -8,11 +8,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from bot import cli
 from bot.attestation.compose import PINNED, images_of
 from bot.attestation.operator_inputs import environment_check
-from bot.config import Settings, settings_of
-from bot.release import COMPOSE_FILE, Order, make_release
+from bot.cli.main import main
+from bot.cli.release import COMPOSE_FILE, Order, make_release
+from bot.config.loading import settings_of
+from bot.config.settings import Settings
 from tests.fakes.some_pins import SOME_PINS_TEXT
 
 ROOT: Final = Path(__file__).parents[2]
@@ -202,7 +203,7 @@ def test_the_bot_waits_for_an_account_that_is_registered_inside_with_nobody_ther
     assert {name for name, value in register["environment"].items() if "$" in value} == given
     assert "--unattended" in command
     with pytest.raises(SystemExit) as left:
-        cli.main([*command, "--help"])
+        main([*command, "--help"])
     assert left.value.code == 0
     assert {word.partition("=")[0] for word in command if word.startswith("--")} <= set(
         re.findall(r"--[a-z]+", capsys.readouterr().out)

@@ -11,7 +11,7 @@ import pytest
 import bot
 from bot.attestation.http import new_tls_context
 from bot.attestation.trust import REAL, Trust
-from bot.config import setting_names
+from bot.config.names import setting_names
 
 SOURCES = sorted(Path(bot.__file__).parent.rglob("*.py"))
 PASSED_ON = {"trust", "self._trust", "self._rules.trust", "REAL"}

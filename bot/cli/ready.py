@@ -5,10 +5,13 @@ neither a shell nor an HTTP client for it.
 """
 
 import asyncio
+from argparse import Namespace
 from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
+from bot.cli.exit_codes import FAILED, OK
+from bot.config.loading import load_settings
 from bot.errors import BotError, SettingsError
 from bot.observability.health_client import ask
 
@@ -24,6 +27,11 @@ class _Part(BaseModel):
 class _Readiness(BaseModel):
     ok: bool
     checks: dict[str, _Part]
+
+
+def run(_: Namespace) -> int:
+    """Ask the running bot; return the exit code."""
+    return OK if asyncio.run(ready(load_settings().health.listen)) else FAILED
 
 
 async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
@@ -48,7 +56,7 @@ async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
         raise BotError("Nobody answers at HEALTH__LISTEN; is the bot running?") from None
     readiness = _read(answer)
     for name, part in sorted(readiness.checks.items()):
-        print(f"{'ok' if part.ok else 'failed':<8} {name:<16} {part.detail}")  # noqa: T201
+        print(f"{'ok' if part.ok else 'failed':<8} {name:<16} {part.detail}")
     return readiness.ok
 
 

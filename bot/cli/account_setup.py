@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
-from bot.config import Settings
-from bot.console import Console
+from bot.cli.console import Console
+from bot.config.settings import Settings
 from bot.errors import BotError, SignalUnavailable
 from bot.messaging.daemon_setup import DaemonSetup
 from bot.messaging.spawned import SpawnedSignalCli, socket_path

@@ -11,24 +11,27 @@ import os
 import shutil
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
-from bot import machine
-from bot.account_setup import signal_cli_at
 from bot.attestation.trust import REAL, Trust
-from bot.config import Settings
-from bot.endpoint import llm_endpoint
+from bot.cli import machine
+from bot.cli.account_setup import signal_cli_at
+from bot.cli.exit_codes import FAILED, OK
+from bot.cli.finding import Finding, Verdict, access, attachments, profile, safety_numbers
+from bot.config.loading import load_settings
+from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
-from bot.finding import Finding, Verdict, access, attachments, profile, safety_numbers
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmUnauthorized
 from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
-from bot.parts import make_messenger, open_endpoint, store_key, tool_settings
+from bot.wiring.endpoint import llm_endpoint
+from bot.wiring.parts import make_messenger, open_endpoint, store_key, tool_settings
 from conversation_store.copies import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
@@ -55,7 +58,16 @@ COLOURS: Final = {
 }
 PLAIN: Final = "\x1b[0m"
 
-__all__ = ["Finding", "Verdict", "check", "findings"]
+
+def run(arguments: Namespace) -> int:
+    """Look at every part; return the exit code."""
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        if arguments.json:
+            print(wrong_settings(error.problems))
+        raise
+    return OK if asyncio.run(check(settings, as_json=arguments.json)) else FAILED
 
 
 async def check(settings: Settings, *, as_json: bool = False) -> bool:
@@ -71,9 +83,9 @@ async def check(settings: Settings, *, as_json: bool = False) -> bool:
     async for finding in findings(settings):
         found.append(finding)
         if not as_json:
-            print(_line(finding), flush=True)  # noqa: T201
+            print(_line(finding), flush=True)
     if as_json:
-        print(document(found))  # noqa: T201
+        print(document(found))
     return not _any_failed(found)
 
 
@@ -380,7 +392,7 @@ async def _attestation(settings: Settings, trust: Trust) -> Finding:
     if not settings.attestation.has_agent:
         words = "Not in a trusted execution environment; !verify says so."
         return Finding("attestation", Verdict.WARNING, words)
-    from bot.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.parts
+    from bot.wiring.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.wiring.parts
 
     if not await can_quote(settings, trust=trust):
         words = (

@@ -1,17 +1,20 @@
 """`signal-tee-bot link`: make the bot a linked device of a Signal account that a phone has."""
 
 import asyncio
+from argparse import Namespace
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final
 
 import segno
 
-from bot.account_setup import AccountSetup, open_setup
-from bot.config import load_settings
-from bot.console import Console
+from bot.cli.account_setup import AccountSetup, open_setup
+from bot.cli.console import Console
+from bot.cli.exit_codes import OK
+from bot.config.loading import load_settings
 from bot.errors import BotError, SignalError, SignalTimeout, SignalUnavailable
 from bot.messaging.registration import Reason, RegistrationRefused
+from bot.observability import logs
 
 DEVICE_NAME: Final = "signal-tee-bot"
 """What the phone calls it in its list of linked devices."""
@@ -36,6 +39,13 @@ HOW_TO_SCAN: Final = """\
 On the phone, in Signal: Settings → Linked devices → Link new device. Scan the code above, or
 make a code of this link, on this machine and nowhere else:
 """
+
+
+def run(_: Namespace) -> int:
+    """Link the account; return the exit code."""
+    logs.configure(level="error", log_format="console")  # what happens is said
+    asyncio.run(run_link())
+    return OK
 
 
 async def run_link(console: Console | None = None) -> None:

@@ -25,10 +25,10 @@ from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks
 from bot.attestation.td_settings import td_settings_checks
 from bot.attestation.trust import REAL, Trust
-from bot.config import Settings
-from bot.endpoint import model_pins
+from bot.config.settings import Settings
 from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
+from bot.wiring.endpoint import model_pins
 
 FIRST_QUOTE_SECONDS: Final = 15.0
 """How long the start waits for a quote; without one nothing is claimed."""

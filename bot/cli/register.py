@@ -1,14 +1,18 @@
 """`signal-tee-bot register`: give a number of its own a Signal account, the bot's."""
 
 import asyncio
+import os
 import re
+from argparse import Namespace
 from typing import Final
 
-from bot.account_setup import AccountSetup, open_setup
-from bot.config import load_settings
-from bot.console import Console
+from bot.cli.account_setup import AccountSetup, open_setup
+from bot.cli.console import Console
+from bot.cli.exit_codes import OK
+from bot.config.loading import load_settings
 from bot.errors import BotError
 from bot.messaging.registration import Reason, RegistrationRefused
+from bot.observability import logs
 
 MAX_TRIES: Final = 3
 
@@ -29,6 +33,22 @@ SIGNAL__PHONE_NUMBER={number}
 
 Keep a copy of signal-cli's folder in a safe place: without it the account is gone. See
 docs/SIGNAL.md."""
+
+
+def run(arguments: Namespace) -> int:
+    """Register the account; return the exit code."""
+    logs.configure(level="error", log_format="console")  # what happens is said
+    asyncio.run(
+        run_register(
+            arguments.number,
+            voice=arguments.voice,
+            # A container's variable is empty where it is unset.
+            captcha=arguments.captcha or os.environ.get("SIGNAL_CAPTCHA") or None,
+            code=arguments.code or os.environ.get("SIGNAL_CODE") or None,
+            unattended=arguments.unattended,
+        )
+    )
+    return OK
 
 
 async def run_register(

@@ -9,11 +9,12 @@ from pydantic import SecretStr
 from bot.attestation.trust import REAL, Trust
 from bot.chat.media import WORDS_BYTES
 from bot.chat.prompt import BYTES_PER_TOKEN
-from bot.config import McpServerSettings, Settings
+from bot.config.mcp import McpServerSettings
+from bot.config.settings import Settings
 from bot.dispatch.incoming.access import AccessRules
-from bot.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import SpawnedSignalCli, socket_path
+from bot.wiring.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from tools.catalog import CATALOG
 from tools.results import LEAST_LIMIT_BYTES
 from tools.settings import (
@@ -39,7 +40,7 @@ async def open_endpoint(
     """
     if has_to_prove(settings):
         # Imported here: who asks for no proof does without 13 MB of cryptography.
-        from bot.attested_endpoint import open_attested  # noqa: PLC0415
+        from bot.wiring.attested_endpoint import open_attested  # noqa: PLC0415
 
         async with open_attested(settings, trust, clock=clock) as attested:
             yield attested

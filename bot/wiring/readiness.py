@@ -11,13 +11,13 @@ from typing import Final
 
 import structlog
 
-from bot.endpoint import OpenEndpoint
 from bot.errors import BotError
 from bot.llm.errors import LlmError
 from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import SpawnedSignalCli
 from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
+from bot.wiring.endpoint import OpenEndpoint
 from conversation_store.errors import StoreError
 from conversation_store.models import StoreSizes
 from conversation_store.store import ConversationStore

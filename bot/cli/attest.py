@@ -5,8 +5,10 @@ verified is, what nothing proves is printed to be compared with other sources, a
 fails makes no pins.
 """
 
+import asyncio
 import os
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,10 +25,13 @@ from bot.attestation.quote import TdQuote
 from bot.attestation.report import LEGEND, table
 from bot.attestation.systems import OsMeasurement
 from bot.attestation.trust import REAL, Trust
-from bot.attested_endpoint import evidence_client
-from bot.config import Settings
-from bot.endpoint import has_to_prove
+from bot.cli.exit_codes import FAILED, OK
+from bot.config.loading import load_settings
+from bot.config.settings import Settings
 from bot.errors import SettingsError
+from bot.observability import logs
+from bot.wiring.attested_endpoint import evidence_client
+from bot.wiring.endpoint import has_to_prove
 
 REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
 IS_THERE: Final = "is there already; --force replaces it"
@@ -47,6 +52,15 @@ class _Seen:
     part: Part
     quote: TdQuote
     boot: BootClaims
+
+
+def run(arguments: Namespace) -> int:
+    """Make pins of the model's evidence; return the exit code."""
+    logs.configure(level="error", log_format="console")  # what services do is in the report
+    # What makes the pins must not ask for them.
+    settings = load_settings({"attestation": {"model_policy": "warn", "model_pins": None}})
+    made = asyncio.run(attest_model(settings, arguments.output, force=arguments.force))
+    return OK if made else FAILED
 
 
 async def attest_model(
@@ -83,18 +97,18 @@ async def attest_model(
         for part, found in findings.machines
         if found.quote is not None and found.boot is not None
     ]
-    print("\n\n".join((table(findings.report), LEGEND, *map(_described, machines))))  # noqa: T201
+    print("\n\n".join((table(findings.report), LEGEND, *map(_described, machines))))
     if not findings.report.passed:
         named = ", ".join(check.name for check in findings.report.failures)
-        print(f"\nNo pins are made of this evidence: {named} did not hold.")  # noqa: T201
+        print(f"\nNo pins are made of this evidence: {named} did not hold.")
         return False
     if any(one.boot.key_provider != KEY_SERVICE for one in machines):
-        print("\nNo pins are made of this evidence: no key service vouches for a machine.")  # noqa: T201
+        print("\nNo pins are made of this evidence: no key service vouches for a machine.")
         return False
     pins = _pins(machines, datetime.fromtimestamp(clock(), UTC).date().isoformat())
     _write(output, pins.model_dump_json(indent=2, exclude_none=True), force=force)
     words = WRITTEN.format(file=output, sha256=pins_sha256(pins.text()))
-    print(f"\n{words}")  # noqa: T201
+    print(f"\n{words}")
     return True
 
 

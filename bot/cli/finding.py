@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bot.config import Settings
+from bot.config.settings import Settings
 from bot.dispatch.background.profile import wanted_profile
 from bot.errors import SettingsError
 from bot.messaging.account import Profile
 from bot.messaging.daemon_requests import can_discard
-from bot.parts import spawned_signal_cli
+from bot.wiring.parts import spawned_signal_cli
 
 
 class Verdict(StrEnum):

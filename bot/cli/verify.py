@@ -4,12 +4,14 @@ Everything in the files is hostile until checked. With collateral files nothing 
 without them Intel's collateral comes from a PCCS and NVIDIA is asked about the model's GPUs.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import sys
 import textwrap
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +31,10 @@ from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.strict_json import decode
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport, verify_bundle
+from bot.cli.exit_codes import FAILED, OK
 from bot.errors import SettingsError
 from bot.messaging.safety_number import is_safety_number
+from bot.observability import logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,21 @@ class _Outside:
 
     collateral: CollateralFor
     nras: Sequence[NrasWord] = ()
+
+
+def run(arguments: Namespace) -> int:
+    """Check a proof; return the exit code."""
+    logs.configure(level="error", log_format="console")  # what services do is in the report
+    request = Request(
+        bundle=arguments.bundle,
+        challenge=arguments.challenge,
+        safety_number=arguments.safety_number,
+        release=arguments.release,
+        collateral=arguments.collateral or (),
+        pccs_url=arguments.pccs,
+        as_json=arguments.json,
+    )
+    return OK if asyncio.run(verify(request)) else FAILED
 
 
 async def verify(
@@ -97,7 +116,7 @@ async def verify(
         nras=outside.nras,
         trust=trust,
     )
-    print(_as_json(report) if request.as_json else _as_text(report, request))  # noqa: T201
+    print(_as_json(report) if request.as_json else _as_text(report, request))
     return report.passed
 
 

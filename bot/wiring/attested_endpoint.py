@@ -17,12 +17,12 @@ from bot.attestation.near_ai.service import AttestedModel
 from bot.attestation.near_ai.signatures import AnswerSignatures
 from bot.attestation.pinning import pin
 from bot.attestation.trust import REAL, Trust
-from bot.config import Settings
-from bot.endpoint import OpenEndpoint, llm_endpoint, model_pins
+from bot.config.settings import Settings
 from bot.llm.attested import Sealing
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmNotAttested
 from bot.llm.transcription import Transcriber
+from bot.wiring.endpoint import OpenEndpoint, llm_endpoint, model_pins
 
 
 @asynccontextmanager

@@ -1,15 +1,22 @@
 """`pair`: who waits to be let in, who is in, and who is to be in or out; beside the running bot."""
 
+import asyncio
+import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from bot.config import AccessSettings
+from bot.cli.exit_codes import FAILED, OK
+from bot.config.access import AccessSettings
+from bot.config.loading import load_settings
 from bot.dispatch.incoming.pairing import CODE_MS
 from bot.errors import BotError
+from bot.wiring.parts import store_key
+from conversation_store.errors import StoreError
 from conversation_store.models import PairedPerson, PairingRequest
-from conversation_store.pairings import PairingBook
+from conversation_store.pairings import PairingBook, open_pairing_book
 
 NOBODY_WAITS: Final = "Nobody waits to be let in."
 NOBODY_IS_IN: Final = "Nobody was let in by a code."
@@ -26,6 +33,24 @@ STILL_ALLOWED: Final = "The settings let this person talk all the same: see ACCE
 
 NAME_CHARACTERS: Final = 40
 MINUTE_MS: Final = 60_000
+
+
+def run(arguments: Namespace) -> int:
+    """Show or change who may talk; return the exit code."""
+    settings = load_settings()
+    key = asyncio.run(store_key(settings))
+    try:
+        with open_pairing_book(settings.store.path, key) as book:
+            if arguments.action == "list":
+                print(listing(book, settings.access))
+            elif arguments.action == "approve":
+                print(approve(book, arguments.code, settings.access))
+            else:
+                print(revoke(book, arguments.who, settings.access))
+    except StoreError as error:
+        print(f"STORE__PATH: {error}", file=sys.stderr)
+        return FAILED
+    return OK
 
 
 def listing(book: PairingBook, access: AccessSettings) -> str:

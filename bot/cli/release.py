@@ -10,6 +10,7 @@ Three files, the same ones for the same input:
 import hashlib
 import json
 import re
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,9 @@ from bot.attestation.operator_inputs import configuration_problems, environment_
 from bot.attestation.release import Release
 from bot.attestation.strict_json import read
 from bot.attestation.systems import OsMeasurement
-from bot.config import DELIMITER, settings_of
+from bot.cli.exit_codes import OK
+from bot.config.loading import settings_of
+from bot.config.sources import DELIMITER
 from bot.errors import BotError, SettingsError
 
 COMPOSE_FILE: Final = Path("deploy/dstack-compose.yaml")
@@ -104,6 +107,22 @@ class _AppCompose(BaseModel):
     kms_enabled: bool = False
     key_provider: str | None = None
     allowed_envs: tuple[str, ...] = ()
+
+
+def run(arguments: Namespace) -> int:
+    """Make a release; return the exit code."""
+    order = Order(
+        directory=arguments.directory,
+        compose=arguments.compose or COMPOSE_FILE,
+        images=arguments.image,
+        systems=arguments.os,
+        kms_ids=arguments.kms_id,
+        commit=arguments.commit,
+        app_compose=arguments.app_compose,
+        model_pins=arguments.model_pins,
+    )
+    print(make_release(order))
+    return OK
 
 
 def make_release(order: Order) -> str:

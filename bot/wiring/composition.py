@@ -26,7 +26,7 @@ from bot.commands.stop import Stop
 from bot.commands.tools import Tools
 from bot.commands.trust import Trust as TrustCommand
 from bot.commands.verify import Prover, Verify
-from bot.config import Settings
+from bot.config.settings import Settings
 from bot.dispatch.background import upkeep
 from bot.dispatch.background.expiry import Expiry
 from bot.dispatch.background.file_cleanup import FileCleanup
@@ -52,14 +52,14 @@ from bot.dispatch.turns.batching import Pieces
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
-from bot.endpoint import OpenEndpoint
 from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import SpawnedSignalCli
 from bot.observability import log_ids, metrics
 from bot.observability.event_loop import measure_lag
-from bot.parts import (
+from bot.wiring.endpoint import OpenEndpoint
+from bot.wiring.parts import (
     access_rules,
     acknowledgements,
     make_messenger,
@@ -70,7 +70,7 @@ from bot.parts import (
     tool_settings,
     words_limit,
 )
-from bot.readiness import health_checks, serve_health
+from bot.wiring.readiness import health_checks, serve_health
 from conversation_store.store import ConversationStore, open_store
 from tools.catalog import open_tools
 from tools.executor import ToolExecutor
@@ -84,7 +84,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Adjustable:
-    """The parts that take other settings while they run, as `bot.reload` says them.
+    """The parts that take other settings while they run, as `bot.wiring.reload` says them.
 
     Where the bot `makes_proofs`, what these say may not change.
     """
@@ -611,7 +611,7 @@ async def _prover(
     if not settings.attestation.has_agent:
         yield None
         return
-    from bot.prover import open_prover  # noqa: PLC0415 - as in bot.parts
+    from bot.wiring.prover import open_prover  # noqa: PLC0415 - as in bot.wiring.parts
 
     async with open_prover(
         settings,
@@ -626,6 +626,6 @@ async def _prover(
 
 async def _can_quote(settings: Settings, trust: Trust) -> bool:
     """Whether the guest agent makes quotes of closed hardware; else nothing is claimed of it."""
-    from bot.prover import can_quote  # noqa: PLC0415 - as in bot.parts
+    from bot.wiring.prover import can_quote  # noqa: PLC0415 - as in bot.wiring.parts
 
     return await can_quote(settings, trust=trust)

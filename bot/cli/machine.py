@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from bot import __version__, build
-from bot.config import Settings, settings_files
+from bot.cli.finding import Finding, Verdict
+from bot.config.loading import settings_files
+from bot.config.settings import Settings
 from bot.errors import BotError
-from bot.finding import Finding, Verdict
 from bot.observability.figures import size
 from bot.observability.health_client import ask
 from bot.observability.http_server import host_and_port
 from bot.process.descriptors import BESIDE_THE_MODEL
-from bot.readiness import serve_health
+from bot.wiring.readiness import serve_health
 
 LEAST_FREE_BYTES: Final = 512 * 2**20
 """Room for a write-ahead log after a long backup, and for a busy day."""

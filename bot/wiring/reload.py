@@ -12,12 +12,14 @@ from typing import Final
 import structlog
 from pydantic import BaseModel
 
-from bot.config import DELIMITER, Settings, load_settings
-from bot.endpoint import api_key
+from bot.config.loading import load_settings
+from bot.config.settings import Settings
+from bot.config.sources import DELIMITER
 from bot.errors import SettingsError
 from bot.observability import logs
-from bot.parts import access_rules, acknowledgements
-from bot.wiring import Adjustable
+from bot.wiring.composition import Adjustable
+from bot.wiring.endpoint import api_key
+from bot.wiring.parts import access_rules, acknowledgements
 
 log = structlog.get_logger()
 

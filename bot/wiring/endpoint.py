@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from bot.attestation.errors import MalformedEvidence
-from bot.config import Settings
+from bot.config.settings import Settings
 from bot.errors import SettingsError
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.transcription import Transcriber

@@ -1,0 +1,149 @@
+"""What can be typed after `signal-tee-bot`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bot import __version__
+
+PCCS_URL: Final = "https://pccs.phala.network"
+
+
+def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read what was typed; `command` is the name of the module in this package that runs it.
+
+    Raises:
+        SystemExit: it was not understood, or asked for help or the version; that has been printed.
+    """
+    parser = argparse.ArgumentParser(
+        prog="signal-tee-bot",
+        description="A Signal assistant that answers every message exactly once.",
+        epilog="Settings come from the environment, .env and secret files: see .env.example.",
+    )
+    parser.add_argument("--version", action="version", version=f"signal-tee-bot {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="be the daemon")
+    run.set_defaults(command="run")
+
+    demo = commands.add_parser("demo", help="the whole bot on loopback; the terminal is the phone")
+    demo.add_argument(
+        "--say", nargs="+", action="extend", metavar="TEXT", help="send these, print, and exit"
+    )
+    demo.set_defaults(command="demo")
+
+    check = commands.add_parser("check", help="look at every part and say how to mend it")
+    check.add_argument(
+        "--json",
+        action="store_true",
+        help='for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'
+        " where settings are wrong (exit 2)",
+    )
+    check.set_defaults(command="check")
+
+    ready = commands.add_parser("ready", help="ask the running bot whether all of it is well")
+    ready.set_defaults(command="ready")
+
+    pair = commands.add_parser("pair", help="who may talk, under ACCESS__POLICY=pairing")
+    pair.set_defaults(command="pair")
+    actions = pair.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    actions.add_parser("list", help="who waits with which code, and who was let in")
+    approve = actions.add_parser("approve", help="let somebody in")
+    approve.add_argument("code", metavar="CODE", help="what the bot told that person")
+    revoke = actions.add_parser("revoke", help="let somebody in no more")
+    revoke.add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
+
+    link = commands.add_parser("link", help="share a phone's Signal account, by a QR code")
+    link.set_defaults(command="link")
+
+    register = commands.add_parser("register", help="give a number a Signal account, the bot's")
+    register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
+    register.add_argument("--voice", action="store_true", help="have Signal call, not write")
+    register.add_argument(
+        "--captcha", metavar="LINK", help="signalcaptcha://…, solved already; else SIGNAL_CAPTCHA"
+    )
+    register.add_argument(
+        "--code", metavar="DIGITS", help="Signal has sent it already; else SIGNAL_CODE"
+    )
+    register.add_argument(
+        "--unattended",
+        action="store_true",
+        help="wait for signal-cli, and do nothing when the account is there already",
+    )
+    register.set_defaults(command="register")
+
+    verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
+    _add_verify_arguments(verify)
+    verify.set_defaults(command="verify")
+
+    attest = commands.add_parser("attest", help="look at evidence, and pin what it shows")
+    attest.set_defaults(command="attest")
+    subjects = attest.add_subparsers(title="of", required=True, metavar="WHAT", dest="subject")
+    model = subjects.add_parser("model", help="pins for ATTESTATION__MODEL_PINS")
+    model.add_argument(
+        "--output", type=Path, default=Path("model-pins.json"), metavar="FILE", help="for the pins"
+    )
+    model.add_argument("--force", action="store_true", help="replace a file that is there")
+
+    release = commands.add_parser("release", help="make what a TEE runs and what people compare")
+    _add_release_arguments(release)
+    release.set_defaults(command="release")
+
+    backup = commands.add_parser("backup", help="copy the store, also while the bot runs")
+    backup.add_argument("file", type=Path, metavar="FILE")
+    backup.set_defaults(command="backup")
+
+    restore = commands.add_parser("restore", help="go back to a copy, while no bot runs")
+    restore.add_argument("file", type=Path, metavar="FILE")
+    restore.set_defaults(command="restore")
+    return parser.parse_args(arguments)
+
+
+def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
+    verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
+    verify.add_argument(
+        "--challenge", required=True, metavar="TEXT", help="what you sent after !verify"
+    )
+    verify.add_argument("--safety-number", metavar='"60 digits"', help="of your chat with the bot")
+    verify.add_argument("--release", type=Path, metavar="FILE", help="the published release")
+    verify.add_argument(
+        "--collateral",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="what Intel says about a platform, one file each; then nothing is fetched",
+    )
+    verify.add_argument("--pccs", default=PCCS_URL, metavar="URL", help="else fetch it here")
+    verify.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_release_arguments(release: argparse.ArgumentParser) -> None:
+    release.add_argument("directory", type=Path, metavar="DIRECTORY", help="for the files; is made")
+    release.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="NAME=REFERENCE",
+        help="for a place that the compose file leaves open; ends in @sha256:…",
+    )
+    release.add_argument(
+        "--os",
+        action="append",
+        required=True,
+        metavar="LABEL=FILE",
+        help="what the system measures on one kind of machine, as dstack-mr prints it",
+    )
+    release.add_argument(
+        "--kms-id", action="append", required=True, metavar="HEX", help="a key service's id"
+    )
+    release.add_argument(
+        "--model-pins", type=Path, metavar="FILE", help="as signal-tee-bot attest model makes it"
+    )
+    release.add_argument("--commit", metavar="HEX", help="of the source; else of this program")
+    release.add_argument(
+        "--compose", type=Path, metavar="FILE", help="else deploy/dstack-compose.yaml"
+    )
+    release.add_argument(
+        "--app-compose", type=Path, metavar="FILE", help="another tool has made of the compose file"
+    )

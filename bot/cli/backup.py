@@ -1,0 +1,23 @@
+"""`signal-tee-bot backup`: a copy of the store, also while the bot runs."""
+
+import asyncio
+import sys
+from argparse import Namespace
+
+from bot.cli.exit_codes import FAILED, OK
+from bot.config.loading import load_settings
+from bot.wiring.parts import store_key
+from conversation_store.copies import backup
+from conversation_store.errors import StoreError
+
+
+def run(arguments: Namespace) -> int:
+    """Copy the store; return the exit code."""
+    settings = load_settings()
+    try:
+        backup(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
+    except StoreError as error:
+        print(f"backup: {error}", file=sys.stderr)
+        return FAILED
+    print(f"Copied to {arguments.file}")
+    return OK

@@ -1,0 +1,33 @@
+"""`signal-tee-bot restore`: go back to a copy of the store."""
+
+import asyncio
+import sys
+from argparse import Namespace
+
+from bot.cli.exit_codes import FAILED, OK
+from bot.config.loading import load_settings
+from bot.wiring.parts import store_key
+from conversation_store.copies import restore
+from conversation_store.errors import StoreError, StoreLocked
+
+
+def run(arguments: Namespace) -> int:
+    """Go back to a copy; return the exit code."""
+    settings = load_settings()
+    try:
+        restored = restore(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
+    except StoreLocked as error:
+        print(f"restore: {error}: stop the bot first", file=sys.stderr)
+        return FAILED
+    except StoreError as error:
+        print(f"restore: {error}", file=sys.stderr)
+        return FAILED
+    print(f"Restored from {arguments.file}")
+    if restored.aside is not None:
+        print(f"The store before is now {restored.aside}: delete it once it is not needed.")
+    if restored.messages or restored.sends:
+        print(
+            "Not answered or sent again, because that was done after the copy was made:"
+            f" {restored.messages} messages that waited, {restored.sends} on their way."
+        )
+    return OK

@@ -1,0 +1,48 @@
+"""`signal-tee-bot run`: the daemon."""
+
+import asyncio
+import sys
+from argparse import Namespace
+
+from bot.cli.exit_codes import FAILED, OK, WRONG_SETTINGS
+from bot.errors import BotError, SettingsError
+from bot.process import sighup
+
+
+def run(_: Namespace) -> int:
+    """Run the daemon until it is told to stop; return the exit code."""
+    sighup.ignore_at_first()  # imports take a while
+    import structlog
+
+    from bot import app
+    from bot.config.loading import load_settings
+    from bot.observability import logs
+    from conversation_store.errors import StoreError
+
+    logs.configure(level="info", log_format="auto")
+    logs.capture_uncaught()
+    settings = load_settings()
+    logs.configure(level=settings.log.level, log_format=settings.log.format)
+    code = OK
+    try:
+        asyncio.run(app.run_until_signalled(settings))
+    except* SettingsError as group:
+        code = _report("", group, WRONG_SETTINGS)
+    except* StoreError as group:
+        code = _report("STORE__PATH: ", group, FAILED)
+    except* BotError as group:
+        code = _report("", group, FAILED)
+    except* Exception as group:
+        # The last boundary: a traceback would tell what people wrote, where an error quotes it.
+        structlog.get_logger().error("app.bug", exc_info=group)
+        code = FAILED
+    return code
+
+
+def _report(part: str, group: BaseExceptionGroup[Exception], code: int) -> int:
+    """Say in one line what ended the daemon, and return the exit code."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    print(f"{part}{error}", file=sys.stderr)
+    return code

@@ -1,0 +1,1 @@
+"""The settings: a module for each section, and how they are read."""

@@ -1,0 +1,36 @@
+"""Who may talk to the bot."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from bot.config.values import Section
+
+
+def _split_list(value: object) -> object:
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+def _person(value: str) -> str:
+    if re.fullmatch(r"\+[1-9]\d{6,14}", value):
+        return value
+    if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
+        return value.lower()
+    raise ValueError("must be numbers (+4915112345678) or ACI uuids, separated by commas")
+
+
+People = Annotated[frozenset[Annotated[str, AfterValidator(_person)]], BeforeValidator(_split_list)]
+
+
+class AccessSettings(Section):
+    """Who may talk to the bot."""
+
+    policy: Literal["open", "allowlist", "pairing"] = "pairing"
+    allowed: People = frozenset()
+    admins: People = frozenset()
+    groups: Literal["mention", "always", "off"] = "mention"
+    messages_per_minute: int = Field(20, ge=1)
+    note_to_self: bool = False

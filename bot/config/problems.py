@@ -1,0 +1,50 @@
+"""A line for each setting that is wrong: its name and what is expected, never its value."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bot.config.names import ANY_NAME, setting_names
+from bot.config.sources import DELIMITER
+
+
+def explain(problem: Mapping[str, Any]) -> str:
+    """Say one problem in one line, without the value."""
+    # pydantic marks what is wrong with a name itself by a part `[key]`.
+    path = [part for part in problem["loc"] if isinstance(part, str) and part != "[key]"]
+    known = frozenset(_with_chosen_names(setting_names(), path))
+    prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
+    if problem["type"] == "extra_forbidden":
+        name = DELIMITER.join((name, *_keys_below(problem["input"]))).upper()
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    if problem["type"] == "missing":
+        return f"{'SIGNAL__PHONE_NUMBER' if name == 'SIGNAL' else name}: is required"
+    if problem["type"] in {"dict_type", "model_type"}:
+        below = min(longer for longer in known if longer.startswith(name + DELIMITER))
+        return f"{name}: has no value of its own; set what is below it, such as {below}"
+    return f"{name}: {_expectation(problem)}"
+
+
+def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[str]:
+    """Put the names that a path has into the settings that have a place for one."""
+    for name in names:
+        parts = name.split(DELIMITER)
+        for number, chosen in enumerate(path[: len(parts)]):
+            if parts[number] == ANY_NAME.upper():
+                parts[number] = chosen.upper()
+        yield DELIMITER.join(parts)
+
+
+def _keys_below(value: object) -> Iterator[str]:
+    """The rest of an unknown setting's name, where a whole section is unknown."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        yield str(key)
+        value = value[key]
+
+
+def _expectation(problem: Mapping[str, Any]) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return message.replace("Input should be", "must be").replace("String should", "must")

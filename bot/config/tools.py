@@ -1,0 +1,48 @@
+"""What the model may call."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from bot.config.values import BearerToken, HttpUrl, Section
+from tools.settings import FORECAST_URL, GEOCODING_URL
+
+
+class ToolSettings(Section):
+    """A tool that needs nothing."""
+
+    enabled: bool = True
+
+
+class WeatherSettings(Section):
+    """The tool `get_weather`; other addresses than the default are a self-hosted Open-Meteo's."""
+
+    enabled: bool = True
+    geocoding_url: HttpUrl = GEOCODING_URL
+    forecast_url: HttpUrl = FORECAST_URL
+
+
+class WebSearchSettings(Section):
+    """The tool `web_search`."""
+
+    enabled: bool = True
+    provider: Literal["brave", "duckduckgo"] = "brave"
+    api_key: BearerToken | None = None
+    url: HttpUrl | None = None
+    max_results: int = Field(5, ge=1, le=10)
+
+
+class ToolsSettings(Section):
+    """What the model may call."""
+
+    enabled: bool = True
+    max_tool_calls: int = Field(5, ge=0, le=100)
+    timeout_seconds: float = Field(10, gt=0, le=600)
+    calls_per_minute: int = Field(60, ge=1)
+    calls_per_minute_total: int = Field(600, ge=1)
+    audit_arguments: Literal["hash", "keep"] = "hash"
+    calculator: ToolSettings = ToolSettings()
+    current_time: ToolSettings = ToolSettings()
+    weather: WeatherSettings = WeatherSettings()
+    web_search: WebSearchSettings = WebSearchSettings()
+    web_fetch: ToolSettings = ToolSettings()

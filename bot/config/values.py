@@ -1,0 +1,62 @@
+"""What sections and values have in common."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
+
+
+class Section(BaseModel):
+    """Part of the settings: frozen, and without names that nobody knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+@contextmanager
+def expecting(message: str) -> Iterator[None]:
+    """Say what is expected in place of what urllib complains of, as it quotes the value."""
+    try:
+        yield
+    except ValueError:
+        raise ValueError(message) from None
+
+
+def http_url(value: str) -> str:
+    """Return the address without a slash at its end; ValueError says what is expected."""
+    with expecting("must be an http:// or https:// address"):
+        url = urlsplit(value)
+        port = url.port
+    if url.scheme not in {"http", "https"} or not url.hostname or not _is_visible_ascii(value):
+        raise ValueError("must be an http:// or https:// address")
+    if port == 0 or not _is_name_or_ip(url.hostname):
+        raise ValueError("must name a host, and a port from 1 to 65535 if any")
+    return value.rstrip("/")
+
+
+def _is_name_or_ip(host: str) -> bool:
+    if ":" not in host and not re.fullmatch(r"[\d.]+", host):
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bearer_token(value: SecretStr) -> SecretStr:
+    if not _is_visible_ascii(value.get_secret_value()):
+        raise ValueError("must be ASCII without spaces or line breaks, as it goes into a header")
+    return value
+
+
+def _is_visible_ascii(value: str) -> bool:
+    return re.fullmatch(r"[!-~]+", value) is not None
+
+
+HttpUrl = Annotated[str, AfterValidator(http_url)]
+
+BearerToken = Annotated[SecretStr, AfterValidator(_bearer_token)]

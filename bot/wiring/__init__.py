@@ -1,0 +1,1 @@
+"""From the settings to a running bot: every part made, joined and watched."""
