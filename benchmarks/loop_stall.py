@@ -24,8 +24,6 @@ from benchmarks.report import Figure
 from benchmarks.rough_texts import SIZE_BYTES, rough_text
 from bot.chat.prompt import Prompt
 from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
-from bot.demo.signal_frames import data_message, edit_frame, message_frame
-from bot.demo.signal_side import ADA, BOT
 from bot.llm.client import FED_AT_ONCE_BYTES
 from bot.llm.errors import LlmError
 from bot.llm.failures import error_inside_answer, refusal_from_http
@@ -45,6 +43,8 @@ from conversation_store.models import (
     ReceivedQuote,
     StoredMessage,
 )
+from tests.fakes.signal_frames import data_message, edit_frame, message_frame
+from tests.fakes.signal_side import ADA, BOT
 from tools import policy
 from tools.base import Heard, Tool
 from tools.calculator.notation import MAX_CHARACTERS

@@ -23,6 +23,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.config.settings import Settings
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.errors import MessagesLost
+from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.process import descriptors
@@ -75,6 +76,7 @@ async def run(
     told_to_stop: asyncio.Event,
     told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
+    messenger: Messenger | None = None,
     grace_seconds: float = GRACE_SECONDS,
     store_seconds: float = STORE_SECONDS,
     stuck_seconds: float = STUCK_SECONDS,
@@ -89,6 +91,7 @@ async def run(
         told_to_stop: begins the shutdown.
         told_to_reload: has the settings read anew, each time it is set.
         ready: called once the bot takes messages.
+        messenger: carries the messages; None: the transport that SIGNAL__URL names.
         grace_seconds: how long turns and sends in progress may take to finish.
         store_seconds: how long what was read may take to be stored.
         stuck_seconds: how long the connection to Signal may stand still until the manager hears no
@@ -101,7 +104,7 @@ async def run(
         BotError: a part cannot start, or (MessagesLost) what was read could not be stored.
         StoreError: the store cannot be opened, or failed while running.
     """
-    async with wired(settings, trust, clock) as parts:
+    async with wired(settings, trust, clock, messenger) as parts:
         await parts.resume()
         async with asyncio.TaskGroup() as tasks:
             background = [

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from benchmarks.soak.model import WORDS
 from benchmarks.soak.people import PLAIN, PROGRESS, QUESTION, STRANGERS, Kind, Said
-from bot.demo.signal_side import Sent
 from tests.e2e.stored import copied
+from tests.fakes.signal_side import Sent
 
 NEVER_STORED: Final = frozenset({Kind.OVERHEARD, Kind.STRANGER})
 

@@ -17,8 +17,8 @@ from typing import Final
 from PIL import Image
 
 from benchmarks.soak.model import MUCH, SLOWLY, WORDS, WRITES
-from bot.demo.signal_side import Sent, SharedFile, SignalSide
 from bot.messaging.events import ChatId, ChatKind, Person
+from tests.fakes.signal_side import Sent, SharedFile, SignalSide
 
 PEOPLE: Final = tuple(
     Person(aci=f"0d1e2f30-0000-4000-8000-{n:012}", number=f"+1555030{n:04}", name=f"Person {n}")

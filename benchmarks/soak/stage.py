@@ -19,13 +19,13 @@ from benchmarks.soak.faults import End, Fault, Life, Planned, faults
 from benchmarks.soak.model import Model, Mood
 from benchmarks.soak.people import MESSAGES_PER_MINUTE, PEOPLE, Crowd
 from benchmarks.soak.samples import Process
-from bot.demo.json_rpc_server import Client, Json, LostReply
-from bot.demo.signal_side import Sent
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.disks import CannotMount, Disk, memory_disk
 from tests.e2e.running_bot import World
+from tests.fakes.json_rpc_server import Client, Json, LostReply
 from tests.fakes.openai_server import openai_server
 from tests.fakes.signal_cli import FallingSilent
+from tests.fakes.signal_side import Sent
 
 DISK_BYTES: Final = 256 * 1024 * 1024
 GONE_SECONDS: Final = 10.0

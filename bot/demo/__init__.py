@@ -1,1 +1,1 @@
-"""The whole bot on loopback: a Signal side, an offline assistant and a terminal phone."""
+"""The whole bot on one machine: a terminal as the phone and an offline assistant."""

@@ -9,10 +9,8 @@ from typing import Final, Protocol, TextIO
 
 from bot.demo.bubbles import Bubble
 from bot.demo.keyboard import key_by_key, typed_lines
+from bot.demo.messenger import FromBot
 from bot.demo.screen import PlainScreen, Screen, screen_on
-from bot.messaging.account import Attachment
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange
 
 # Longer than the bot keeps trying to reach a model, so that what it says about that is seen.
 ANSWER_SECONDS: Final = 300.0
@@ -22,42 +20,8 @@ PROGRESS_MARK: Final = "🔧 "
 QUIT: Final = "/quit"
 
 
-class FromBot(Protocol):
-    """A message as the bot sent it."""
-
-    @property
-    def timestamp(self) -> int:
-        """Signal's name of the message, in ms."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """What it says."""
-        ...
-
-    @property
-    def replaces(self) -> int | None:
-        """The message that it edits."""
-        ...
-
-    @property
-    def attachments(self) -> tuple[Attachment, ...]:
-        """The files that came with it."""
-        ...
-
-    @property
-    def styles(self) -> tuple[StyleRange, ...]:
-        """How ranges of it look."""
-        ...
-
-    @property
-    def quote(self) -> Quote | None:
-        """What it replies to."""
-        ...
-
-
-class SignalSide(Protocol):
-    """The other end of the bot's Signal connection: `bot.demo.signal_side.SignalSide`."""
+class ChatWithBot(Protocol):
+    """Both directions of the chat: `DemoMessenger`, and scripts in tests."""
 
     async def say(self, text: str) -> int:
         """Write to the bot and return the message's timestamp."""
@@ -69,7 +33,7 @@ class SignalSide(Protocol):
 
 
 async def run_phone(
-    side: SignalSide,
+    chat: ChatWithBot,
     *,
     say: Sequence[str],
     keyboard: int,
@@ -83,7 +47,7 @@ async def run_phone(
     the one before; otherwise a person types and both sides talk freely.
 
     Args:
-        side: what carries the messages.
+        chat: carries the messages.
         say: messages to send instead of reading the keyboard.
         keyboard: file descriptor of the standard input.
         output: gets the conversation.
@@ -91,7 +55,7 @@ async def run_phone(
         answer_seconds: how long to wait for an answer.
     """
     screen = screen_on(output)
-    phone = Phone(side, screen)
+    phone = Phone(chat, screen)
     if not say and os.isatty(keyboard):
         await _talk(phone, screen, keyboard)
         return 0
@@ -145,14 +109,14 @@ async def _each(texts: Sequence[str]) -> AsyncIterator[str]:
 class Phone:
     """One person's phone with one chat: the one with the bot."""
 
-    def __init__(self, side: SignalSide, screen: Screen) -> None:
-        self._side = side
+    def __init__(self, chat: ChatWithBot, screen: Screen) -> None:
+        self._chat = chat
         self._screen = screen
 
     async def say(self, text: str) -> None:
         """Send a message and show it."""
         text = text.encode(errors="replace").decode()
-        timestamp = await self._side.say(text)
+        timestamp = await self._chat.say(text)
         self._screen.show(Bubble(timestamp, mine=True, text=text, time=_local_time(timestamp)))
 
     async def ask(self, text: str, seconds: float) -> bool:
@@ -180,7 +144,7 @@ class Phone:
                 await self._receive(WATCH_SECONDS)
 
     async def _receive(self, seconds: float) -> FromBot:
-        sent = await self._side.next_sent(seconds=seconds)
+        sent = await self._chat.next_sent(seconds=seconds)
         bubble = Bubble(
             sent.timestamp,
             mine=False,

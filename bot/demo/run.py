@@ -1,7 +1,7 @@
 """The whole bot on loopback, with the terminal as the phone: no account, no key.
 
-It is the very app of `signal-tee-bot run`, between an embedded Signal side and, unless the
-settings name an endpoint, the offline assistant. Its store is thrown away at the end.
+It is the very app of `signal-tee-bot run`, with a `Messenger` whose other side is the phone, and,
+unless the settings name an endpoint, the offline assistant. Its store is thrown away at the end.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.demo.assistant import MODEL, serve_assistant
 from bot.demo.bubbles import wrap
+from bot.demo.messenger import BOT_NUMBER, DemoMessenger
 from bot.demo.phone import run_phone
-from bot.demo.signal_side import BOT, SignalSide
 from bot.observability import logs
 
 START_SECONDS: Final = 20.0
@@ -49,7 +49,6 @@ async def run_demo(say: Sequence[str]) -> int:
     """
     async with AsyncExitStack() as open_parts:
         folder = Path(open_parts.enter_context(tempfile.TemporaryDirectory(prefix="demo-")))
-        side = await open_parts.enter_async_context(SignalSide.listen(folder / "signal.sock"))
         settings = _settings(folder, UNPROVEN)
         if _names_an_endpoint(settings):
             settings = _settings(folder)
@@ -59,10 +58,11 @@ async def run_demo(say: Sequence[str]) -> int:
         logs.configure(level="error", log_format="console")
         width = shutil.get_terminal_size().columns
         print("\n".join(wrap(_introduction(settings), width)), end="\n\n", flush=True)  # noqa: T201
-        return await _converse(settings, side, say)
+        return await _converse(settings, say)
 
 
-async def _converse(settings: Settings, side: SignalSide, say: Sequence[str]) -> int:
+async def _converse(settings: Settings, say: Sequence[str]) -> int:
+    messenger = DemoMessenger()
     told_to_stop, ready = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(
@@ -70,6 +70,7 @@ async def _converse(settings: Settings, side: SignalSide, say: Sequence[str]) ->
                 settings,
                 told_to_stop=told_to_stop,
                 ready=ready.set,
+                messenger=messenger,
                 grace_seconds=GRACE_SECONDS,
             )
         )
@@ -77,7 +78,11 @@ async def _converse(settings: Settings, side: SignalSide, say: Sequence[str]) ->
             await ready.wait()
         phone = tasks.create_task(
             run_phone(
-                side, say=say, keyboard=sys.stdin.fileno(), output=sys.stdout, errors=sys.stderr
+                messenger,
+                say=say,
+                keyboard=sys.stdin.fileno(),
+                output=sys.stdout,
+                errors=sys.stderr,
             )
         )
         for ending in ENDING_SIGNALS:
@@ -91,12 +96,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
     """Everything of the demo's own, except the endpoint and what the bot says of itself."""
     return load_settings(
         {
-            "signal": {
-                "url": f"unix:{folder / 'signal.sock'}",
-                "phone_number": BOT.number,
-                "trust": "tofu",
-                "data_dir": None,
-            },
+            "signal": {"phone_number": BOT_NUMBER, "trust": "tofu"},
             "llm": {"transcription_model": None},
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
             # The terminal's phone sends whole messages: there are no pieces to wait for.

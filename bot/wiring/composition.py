@@ -152,7 +152,10 @@ class _Ground:
 
 @asynccontextmanager
 async def wired(
-    settings: Settings, trust: Trust, clock: SteadyClock | None = None
+    settings: Settings,
+    trust: Trust,
+    clock: SteadyClock | None = None,
+    messenger: Messenger | None = None,
 ) -> AsyncIterator[Parts]:
     """Open and connect every part; what was opened is closed in reverse.
 
@@ -160,6 +163,7 @@ async def wired(
         settings: everything there is to know.
         trust: whom verifications trust.
         clock: what time it is; only tests give another than the machine's.
+        messenger: carries the messages; None: the transport that SIGNAL__URL names.
 
     Raises:
         BotError: a part cannot start.
@@ -182,8 +186,8 @@ async def wired(
         endpoint = await open_parts.enter_async_context(
             open_endpoint(settings, trust=trust, clock=clock.time)
         )
-        signal_cli = spawned_signal_cli(settings)
-        messenger = make_messenger(settings)
+        signal_cli = spawned_signal_cli(settings) if messenger is None else None
+        messenger = messenger or make_messenger(settings)
         prover = await open_parts.enter_async_context(
             _prover(settings, messenger, endpoint, trust, clock)
         )

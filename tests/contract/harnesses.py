@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bot.backoff import Backoff
-from bot.demo.json_rpc_server import HangUp, Json, Refusal
-from bot.demo.signal_people import SignalPeople
-from bot.demo.signal_side import Sent
 from bot.messaging.events import Incoming, IncomingMessage, Reaction
 from bot.messaging.messenger import Messenger
 from bot.messaging.rest_http import Bounds as RestBounds
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
 from bot.messaging.signal_rest import SignalRest
+from tests.fakes.json_rpc_server import HangUp, Json, Refusal
 from tests.fakes.rest_markup import served
 from tests.fakes.signal_cli import SignalCli, TcpSignalCli
+from tests.fakes.signal_people import SignalPeople
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi, chat_at
 from tests.fakes.signal_rest_api import Answer as RestAnswer
 from tests.fakes.signal_rest_api import Fault as RestFault
+from tests.fakes.signal_side import Sent
 
 WAIT_SECONDS: Final = 10.0
 RECEIPT_SECONDS: Final = 0.05

@@ -11,8 +11,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.json_rpc_server import Json
-from bot.demo.signal_side import IDENTITY_KEY
 from bot.errors import (
     SignalError,
     SignalRateLimited,
@@ -33,7 +31,9 @@ from bot.messaging.events import (
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from tests.contract.harnesses import HARNESSES, Fault, Harness
+from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+from tests.fakes.signal_side import IDENTITY_KEY
 
 FRAMES: Final[dict[str, Json]] = json.loads(
     (Path(__file__).parent.parent / "fixtures" / "signal_frames.json").read_text()

@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_people import ADA, Group, Reacted, SharedFile
 from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable, SignalUntrusted
 from bot.messaging import account
 from bot.messaging.account import Profile, TrustLevel
@@ -29,6 +28,7 @@ from bot.messaging.messenger import FileTooBig, Messenger, Quote
 from bot.messaging.styled import StyledText, StyleRange, TextStyle
 from tests.contract.harnesses import HARNESSES, Harness
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+from tests.fakes.signal_people import ADA, Group, Reacted, SharedFile
 
 PRIVATE: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 TEAM: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

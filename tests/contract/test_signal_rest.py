@@ -12,8 +12,6 @@ from typing import Any, Final
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
-from bot.demo.signal_frames import quote_of, text_frame
-from bot.demo.signal_side import ADA, SharedFile
 from bot.errors import (
     SignalError,
     SignalRateLimited,
@@ -35,7 +33,9 @@ from tests.contract.harnesses import (
     open_rest,
 )
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+from tests.fakes.signal_frames import quote_of, text_frame
 from tests.fakes.signal_rest_api import NUMBER, Answer, Fault, SignalRestApi
+from tests.fakes.signal_side import ADA, SharedFile
 
 PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

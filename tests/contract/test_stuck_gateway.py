@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_side import ADA
 from bot.errors import SignalError, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind
@@ -18,6 +17,7 @@ from bot.messaging.signal_rest import SignalRest
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
 from tests.contract.harnesses import Receiver, in_background, rest_bounds
 from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
+from tests.fakes.signal_side import ADA
 
 PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

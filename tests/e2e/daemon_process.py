@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bot.demo.signal_side import BOT
 from tests.e2e.running_bot import World
+from tests.fakes.signal_side import BOT
 
 EVENT_SECONDS: Final = 15.0
 EXIT_SECONDS: Final = 25.0

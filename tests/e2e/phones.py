@@ -4,9 +4,9 @@ import asyncio
 from collections import defaultdict
 from pathlib import Path
 
-from bot.demo.json_rpc_server import Client, Json
-from bot.demo.signal_side import BOT, Sent, SignalSide
 from bot.messaging.events import Account, ChatId, Person
+from tests.fakes.json_rpc_server import Client, Json
+from tests.fakes.signal_side import BOT, Sent, SignalSide
 
 
 class SignalWithPhones(SignalSide):

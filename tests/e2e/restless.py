@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from bot.demo.signal_side import Sent, SharedFile, SignalSide
 from bot.messaging.events import ChatId, ChatKind, Person
 from tests.e2e.traffic import GROUP, PEOPLE
 from tests.fakes.openai_server import Request, text, tool_calls, words_of
+from tests.fakes.signal_side import Sent, SharedFile, SignalSide
 
 WORDS: Final = re.compile(r"\b[qo]\d{5}v\d\d\b")
 QUESTIONS: Final = re.compile(r"\bq\d{5}v\d\d\b")

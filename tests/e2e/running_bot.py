@@ -12,10 +12,10 @@ from bot import app
 from bot.attestation.trust import REAL, Trust
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
-from bot.demo.signal_side import BOT, Sent, SignalSide
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.observability.systemd import ServiceManager
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
+from tests.fakes.signal_side import BOT, Sent, SignalSide
 
 WAIT_SECONDS: Final = 10.0
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held, models, script, text
+from tests.fakes.signal_side import ADA
 
 GROUP = "Z3JvdXA="
 

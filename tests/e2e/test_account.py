@@ -26,7 +26,6 @@ from bot.cli.finding import Finding, Verdict
 from bot.cli.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
 from bot.cli.register import run_register
 from bot.config.settings import Settings
-from bot.demo.signal_side import BOT
 from bot.errors import SignalUnavailable
 from bot.messaging.account import Profile
 from bot.messaging.registration import Reason, RegistrationRefused
@@ -46,6 +45,7 @@ from tests.fakes.registering import (
 )
 from tests.fakes.registering_rest import RegisteringRestApi
 from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
+from tests.fakes.signal_side import BOT
 from tests.skipped_waits import run_without_waiting
 
 READ_BYTES: Final = 65_536

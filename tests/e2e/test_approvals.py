@@ -13,12 +13,12 @@ import pytest
 
 from bot.approvals import REMINDER, TOO_LATE
 from bot.config.settings import Settings
-from bot.demo.signal_side import ADA, BOT, Sent
 from conversation_store.models import ApprovalState, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.signal_side import ADA, BOT, Sent
 
 GROUP = "Z3JvdXA="
 NEVER_CAME = 1_795_000_000_000

@@ -15,13 +15,13 @@ from bot.cli.check import findings
 from bot.cli.finding import Finding, Verdict
 from bot.config.names import setting_names
 from bot.config.settings import Settings
-from bot.demo.signal_side import ADA
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_silences import world as silent_world
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, says, serving
 from tests.fakes.openai_server import models, status
 from tests.fakes.signal_rest_api import SignalRestApi
+from tests.fakes.signal_side import ADA
 from tests.fakes.web_server import answer, web_server
 
 ROOT = Path(__file__).parents[2]

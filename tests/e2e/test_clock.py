@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import apsw
 
-from bot.demo.signal_frames import data_message, message_frame
-from bot.demo.signal_side import ADA, BOT
 from bot.dispatch.background.steady_clock import SteadyClock
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import gone, rows_with
+from tests.fakes.signal_frames import data_message, message_frame
+from tests.fakes.signal_side import ADA, BOT
 
 YEARS = 10 * 365 * 86_400.0
 SECRET = "sesquipedalian"

@@ -4,12 +4,12 @@ import asyncio
 import json
 from itertools import pairwise
 
-from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
 from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 CALCULATE = ("calculate", {"expression": "127*43"})

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from bot.demo.json_rpc_server import Refusal
-from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import Person
 from tests.e2e.running_bot import kill, running_bot, world
 from tests.e2e.traces import files_of, gone, rows_with
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.signal_side import ADA, Sent
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

@@ -3,11 +3,11 @@
 import asyncio
 import time
 
-from bot.demo.signal_side import SharedFile
 from bot.dispatch.turns.router import DISAPPEARED
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.traces import gone, gone_from_files, let_all_timers_run_out, rows_with, there
 from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.signal_side import SharedFile
 from tests.unit.test_media import picture
 
 SECRET = "sesquipedalian"

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from bot.demo.json_rpc_server import HangUp, LostReply, Refusal
-from bot.demo.signal_side import Sent
 from bot.messaging.events import Person
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_conversation import BEN, CALCULATE
+from tests.fakes.json_rpc_server import HangUp, LostReply, Refusal
 from tests.fakes.openai_server import (
     Step,
     chunk,
@@ -22,6 +21,7 @@ from tests.fakes.openai_server import (
     text,
     tool_calls,
 )
+from tests.fakes.signal_side import Sent
 
 GARBAGE = raw_body(b"<html>no</html>", content_type="text/html")
 CUT_STREAM = sse(chunk({"content": "The answer is"}), done=False, cut=True)

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from bot.config.settings import Settings
-from bot.demo.signal_frames import data_message, message_frame
-from bot.demo.signal_side import ADA, BOT, SharedFile
 from bot.messaging.events import Person
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.traces import let_all_timers_run_out, there
 from tests.fakes.openai_server import echo, held, images_in, script, text
+from tests.fakes.signal_frames import data_message, message_frame
+from tests.fakes.signal_side import ADA, BOT, SharedFile
 from tests.unit.test_media import picture
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")

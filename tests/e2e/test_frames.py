@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bot.chat.media import CANNOT_LISTEN
-from bot.demo.signal_side import Group, SignalSide
 from bot.messaging.events import ChatId, ChatKind, Person
 from tests.e2e.running_bot import World, running_bot
 from tests.fakes.openai_server import openai_server
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+from tests.fakes.signal_side import Group, SignalSide
 from tests.signal_frames import ADA, FRAMES, GROUP, PHONE
 
 FRAME_TIMESTAMP: Final = "1795291728387"

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Final
 
-from bot.demo.signal_side import ADA, BOT
 from bot.dispatch.mailboxes import MAX_WAITING
 from conversation_store.models import ReceivedMessage
 from conversation_store.store import open_store
@@ -11,6 +10,7 @@ from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held
+from tests.fakes.signal_side import ADA, BOT
 
 MORE_THAN_FIT: Final = MAX_WAITING + 300
 WRITTEN_MEANWHILE: Final = 90

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_side import ADA
 from bot.dispatch.background import upkeep
 from conversation_store.copies import BEFORE_UPGRADE
 from conversation_store.migrations import MIGRATIONS
@@ -21,6 +20,7 @@ from tests.e2e.disks import CannotMount, memory_disk
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_upgrade import leave_store
 from tests.fakes.openai_server import held, script, text
+from tests.fakes.signal_side import ADA
 
 STORE_KEY: Final = "a key that nobody may see"
 ROOM_TO_OPEN_BYTES: Final = 96 * 1024

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bot.demo.signal_side import ADA, BOT
 from bot.messaging.events import ChatId, Person
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA, BOT
 
 TEAM = "dGVhbQ=="
 TEAM_CHAT = ChatId.parse(f"group:{TEAM}")

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from bot.demo.signal_people import Reacted, SharedFile
-from bot.demo.signal_side import ADA
 from bot.dispatch.incoming.pairing import WELCOME
 from bot.messaging.events import ChatId, Person
 from bot.messaging.messenger import Quote
@@ -19,7 +17,9 @@ from tests.e2e.test_pairing import code_in
 from tests.e2e.traces import gone, rows_with
 from tests.fakes.openai_server import echo, held, images_in, script, text, tool_calls, transcript
 from tests.fakes.rest_markup import served
+from tests.fakes.signal_people import Reacted, SharedFile
 from tests.fakes.signal_rest_api import NUMBER, Sent, SignalRestApi
+from tests.fakes.signal_side import ADA
 from tests.unit.test_media import picture
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", name="Ben")

@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_side import BOT
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import world
 from tests.fakes import signal_cli_program
 from tests.fakes.service_runner import descendants
+from tests.fakes.signal_side import BOT
 from tests.fakes.spy import Report, read_report
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these walls")

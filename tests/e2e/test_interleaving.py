@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import ChatId, ChatKind, Person
 from tests.e2e.running_bot import WAIT_SECONDS, World, running_bot, world
 from tests.fakes.openai_server import Request, text, tool_calls
+from tests.fakes.signal_side import ADA, Sent
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+15550100002", name="Ben")
 GROUPS: Final = (

@@ -16,11 +16,11 @@ from typing import Final
 import pytest
 
 from bot.chat.handler import GIVEN_UP, MAX_ATTEMPTS
-from bot.demo.signal_side import Sent
 from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import EMPTY, Part, read_store
 from tests.e2e.traffic import Question, Traffic, answers
+from tests.fakes.signal_side import Sent
 
 ORDINARY_KILLS: Final = 4
 FULL_KILLS: Final = 200

@@ -12,7 +12,6 @@ from typing import Final
 import pytest
 
 from bot.chat.handler import MAX_ATTEMPTS
-from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import ChatId, ChatKind, Person
 from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
@@ -20,6 +19,7 @@ from tests.e2e.stored import read_store
 from tests.e2e.test_approvals import notes
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import Request, text, tool_calls
+from tests.fakes.signal_side import ADA, Sent
 
 ORDINARY_KILLS: Final = 1
 FULL_KILLS: Final = 40

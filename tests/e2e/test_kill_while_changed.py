@@ -16,13 +16,13 @@ import apsw
 import pytest
 
 from bot.chat.handler import GIVEN_UP
-from bot.demo.signal_side import Sent
 from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.restless import QUESTIONS, WORDS, Restless, Said
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import copied
 from tests.e2e.test_kill import LIFE_SECONDS, End, Fate
 from tests.e2e.traces import files_of, gone
+from tests.fakes.signal_side import Sent
 
 ORDINARY_KILLS: Final = 3
 FULL_KILLS: Final = 150

@@ -5,7 +5,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_side import SharedFile
 from bot.messaging.styled import StyleRange, TextStyle
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.openai_server import (
@@ -18,6 +17,7 @@ from tests.fakes.openai_server import (
     transcript,
     words_of,
 )
+from tests.fakes.signal_side import SharedFile
 from tests.integration.web_pages import pdf
 from tests.unit.test_media import picture
 

@@ -7,8 +7,6 @@ import time
 from typing import Final
 
 from bot import __version__
-from bot.demo.json_rpc_server import Refusal
-from bot.demo.signal_side import ADA, BOT, Sent
 from bot.messaging.events import Person
 from bot.wiring.readiness import UNPROVEN
 from tests.e2e.daemon_process import daemon, environment
@@ -16,7 +14,9 @@ from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, running_bot, world
 from tests.e2e.scraped import free_port, get, readiness, scrape
 from tests.exposition import PREFIX, Exposition
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import held, script, status, text, tool_calls
+from tests.fakes.signal_side import ADA, BOT, Sent
 
 BEN: Final = Person(
     aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Bartholomew"

@@ -7,8 +7,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_frames import receipt_frame, text_frame
-from bot.demo.signal_side import ADA, BOT
 from bot.messaging.events import Account, Person
 from conversation_store.store import open_store
 from tests.contract.test_stuck_gateway import MAX_AT_ONCE
@@ -18,7 +16,9 @@ from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.test_restart import received
 from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.signal_frames import receipt_frame, text_frame
 from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
+from tests.fakes.signal_side import ADA, BOT
 
 SHORT_SECONDS: Final = 0.05
 LATE_SECONDS: Final = 8.0

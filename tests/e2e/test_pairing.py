@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-from bot.demo.signal_people import SharedFile
-from bot.demo.signal_side import ADA, Sent
 from bot.dispatch.incoming.pairing import WELCOME
 from bot.messaging.events import Person
 from conversation_store.pairings import open_pairing_book
@@ -17,6 +15,8 @@ from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone
 from tests.fakes.openai_server import echo, script, text, tool_calls
+from tests.fakes.signal_people import SharedFile
+from tests.fakes.signal_side import ADA, Sent
 
 PAIRING = {"policy": "pairing", "admins": BEN.aci}
 SECRET = "my-secret-words"

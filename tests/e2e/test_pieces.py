@@ -2,11 +2,11 @@
 
 import asyncio
 
-from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.fakes.openai_server import echo, held, script, text
+from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

@@ -14,8 +14,6 @@ from typing import Final
 import pytest
 
 from bot import __version__, app
-from bot.demo.json_rpc_server import Refusal
-from bot.demo.signal_side import BOT, Sent
 from bot.messaging.events import Person
 from bot.messaging.json_rpc import MAX_LINE_BYTES
 from conversation_store.store import open_store
@@ -25,7 +23,9 @@ from tests.e2e.scraped import free_port, get, readiness
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
 from tests.e2e.traffic import PEOPLE, Traffic, answers
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
+from tests.fakes.signal_side import BOT, Sent
 
 QUICK_SECONDS: Final = 0.3
 AT_ONCE_SECONDS: Final = 2.0

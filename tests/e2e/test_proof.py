@@ -13,7 +13,6 @@ from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
-from bot.demo.signal_side import ADA, BOT, IDENTITY_KEY
 from bot.dispatch.outgoing.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
 from bot.messaging.account import Attachment
@@ -21,6 +20,7 @@ from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
 from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving
 from tests.fakes.openai_server import Request, Step, cut, held, script, status, text, tool_calls
+from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY
 
 SECRET = "the-secret-of-ada"
 HALF = "446657246696264293037458627907"

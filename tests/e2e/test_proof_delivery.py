@@ -7,13 +7,13 @@ from typing import NoReturn
 from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
-from bot.demo.signal_side import Sent
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind, Person
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import Sent
 
 PEOPLE = [Person(f"a11ce000-0000-4000-8000-00000000000{number}") for number in range(5)]
 

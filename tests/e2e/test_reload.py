@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 
 from bot.attestation.trust import REAL
 from bot.config.loading import load_settings
-from bot.demo.signal_side import ADA
 from bot.dispatch.incoming.access import AccessRules
 from bot.dispatch.incoming.pairing import WELCOME
 from bot.wiring.composition import Adjustable, wired
@@ -30,6 +29,7 @@ from tests.e2e.test_pairing import approve, code_in
 from tests.e2e.traces import there
 from tests.fakes.dstack_agent import abandoned_socket
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.signal_side import ADA
 
 END_SECONDS = 15.0
 

@@ -7,7 +7,6 @@ import pytest
 
 from bot.chat.prompt import Prompt
 from bot.chat.turn_state import TurnState
-from bot.demo.signal_side import ADA, BOT, Group, Sent, SharedFile
 from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
 from conversation_store.models import ReceivedMessage, ReceivedQuote, StoredMessage, Turn
@@ -15,6 +14,7 @@ from conversation_store.overheard import OVERHEARD_ROWS
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import files_of
 from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile
 from tools.registry import Registry
 from tools.results import holds_marked
 

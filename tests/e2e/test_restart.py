@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from bot.demo.signal_side import ADA, BOT, Sent
 from bot.dispatch.mailboxes import MAX_WAITING
 from bot.messaging.events import Person
 from conversation_store.models import ReceivedKind, ReceivedMessage
@@ -14,6 +13,7 @@ from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.signal_side import ADA, BOT, Sent
 
 
 def received(text: str, timestamp: int) -> ReceivedMessage:

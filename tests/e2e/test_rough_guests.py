@@ -9,15 +9,6 @@ from typing import Final
 import pytest
 
 from bot import app
-from bot.demo.json_rpc_server import Json
-from bot.demo.signal_frames import (
-    data_message,
-    deletion_frame,
-    edit_frame,
-    message_frame,
-    receipt_frame,
-)
-from bot.demo.signal_side import ADA, BOT, Sent, SharedFile
 from bot.messaging.events import Person
 from bot.messaging.formatting import MAX_ANSWER_BYTES, MAX_PART_BYTES
 from bot.messaging.messenger import Quote
@@ -28,8 +19,17 @@ from tests.e2e.test_guest_over_rest import guest
 from tests.e2e.test_media import PHOTO, VOICE_NOTE
 from tests.e2e.test_pairing import code_in
 from tests.e2e.traces import gone, rows_with
+from tests.fakes.json_rpc_server import Json
 from tests.fakes.openai_server import Request, echo, held, text, transcript, words_of
 from tests.fakes.signal_cli_program import install, starts
+from tests.fakes.signal_frames import (
+    data_message,
+    deletion_frame,
+    edit_frame,
+    message_frame,
+    receipt_frame,
+)
+from tests.fakes.signal_side import ADA, BOT, Sent, SharedFile
 from tests.integration.web_pages import pdf
 from tests.unit.test_media import picture
 

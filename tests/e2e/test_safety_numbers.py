@@ -4,7 +4,6 @@ import asyncio
 import re
 
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND
-from bot.demo.signal_side import ADA, Sent
 from bot.messaging.account import TrustLevel
 from bot.messaging.safety_number import spaced
 from tests.e2e.running_bot import World, running_bot, world
@@ -12,6 +11,7 @@ from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA, Sent
 
 BEN_IS_ADMIN = {"policy": "open", "admins": BEN.aci}
 GROUP = "dGVhbQ=="

@@ -17,8 +17,6 @@ from typing import Final
 import pytest
 
 from bot.backoff import Backoff
-from bot.demo.json_rpc_server import LostReply
-from bot.demo.signal_side import Sent
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
@@ -26,8 +24,10 @@ from conversation_store.models import OutgoingMessage, ReceivedMessage
 from conversation_store.store import ConversationStore, open_store
 from tests.contract.harnesses import Receiver, in_background
 from tests.e2e.running_bot import World, running_bot
+from tests.fakes.json_rpc_server import LostReply
 from tests.fakes.openai_server import echo, openai_server
 from tests.fakes.signal_cli import FallingSilent, SignalCli
+from tests.fakes.signal_side import Sent
 
 SILENCE_SECONDS: Final = 7.0
 BETWEEN_SECONDS: Final = 6.0

@@ -17,13 +17,12 @@ from typing import Final
 import apsw
 import pytest
 
-from bot.demo.json_rpc_server import Refusal
-from bot.demo.signal_side import ADA, BOT, IDENTITY_KEY, Sent, SharedFile
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.messenger import Quote
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
 from tests.e2e.disguises import disguises, found_in
 from tests.e2e.running_bot import World, world
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import (
     Step,
     cut,
@@ -36,6 +35,7 @@ from tests.fakes.openai_server import (
     tool_calls,
     transcript,
 )
+from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY, Sent, SharedFile
 from tests.unit.test_media import picture
 
 ROOT: Final = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks.loop_stall import MAX_MS, stalls
 from benchmarks.rough_texts import rough_text
-from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import Request, chunk, script, sse, tool_calls, words_of
+from tests.fakes.signal_side import ADA, Sent
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

@@ -3,11 +3,11 @@
 import re
 from typing import Final
 
-from bot.demo.signal_side import ADA
 from bot.messaging.events import Person
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import echo, status
+from tests.fakes.signal_side import ADA
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP: Final = "c2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2VzYW1lc2U="

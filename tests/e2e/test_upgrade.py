@@ -6,13 +6,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from bot.demo.signal_side import ADA, BOT
 from bot.dispatch.turns.router import NO_WORDS
 from bot.messaging.events import ChatId, ChatKind
 from conversation_store.migrations import m0001_initial, m0002_approvals, m0003_proofs
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import notes, with_notes
 from tests.e2e.test_conversation import BEN
+from tests.fakes.signal_side import ADA, BOT
 
 ASKED_AT: Final = 1_795_000_000_000
 

@@ -3,10 +3,10 @@
 import sys
 from typing import Final
 
-from bot.demo.signal_side import ADA, SharedFile
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
 from tests.fakes.openai_server import script, text
+from tests.fakes.signal_side import ADA, SharedFile
 
 WITHOUT_SECCOMP: Final = (sys.executable, "-m", "tests.fakes.lacking_machine", "seccomp")
 REASON: Final = (

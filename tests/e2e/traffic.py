@@ -8,10 +8,10 @@ from random import Random
 from typing import Final
 
 from bot.commands.base import UNKNOWN_COMMAND
-from bot.demo.signal_side import Sent, SignalSide
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.formatting import split
 from tests.fakes.openai_server import Body, Request, text, tool_calls
+from tests.fakes.signal_side import Sent, SignalSide
 
 PEOPLE: Final = tuple(
     Person(aci=f"0d1e2f30-0000-4000-8000-{n:012}", number=f"+1555020{n:04}", name=f"Person {n}")

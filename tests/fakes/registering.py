@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from bot.demo.json_rpc_server import Client, Json, Refusal
-from bot.demo.signal_side import BOT, SignalSide
+from tests.fakes.json_rpc_server import Client, Json, Refusal
+from tests.fakes.signal_side import BOT, SignalSide
 
 LINK_URI: Final = (
     "sgnl://linkdevice?uuid=Wd3Fh8rGDN1h3RRQ4qM0rw%3D%3D"

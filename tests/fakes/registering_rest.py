@@ -7,9 +7,9 @@ from typing import Self
 
 from aiohttp import web
 
-from bot.demo.json_rpc_server import Refusal
-from bot.demo.signal_side import BOT
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.registering import Registrar
+from tests.fakes.signal_side import BOT
 
 
 class RegisteringRestApi:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bot.demo.json_rpc_server import MAX_LINE_BYTES, Client, Json, LostReply, Refusal
-from bot.demo.signal_side import SignalSide
 from bot.messaging.events import Account
+from tests.fakes.json_rpc_server import MAX_LINE_BYTES, Client, Json, LostReply, Refusal
+from tests.fakes.signal_side import SignalSide
 
 FIXTURE_ACCOUNT = Account(number="+4915100000000", aci="9d578c56-e167-564c-8fb4-cdda901237d9")
 """The account that tests/fixtures/signal_frames.json was written for."""

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bot.demo.json_rpc_server import Client, Json
-from bot.demo.signal_side import Sent
+from tests.fakes.json_rpc_server import Client, Json
 from tests.fakes.registering import RegisteringSignalCli
+from tests.fakes.signal_side import Sent
 
 ROOT: Final = Path(__file__).parents[2]
 SOCKET_IN_USE: Final = 3

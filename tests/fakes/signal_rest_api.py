@@ -13,13 +13,13 @@ from typing import Any, Final, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from bot.demo.json_rpc_server import Json
-from bot.demo.signal_people import Reacted, SignalPeople
-from bot.demo.signal_requests import attachment_in
-from bot.demo.signal_side import IDENTITY_KEY
 from bot.messaging.account import Attachment, Profile
 from bot.messaging.events import Account, ChatId, ChatKind
 from bot.messaging.messenger import Quote
+from tests.fakes.json_rpc_server import Json
+from tests.fakes.signal_people import Reacted, SignalPeople
+from tests.fakes.signal_requests import attachment_in
+from tests.fakes.signal_side import IDENTITY_KEY
 
 NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"

@@ -13,7 +13,6 @@ from PIL import Image as Picture
 
 from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.chat.media import Media, Prepared, open_media
-from bot.demo.signal_side import SharedFile, SignalSide
 from bot.dispatch.incoming.received import received
 from bot.llm.attested import Encryption
 from bot.llm.client import Endpoint, LlmClient, open_transport
@@ -33,6 +32,7 @@ from tests.fakes.openai_server import (
     text,
     transcript,
 )
+from tests.fakes.signal_side import SharedFile, SignalSide
 
 PLACE: Final = b"taken in Berlin"
 

@@ -16,7 +16,6 @@ import pytest
 import structlog
 
 from bot.backoff import Backoff
-from bot.demo.signal_side import BOT
 from bot.errors import SettingsError, SignalUnavailable
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.signal_daemon import Bounds, SignalDaemon
@@ -37,6 +36,7 @@ from tests.fakes.signal_cli_program import (
     starts,
     texts_sent,
 )
+from tests.fakes.signal_side import BOT
 
 ROOT: Final = Path(__file__).parents[2]
 SOON: Final = Backoff(0.02, 0.05)

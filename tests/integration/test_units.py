@@ -16,7 +16,6 @@ from typing import Final
 
 import pytest
 
-from bot.demo.signal_side import BOT
 from conversation_store.errors import StoreError
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, world
@@ -30,6 +29,7 @@ from tests.fakes.service_runner import (
     environment_of,
     running_service,
 )
+from tests.fakes.signal_side import BOT
 from tests.integration.test_signal_cli_alive import install_impatient
 from tests.integration.test_spawned import until
 

@@ -4,7 +4,6 @@ import asyncio
 import codecs
 import fcntl
 import io
-import json
 import os
 import re
 import struct
@@ -12,18 +11,16 @@ import termios
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bot.demo.bubbles import Bubble, cells, clean, render, wrap
 from bot.demo.keyboard import LineEditor
+from bot.demo.messenger import DemoMessenger, FromBot
 from bot.demo.phone import run_phone
-from bot.demo.signal_side import SignalSide
 from bot.messaging.account import Attachment
-from bot.messaging.messenger import Quote
+from bot.messaging.events import Incoming, IncomingMessage
 from bot.messaging.styled import StyleRange, TextStyle
 
 BOUND_SECONDS = 5.0
@@ -201,23 +198,13 @@ def test_a_line_has_a_longest_length() -> None:
 # Conversations
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    timestamp: int
-    text: str
-    replaces: int | None = None
-    attachments: tuple[Attachment, ...] = ()
-    styles: tuple[StyleRange, ...] = ()
-    quote: Quote | None = None
-
-
-class ScriptedSide:
+class ScriptedBot:
     """A bot that sends the next lot of its script whenever it is written to."""
 
-    def __init__(self, *script: Sequence[Sent]) -> None:
+    def __init__(self, *script: Sequence[FromBot]) -> None:
         self.said: list[str] = []
         self._script = deque(script)
-        self._sent: asyncio.Queue[Sent] = asyncio.Queue()
+        self._sent: asyncio.Queue[FromBot] = asyncio.Queue()
 
     async def say(self, text: str) -> int:
         self.said.append(text)
@@ -225,19 +212,19 @@ class ScriptedSide:
             self.send(sent)
         return NOON + len(self.said)
 
-    def send(self, sent: Sent) -> None:
+    def send(self, sent: FromBot) -> None:
         self._sent.put_nowait(sent)
 
-    async def next_sent(self, *, seconds: float) -> Sent:
+    async def next_sent(self, *, seconds: float) -> FromBot:
         async with asyncio.timeout(seconds):
             return await self._sent.get()
 
 
 SUM = (
-    Sent(NOON + 100, "🔧 Using calculate…"),
-    Sent(NOON + 101, "🔧 Using calculate, get_weather…", replaces=NOON + 100),
-    Sent(NOON + 102, "127*43 = 5461."),
-    Sent(NOON + 103, "And a second part."),
+    FromBot(NOON + 100, "🔧 Using calculate…"),
+    FromBot(NOON + 101, "🔧 Using calculate, get_weather…", replaces=NOON + 100),
+    FromBot(NOON + 102, "127*43 = 5461."),
+    FromBot(NOON + 103, "And a second part."),
 )
 
 
@@ -247,7 +234,7 @@ def transcript(output: io.StringIO) -> str:
     return "\n".join(TIME.sub("12:00", row) for row in rows if row)
 
 
-async def say(side: ScriptedSide, *texts: str, answer_seconds: float = 5.0) -> tuple[int, str, str]:
+async def say(side: ScriptedBot, *texts: str, answer_seconds: float = 5.0) -> tuple[int, str, str]:
     output, errors = io.StringIO(), io.StringIO()
     code = await run_phone(
         side, say=texts, keyboard=-1, output=output, errors=errors, answer_seconds=answer_seconds
@@ -256,7 +243,7 @@ async def say(side: ScriptedSide, *texts: str, answer_seconds: float = 5.0) -> t
 
 
 async def test_what_is_said_is_printed_with_all_that_comes_until_its_answer() -> None:
-    side = ScriptedSide(SUM, (Sent(NOON + 200, "You are welcome."),))
+    side = ScriptedBot(SUM, (FromBot(NOON + 200, "You are welcome."),))
     code, printed, errors = await say(side, "What is 127*43?", "Thanks")
     assert side.said == ["What is 127*43?", "Thanks"]
     assert (code, errors) == (0, "")
@@ -281,13 +268,13 @@ Bot · 12:00"""
 
 
 async def test_a_file_that_comes_with_the_answer_is_named_in_the_transcript() -> None:
-    answer = Sent(NOON, "Proof attached.", attachments=(file("proof.json", 25_000),))
-    _, printed, _ = await say(ScriptedSide((answer,)), "!verify my words")
+    answer = FromBot(NOON, "Proof attached.", attachments=(file("proof.json", 25_000),))
+    _, printed, _ = await say(ScriptedBot((answer,)), "!verify my words")
     assert printed.endswith("Proof attached.\nBot · 12:00\n📎 proof.json (25 kB)")
 
 
 async def test_no_answer_is_an_exit_code_and_a_plain_sentence() -> None:
-    side = ScriptedSide(SUM[:2])
+    side = ScriptedBot(SUM[:2])
     code, printed, errors = await say(side, "What is 127*43?", "never sent", answer_seconds=0.05)
     assert (code, errors) == (1, "No answer came within 0.05 seconds.\n")
     assert "🔧 Using calculate, get_weather…" in printed
@@ -300,21 +287,21 @@ async def test_a_reader_that_goes_away_ends_the_phone_quietly() -> None:
     errors = io.StringIO()
     with os.fdopen(writing, "w") as output:
         code = await run_phone(
-            ScriptedSide(), say=["hello"], keyboard=-1, output=output, errors=errors
+            ScriptedBot(), say=["hello"], keyboard=-1, output=output, errors=errors
         )
     assert (code, errors.getvalue()) == (1, "")
 
 
 async def test_an_argument_that_is_no_text_is_sent_readable() -> None:
-    side = ScriptedSide((Sent(NOON, "ok"),))
+    side = ScriptedBot((FromBot(NOON, "ok"),))
     assert (await say(side, "a\udcffb"))[0] == 0
     assert side.said == ["a?b"]
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\n/quit\nnot said\n"])
 async def test_piped_lines_are_said_one_after_another(ending: str) -> None:
-    answer = (Sent(NOON, "ok"),)
-    side, output = ScriptedSide(answer, answer), io.StringIO()
+    answer = (FromBot(NOON, "ok"),)
+    side, output = ScriptedBot(answer, answer), io.StringIO()
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "w") as pipe:
         pipe.write("hello\n\n  \nhow are you?" + ending)
@@ -328,7 +315,7 @@ async def test_piped_lines_are_said_one_after_another(ending: str) -> None:
 async def test_lines_may_come_from_a_file_or_from_nowhere(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("hello\n")
     for path, said in ((tmp_path / "lines", ["hello"]), (Path("/dev/null"), [])):
-        side, output = ScriptedSide((Sent(NOON, "ok"),)), io.StringIO()
+        side, output = ScriptedBot((FromBot(NOON, "ok"),)), io.StringIO()
         with path.open() as file:
             code = await run_phone(
                 side, say=(), keyboard=file.fileno(), output=output, errors=output
@@ -336,27 +323,40 @@ async def test_lines_may_come_from_a_file_or_from_nowhere(tmp_path: Path) -> Non
         assert (code, side.said) == (0, said)
 
 
-async def test_the_demo_s_signal_side_is_what_the_phone_needs(tmp_path: Path) -> None:
-    async def bot(path: Path) -> None:
-        reader, writer = await asyncio.open_unix_connection(path)
-        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "subscribeReceive"}
-        writer.write(json.dumps(subscribe).encode() + b"\n")
-        received: dict[str, Any] = {}
-        while received.get("method") != "receive":
-            received = json.loads(await reader.readline())
-        author = received["params"]["result"]["envelope"]["sourceUuid"]
-        params = {"recipient": [author], "message": "Hello!"}
-        send = {"jsonrpc": "2.0", "id": 2, "method": "send", "params": params}
-        writer.write(json.dumps(send).encode() + b"\n")
-        await reader.readline()
-        writer.close()
+async def test_the_phone_and_the_bot_talk_through_the_demo_s_messenger() -> None:
+    messenger = DemoMessenger()
+
+    async def answer(delivery: Sequence[Incoming]) -> None:
+        for message in delivery:
+            assert isinstance(message, IncomingMessage)
+            await messenger.send(message.chat, f"{message.text} yourself!")
 
     output = io.StringIO()
-    async with SignalSide.listen(tmp_path / "signal") as side, asyncio.TaskGroup() as tasks:
-        tasks.create_task(bot(side.path))
-        code = await run_phone(side, say=["Hi"], keyboard=-1, output=output, errors=output)
+    async with asyncio.TaskGroup() as tasks:
+        bot = tasks.create_task(messenger.run(answer))
+        code = await run_phone(messenger, say=["Hi"], keyboard=-1, output=output, errors=output)
+        bot.cancel()
     assert code == 0
-    assert transcript(output) == "Hi\nYou · 12:00\nHello!\nBot · 12:00"
+    assert transcript(output) == "Hi\nYou · 12:00\nHi yourself!\nBot · 12:00"
+
+
+async def test_what_is_typed_while_delivery_is_held_waits_for_it() -> None:
+    messenger, delivered = DemoMessenger(), asyncio.Queue[Incoming]()
+
+    async def take(delivery: Sequence[Incoming]) -> None:
+        for one in delivery:
+            delivered.put_nowait(one)
+
+    async with asyncio.TaskGroup() as tasks:
+        await messenger.hold_receiving()
+        running = tasks.create_task(messenger.run(take))
+        await messenger.say("Hi")
+        await messenger.stop_receiving(delivery_seconds=0.01)
+        assert (messenger.undelivered, delivered.empty()) == (1, True)
+        await messenger.resume_receiving()
+        await messenger.stop_receiving(delivery_seconds=BOUND_SECONDS)
+        assert (messenger.undelivered, delivered.qsize()) == (0, 1)
+        running.cancel()
 
 
 # The window
@@ -447,7 +447,7 @@ class Window:
 
 
 @asynccontextmanager
-async def phone_in(window: Window, side: ScriptedSide) -> AsyncIterator[asyncio.Task[int]]:
+async def phone_in(window: Window, side: ScriptedBot) -> AsyncIterator[asyncio.Task[int]]:
     """A phone that runs in the window until it ends."""
     with os.fdopen(window.phone_end, "w") as output:
         async with window.open(), asyncio.timeout(BOUND_SECONDS), asyncio.TaskGroup() as tasks:
@@ -468,7 +468,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_line_that_is_typed_becomes_a_bubble_and_the_progress_is_edited_in_place() -> None:
-    window, side = Window(), ScriptedSide()
+    window, side = Window(), ScriptedBot()
     async with phone_in(window, side) as phone:
         assert not window.echoes
         window.type("What is 127*43?")
@@ -502,13 +502,13 @@ DISPLAYED = """\
 
 
 async def test_what_stands_below_an_edited_bubble_moves_with_it() -> None:
-    window, side = Window(), ScriptedSide()
+    window, side = Window(), ScriptedBot()
     async with phone_in(window, side):
-        side.send(Sent(NOON, "first"))
-        side.send(Sent(NOON + 1, "second"))
+        side.send(FromBot(NOON, "first"))
+        side.send(FromBot(NOON + 1, "second"))
         await window.shows(lambda text: "second" in text)
-        side.send(Sent(NOON + 2, "first,\nand longer", replaces=NOON))
-        side.send(Sent(NOON + 3, "last version", replaces=NOON + 2))
+        side.send(FromBot(NOON + 2, "first,\nand longer", replaces=NOON))
+        side.send(FromBot(NOON + 3, "last version", replaces=NOON + 2))
         await window.shows(lambda text: "last version" in text)
         assert "first" not in window.text
         assert window.text.index("last version") < window.text.index("second")
@@ -517,11 +517,11 @@ async def test_what_stands_below_an_edited_bubble_moves_with_it() -> None:
 
 
 async def test_a_bubble_out_of_reach_is_edited_by_a_new_one_at_the_bottom() -> None:
-    window, side = Window(rows=8), ScriptedSide()
+    window, side = Window(rows=8), ScriptedBot()
     async with phone_in(window, side):
-        side.send(Sent(NOON, "scrolled away"))
-        side.send(Sent(NOON + 1, "many\nrows\nof\ntext"))
-        side.send(Sent(NOON + 2, "edited at last", replaces=NOON))
+        side.send(FromBot(NOON, "scrolled away"))
+        side.send(FromBot(NOON + 1, "many\nrows\nof\ntext"))
+        side.send(FromBot(NOON + 2, "edited at last", replaces=NOON))
         await window.shows(lambda text: "edited at last" in text)
         assert window.text.index("rows") < window.text.index("edited at last")
         assert "scrolled away" in window.text
@@ -529,13 +529,13 @@ async def test_a_bubble_out_of_reach_is_edited_by_a_new_one_at_the_bottom() -> N
 
 
 async def test_a_window_that_changed_its_width_is_not_drawn_over() -> None:
-    window, side = Window(columns=44), ScriptedSide()
+    window, side = Window(columns=44), ScriptedBot()
     async with phone_in(window, side):
-        side.send(Sent(NOON, "wide"))
+        side.send(FromBot(NOON, "wide"))
         await window.shows(lambda text: "wide" in text)
         window.resize(30, 20)
-        side.send(Sent(NOON + 1, "narrow", replaces=NOON))
-        side.send(Sent(NOON + 2, "narrow again", replaces=NOON + 1))
+        side.send(FromBot(NOON + 1, "narrow", replaces=NOON))
+        side.send(FromBot(NOON + 2, "narrow again", replaces=NOON + 1))
         await window.shows(lambda text: "narrow again" in text)
         assert "wide" in window.text
         assert window.text.count("narrow") == 1
@@ -543,7 +543,7 @@ async def test_a_window_that_changed_its_width_is_not_drawn_over() -> None:
 
 
 async def test_ctrl_c_ends_the_conversation_as_ctrl_d_does() -> None:
-    window, side = Window(), ScriptedSide()
+    window, side = Window(), ScriptedBot()
     async with phone_in(window, side) as phone:
         window.type("unfinished\x03")
         assert await phone == 0
@@ -552,7 +552,7 @@ async def test_ctrl_c_ends_the_conversation_as_ctrl_d_does() -> None:
 
 @pytest.mark.parametrize("columns", [24, 30])
 async def test_a_long_line_shows_its_end_while_it_is_typed(columns: int) -> None:
-    window, side = Window(columns=columns), ScriptedSide()
+    window, side = Window(columns=columns), ScriptedBot()
     async with phone_in(window, side):
         window.type("語" * 100 + "the end")
         await window.shows(lambda text: text.endswith("the end"))
@@ -562,16 +562,16 @@ async def test_a_long_line_shows_its_end_while_it_is_typed(columns: int) -> None
 
 
 async def test_the_terminal_is_given_back_as_it_was_also_after_an_interrupt() -> None:
-    async with phone_in(Window(), ScriptedSide()) as phone:
+    async with phone_in(Window(), ScriptedBot()) as phone:
         phone.cancel()
 
 
 async def test_without_colour_a_terminal_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for value, coloured in (("", True), ("1", False)):
         monkeypatch.setenv("NO_COLOR", value)
-        window, side = Window(), ScriptedSide()
+        window, side = Window(), ScriptedBot()
         async with phone_in(window, side):
-            side.send(Sent(NOON, "hello"))
+            side.send(FromBot(NOON, "hello"))
             await window.shows(lambda text: "hello" in text)
             assert ("\x1b[32m" in window.written) is coloured
             window.type("\x04")

@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.demo.json_rpc_server import HangUp, Json, LostReply, Refusal
-from bot.demo.signal_frames import text_frame
-from bot.demo.signal_side import ADA, Group, Sent, SharedFile
 from bot.errors import (
     SignalError,
     SignalRateLimited,
@@ -29,7 +26,10 @@ from bot.messaging.messenger import FileTooBig
 from bot.messaging.signal_daemon import MAX_QUEUE, Bounds, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.fakes.json_rpc_server import HangUp, Json, LostReply, Refusal
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
+from tests.fakes.signal_frames import text_frame
+from tests.fakes.signal_side import ADA, Group, Sent, SharedFile
 
 CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
 TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

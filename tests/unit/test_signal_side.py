@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import pytest
 
-from bot.demo.json_rpc_server import Json
-from bot.demo.signal_side import BOT, Reacted, SharedFile, SignalSide
 from bot.messaging.account import Attachment, Profile
 from bot.messaging.events import ChatId, ChatKind, Person
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange, TextStyle
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
+from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
+from tests.fakes.signal_side import BOT, Reacted, SharedFile, SignalSide
 
 FRAMES: Final[dict[str, Json]] = json.loads(
     (Path(__file__).parents[1] / "fixtures" / "signal_frames.json").read_text()

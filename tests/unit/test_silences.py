@@ -10,15 +10,15 @@ from typing import Final
 
 import pytest
 
-from bot.demo.json_rpc_server import LostReply
-from bot.demo.signal_side import ADA, Group, Sent
 from bot.errors import SignalPassedOver
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.sentinels import Sentinels
 from bot.messaging.signal_daemon import SignalDaemon
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.fakes.json_rpc_server import LostReply
 from tests.fakes.signal_cli import SignalCli
+from tests.fakes.signal_side import ADA, Group, Sent
 
 CHAT: Final = ChatId(ChatKind.DIRECT, ADA.aci)
 TEAM: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

@@ -10,8 +10,8 @@ from benchmarks.soak.faults import End, lives
 from benchmarks.soak.growth import growth
 from benchmarks.soak.people import STRANGERS, Kind, Said
 from benchmarks.soak.samples import DESCRIPTORS, TASKS, Sample
-from bot.demo.signal_side import ADA, Sent
 from bot.messaging.events import ChatId, ChatKind
+from tests.fakes.signal_side import ADA, Sent
 
 CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
 ASKED = Said("q00001", Kind.WORDS, CHAT, at=0.0, timestamp=1_000)

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bot.demo.json_rpc_server import Json, Refusal
 from bot.messaging.account import Attachment, Profile
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange, TextStyle
+from tests.fakes.json_rpc_server import Json, Refusal
 
 DATA_URI: Final = re.compile(r"data:([^;,]+);filename=([^;,]+);base64,(.*)", re.DOTALL)
 

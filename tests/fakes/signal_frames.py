@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bot.demo.json_rpc_server import Json
 from bot.messaging.events import Account, Person
+from tests.fakes.json_rpc_server import Json
 
 MENTION: Final = "\ufffc"
 

@@ -3,7 +3,7 @@
 It speaks signal-cli's JSON-RPC over a Unix socket, with signal-cli's error codes: whatever the bot
 needs, see `_methods`. Like the original it takes several clients and keeps messages until somebody
 subscribes. Its owner plays the people on the other side: `say` writes to the bot, `react` answers
-it with an emoji, `sent` is what the bot wrote; the rest is in `bot.demo.signal_people`.
+it with an emoji, `sent` is what the bot wrote; the rest is in `tests.fakes.signal_people`.
 """
 
 import asyncio
@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from bot.demo.json_rpc_server import (
+from bot.messaging.account import PRIMARY_DEVICE, Attachment
+from bot.messaging.events import Account, ChatId, ChatKind
+from bot.messaging.messenger import Quote
+from bot.messaging.styled import StyleRange
+from tests.fakes.json_rpc_server import (
     MAX_LINE_BYTES,
     Client,
     HangUp,
@@ -25,8 +29,8 @@ from bot.demo.json_rpc_server import (
     LostReply,
     Refusal,
 )
-from bot.demo.signal_people import ADA, WAIT_SECONDS, Group, Reacted, SharedFile, SignalPeople
-from bot.demo.signal_requests import (
+from tests.fakes.signal_people import ADA, WAIT_SECONDS, Group, Reacted, SharedFile, SignalPeople
+from tests.fakes.signal_requests import (
     attachments_of,
     profile_of,
     quote_in,
@@ -36,10 +40,6 @@ from bot.demo.signal_requests import (
     styles_of,
     timestamp_in,
 )
-from bot.messaging.account import PRIMARY_DEVICE, Attachment
-from bot.messaging.events import Account, ChatId, ChatKind
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange
 
 __all__ = [
     "ADA", "BOT", "IDENTITY_KEY", "WAIT_SECONDS", "Group", "OnSend", "Reacted", "Sent",

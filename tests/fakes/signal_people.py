@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bot.demo.json_rpc_server import Json
-from bot.demo.signal_frames import (
+from bot.messaging.account import Profile, TrustLevel
+from bot.messaging.events import Account, ChatId, Person
+from bot.messaging.messenger import Quote
+from tests.fakes.json_rpc_server import Json
+from tests.fakes.signal_frames import (
     data_message,
     deletion_frame,
     edit_frame,
@@ -30,9 +33,6 @@ from bot.demo.signal_frames import (
     receipt_frame,
     timer_frame,
 )
-from bot.messaging.account import Profile, TrustLevel
-from bot.messaging.events import Account, ChatId, Person
-from bot.messaging.messenger import Quote
 
 WAIT_SECONDS: Final = 15.0
 SAFETY_NUMBER_DIGITS: Final = 60

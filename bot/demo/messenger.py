@@ -1,0 +1,208 @@
+"""The demo's `Messenger`: its other side is the phone in the same process, and nothing in between.
+
+There is one person with one private chat. What phones show beside messages (typing, reactions,
+receipts) has no place on a terminal and is dropped.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bot.errors import SignalRejected
+from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
+from bot.messaging.events import ChatId, ChatKind, IncomingFile, IncomingMessage, Person
+from bot.messaging.messenger import (
+    STOP_DELIVERY_SECONDS,
+    AccountStatus,
+    Deliver,
+    DeliveryQueue,
+    Quote,
+    check_message,
+    take_delivery,
+)
+from bot.messaging.receipts import Witness
+from bot.messaging.styled import StyleRange
+
+BOT_NUMBER: Final = "+15550100000"
+PERSON: Final = Person(
+    aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada"
+)
+CHAT: Final = ChatId(ChatKind.DIRECT, PERSON.aci)
+
+
+@dataclass(frozen=True, slots=True)
+class FromBot:
+    """A message as the bot sent it.
+
+    Attributes:
+        timestamp: names the message, in ms.
+        text: what it says.
+        replaces: timestamp of the message that it edits.
+        attachments: files that came with it.
+        styles: how ranges of the text look.
+        quote: what it replies to.
+    """
+
+    timestamp: int
+    text: str
+    replaces: int | None = None
+    attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
+    quote: Quote | None = None
+
+
+class DemoMessenger:
+    """Carries messages between the bot and the phone on the terminal."""
+
+    stuck = False
+
+    def __init__(self) -> None:
+        self._to_bot = DeliveryQueue()
+        self._to_phone: asyncio.Queue[FromBot] = asyncio.Queue()
+        self._receiving = asyncio.Event()
+        self._receiving.set()
+        self._began: float | None = None
+        self._last_timestamp = 0
+
+    # What the phone does
+
+    async def say(self, text: str) -> int:
+        """Write to the bot and return the message's timestamp, in ms."""
+        timestamp = self._new_timestamp()
+        message = IncomingMessage(
+            account=BOT_NUMBER,
+            chat=CHAT,
+            author=PERSON,
+            timestamp=timestamp,
+            text=text,
+            addresses_bot=False,
+        )
+        self._to_bot.put_nowait(message)
+        return timestamp
+
+    async def next_sent(self, *, seconds: float) -> FromBot:
+        """Return the next message of the bot; TimeoutError when none comes in time."""
+        async with asyncio.timeout(seconds):
+            return await self._to_phone.get()
+
+    # What the bot does; see `Messenger`
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages are delivered."""
+        return self._began is not None
+
+    @property
+    def connected_since(self) -> float | None:
+        """When delivery began, by `time.monotonic`."""
+        return self._began
+
+    @property
+    def last_sign(self) -> float:
+        """Now: nothing can stand still in between."""
+        return time.monotonic()
+
+    @property
+    def undelivered(self) -> int:
+        """How many messages the bot has not taken yet."""
+        return self._to_bot.undelivered
+
+    async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
+        """Deliver what is typed, until cancelled."""
+        self._began = time.monotonic()
+        while True:
+            delivery = await take_delivery(self._to_bot)
+            await self._receiving.wait()
+            await deliver(delivery)
+            for _ in delivery:
+                self._to_bot.task_done()
+
+    async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
+        """Wait until the bot has taken what was typed."""
+        await self._to_bot.all_delivered(seconds=delivery_seconds)
+
+    async def hold_receiving(self) -> None:
+        """Deliver nothing until `resume_receiving`."""
+        self._receiving.clear()
+
+    async def resume_receiving(self) -> None:
+        """Deliver again."""
+        self._receiving.set()
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Show a message on the phone."""
+        check_message(replaces, attachments)
+        timestamp = self._new_timestamp()
+        self._to_phone.put_nowait(
+            FromBot(timestamp, text, replaces, tuple(attachments), tuple(styles), quote)
+        )
+        return timestamp
+
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        """Leave it where it is: a terminal cannot take back what it printed."""
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        """Show nothing."""
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        """Show nothing."""
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        """Show nothing."""
+
+    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+        """Refuse: nobody sends files from the terminal."""
+        raise SignalRejected("There are no files in the demo.")
+
+    async def discard_file(self, file: IncomingFile) -> None:
+        """Do nothing: there are no files."""
+
+    async def group(self, chat: ChatId) -> Group | None:
+        """Know no group."""
+        return None
+
+    async def join_group(self, chat: ChatId) -> None:
+        """Refuse: there are no groups."""
+        raise SignalRejected("There are no groups in the demo.")
+
+    async def leave_group(self, chat: ChatId) -> None:
+        """Refuse: there are no groups."""
+        raise SignalRejected("There are no groups in the demo.")
+
+    async def peer_identity(self, person: str) -> PeerIdentity | None:
+        """Know no key."""
+        return None
+
+    async def trust(self, person: str, *, safety_number: str | None) -> None:
+        """Refuse: there are no keys."""
+        raise SignalRejected("There are no safety numbers in the demo.")
+
+    async def accept_request(self, person: str) -> None:
+        """Do nothing: nobody has to ask."""
+
+    async def set_profile(self, profile: Profile) -> None:
+        """Show nothing."""
+
+    async def own_identity(self) -> OwnIdentity:
+        """Refuse: there is no account."""
+        raise SignalRejected("The demo has no Signal account.")
+
+    async def account_status(self) -> AccountStatus:
+        """Say that it is the demo."""
+        return AccountStatus("demo", registered=True)
+
+    def _new_timestamp(self) -> int:
+        """Return the time in ms; never one twice, since it names a message."""
+        self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
+        return self._last_timestamp
