@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from conversation_store.database import Execute
-from conversation_store.models import Doubts, Interrupted, Resent
+from conversation_store.models import Interrupted, Resent, SendsInDoubt
 
 KEPT_MS: Final = 86_400_000
 """How long a copy may be deleted: Signal's apps let a message be deleted for everyone for a day."""
@@ -38,7 +38,7 @@ ELSEWHERE: Final = ""
 """Stands for a person at a timestamp that proves nothing more."""
 
 
-def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> Doubts:
+def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> SendsInDoubt:
     """Return what is not known about the messages of earlier processes.
 
     Args:
@@ -56,7 +56,7 @@ def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> Doubts:
         if reaction_ms is not None:
             others += _reactions(execute, earliest, reaction_ms)
         others = [replace(one, since=one.since - behind_ms) for one in others]
-    return Doubts(
+    return SendsInDoubt(
         waiting=tuple(waiting),
         others=tuple(others),
         resent=resent(execute, now_ms),

@@ -403,7 +403,7 @@ class Resent:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubts:
+class SendsInDoubt:
     """What a start does not know about the messages of earlier processes.
 
     Attributes:

@@ -48,7 +48,6 @@ from conversation_store.models import (
     AnswerPart,
     ApprovalState,
     AuditEntry,
-    Doubts,
     EditOutcome,
     ExchangeState,
     Expired,
@@ -58,6 +57,7 @@ from conversation_store.models import (
     OverheardMessage,
     ReceivedMessage,
     Resent,
+    SendsInDoubt,
     StoredApproval,
     StoredAttachment,
     StoredExchange,
@@ -685,7 +685,7 @@ class ConversationStore:
 
         await self._database.write(update)
 
-    async def doubts(self, now_ms: int, *, reaction_ms: int | None) -> Doubts:
+    async def doubts(self, now_ms: int, *, reaction_ms: int | None) -> SendsInDoubt:
         """Return what a start does not know about the messages of earlier processes.
 
         Args:

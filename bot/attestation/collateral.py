@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
-from bot.attestation.http import Answer, HttpService
+from bot.attestation.http import HttpAnswer, HttpService
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote
 from bot.attestation.trust import MIN_TCB_EVALUATION
 
@@ -140,7 +140,9 @@ class CollateralSource:
             raise EvidenceUnavailable("the collateral service gave what is foreign or expired")
         return fresh
 
-    async def _documents(self, quote: TdQuote) -> tuple[Answer, Answer, Answer, Answer]:
+    async def _documents(
+        self, quote: TdQuote
+    ) -> tuple[HttpAnswer, HttpAnswer, HttpAnswer, HttpAnswer]:
         sgx = f"{self._pccs_url}/sgx/certification/v4"
         tdx = f"{self._pccs_url}/tdx/certification/v4"
         return (
@@ -156,7 +158,7 @@ class CollateralSource:
             return INTEL_ROOT_CRL_URL
         return f"{sgx}/rootcacrl"
 
-    async def _ask(self, url: str) -> Answer:
+    async def _ask(self, url: str) -> HttpAnswer:
         answer = await self._http.ask(
             "GET", url, seconds=self._fetch_seconds, max_bytes=MAX_DOCUMENT_BYTES
         )
@@ -170,7 +172,9 @@ class CollateralSource:
 # The four answers
 
 
-def _put_together(pck_crl: Answer, root_crl: Answer, tcb: Answer, identity: Answer) -> Collateral:
+def _put_together(
+    pck_crl: HttpAnswer, root_crl: HttpAnswer, tcb: HttpAnswer, identity: HttpAnswer
+) -> Collateral:
     tcb_info, tcb_info_signature = _signed(tcb.body, "tcbInfo")
     qe_identity, qe_identity_signature = _signed(identity.body, "enclaveIdentity")
     fields = {
@@ -198,7 +202,7 @@ def _signed(body: bytes, name: str) -> tuple[str, str]:
     return text[start.end() : end], whole["signature"]
 
 
-def _chain(answer: Answer, *names: str) -> str:
+def _chain(answer: HttpAnswer, *names: str) -> str:
     for name in names:
         if name in answer.headers:
             return unquote(answer.headers[name], errors="strict")

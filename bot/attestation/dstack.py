@@ -17,7 +17,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from bot.attestation.errors import AgentError, EvidenceUnavailable, MalformedEvidence
-from bot.attestation.http import Answer, open_http
+from bot.attestation.http import HttpAnswer, open_http
 from bot.attestation.quote import parse_quote
 
 CALL_SECONDS: Final = 10.0
@@ -145,7 +145,7 @@ class DstackAgent:
         except OSError:
             return False
 
-    async def _post(self, method: str, arguments: dict[str, str], seconds: float) -> Answer:
+    async def _post(self, method: str, arguments: dict[str, str], seconds: float) -> HttpAnswer:
         no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             async with open_http(tls=no_tls, socket=self._socket) as http:

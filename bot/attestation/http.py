@@ -28,7 +28,7 @@ MAX_HEADER_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a service answered.
 
     Attributes:
@@ -73,7 +73,7 @@ class HttpService:
         headers: Mapping[str, str] | None = None,
         json: object = None,
         own_connection: bool = False,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request and return its answer, whatever the status.
 
         Args:
@@ -102,7 +102,7 @@ class HttpService:
                 ) as response,
             ):
                 body = await _bounded(response, max_bytes)
-                return Answer(response.status, response.headers, body, _peer_key(response))
+                return HttpAnswer(response.status, response.headers, body, _peer_key(response))
         except TimeoutError:
             raise EvidenceUnavailable("no answer in time") from None
         except aiohttp.ClientConnectorError:

@@ -38,7 +38,7 @@ from bot.messaging.safety_number import half
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BundleFacts:
     """What a bundle says, for programs that look further. As good as the report beside it.
 
     Attributes:
@@ -73,7 +73,7 @@ class Facts:
 class BundleReport(Report):
     """The checks of a bundle, and what it is about."""
 
-    def __init__(self, checks: Iterable[Check], facts: Facts) -> None:
+    def __init__(self, checks: Iterable[Check], facts: BundleFacts) -> None:
         super().__init__(checks)
         self.facts: Final = facts
 
@@ -208,9 +208,9 @@ def _said_by_the_bot(check: Check) -> Check:
     return claimed(check.name, f"by the bot's word, {check.words}")
 
 
-def _facts(bundle: Bundle, findings: TdFindings, statement: Statement | None) -> Facts:
+def _facts(bundle: Bundle, findings: TdFindings, statement: Statement | None) -> BundleFacts:
     boot = findings.boot
-    return Facts(
+    return BundleFacts(
         compose_hash=boot.compose_hash.hex() if boot else None,
         app_id=boot.app_id.hex() if boot else None,
         instance_id=boot.instance_id.hex() if boot else None,

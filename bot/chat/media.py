@@ -28,7 +28,7 @@ from tools.results import UNTRUSTED, mark, trim
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import SandboxBug
 from tools.web.reader.client import Read, open_reader
-from tools.web.reader.document import Document, Source
+from tools.web.reader.document import Document, DocumentSource
 from tools.web.reader.kinds import kind_of
 
 MAX_FILES: Final = 8
@@ -269,7 +269,7 @@ class Media:
         room = _room(budget)
         body = await self._fetched(message, file, MAX_DOCUMENT_BYTES, budget)
         content_type = type_of_file(file)
-        source = Source(kind_of(content_type, body), content_type, "", body)
+        source = DocumentSource(kind_of(content_type, body), content_type, "", body)
         document = await self._documents(source)
         return _said(_words_of(file, document, room), budget)
 

@@ -21,7 +21,7 @@ from bot.attestation.trust import REAL, Trust
 from bot.cli import machine
 from bot.cli.account_setup import signal_cli_at
 from bot.cli.exit_codes import FAILED, OK
-from bot.cli.finding import Finding, Verdict, access, attachments, profile, safety_numbers
+from bot.cli.finding import Finding, Severity, access, attachments, profile, safety_numbers
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
@@ -52,9 +52,9 @@ CONNECTED_POLL_SECONDS: Final = 0.05
 VERDICT_COLUMNS: Final = 8
 PART_COLUMNS: Final = 16
 COLOURS: Final = {
-    Verdict.OK: "\x1b[32m",
-    Verdict.WARNING: "\x1b[33m",
-    Verdict.FAILED: "\x1b[31m",
+    Severity.OK: "\x1b[32m",
+    Severity.WARNING: "\x1b[33m",
+    Severity.FAILED: "\x1b[31m",
 }
 PLAIN: Final = "\x1b[0m"
 
@@ -98,11 +98,11 @@ def document(found: Iterable[Finding]) -> str:
 
 def wrong_settings(problems: Iterable[str]) -> str:
     """Return the document of settings that are wrong, with which nothing else can be looked at."""
-    return document(Finding("settings", Verdict.FAILED, problem) for problem in problems)
+    return document(Finding("settings", Severity.FAILED, problem) for problem in problems)
 
 
 def _any_failed(found: Iterable[Finding]) -> bool:
-    return any(finding.verdict is Verdict.FAILED for finding in found)
+    return any(finding.verdict is Severity.FAILED for finding in found)
 
 
 def _line(finding: Finding) -> str:
@@ -129,7 +129,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         trust: whom verifications trust; only tests give another than the real one.
     """
     yield machine.version()
-    yield Finding("settings", Verdict.OK, "Every setting is understood.")
+    yield Finding("settings", Severity.OK, "Every setting is understood.")
     yield machine.file_rights(settings)
     yield access(settings)
     for finding in safety_numbers(settings):
@@ -155,26 +155,26 @@ async def _store(settings: Settings) -> Finding:
     try:
         key = await store_key(settings)
     except BotError as error:
-        return Finding("store", Verdict.FAILED, str(error))
+        return Finding("store", Severity.FAILED, str(error))
     try:
         if upgrade_is_due(settings.store.path, key):
             words = (
                 "From an earlier version. The next start upgrades it and keeps a copy for a day."
             )
-            return Finding("store", Verdict.OK, words)
+            return Finding("store", Severity.OK, words)
         async with open_store(settings.store.path, key=key):
             pass  # To open it is to read from it, to write to it and to commit.
     except StoreLocked:
-        return Finding("store", Verdict.OK, "In use by the running bot.")
+        return Finding("store", Severity.OK, "In use by the running bot.")
     except StoreError as error:
         see = "STORE__PATH"
         if isinstance(error, StoreUnreadable):
             see += " and STORE__KEY"
-        return Finding("store", Verdict.FAILED, f"{error}. See {see}.")
+        return Finding("store", Severity.FAILED, f"{error}. See {see}.")
     if key is None:
         words = "Works, but is not encrypted: set STORE__KEY before the first conversation."
-        return Finding("store", Verdict.WARNING, words)
-    return Finding("store", Verdict.OK, "Works, encrypted at rest.")
+        return Finding("store", Severity.WARNING, words)
+    return Finding("store", Severity.OK, "Works, encrypted at rest.")
 
 
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
@@ -190,7 +190,7 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         yield _no_signal(settings)
         return
     except BotError as error:  # signal-cli is missing, or ends
-        yield Finding("signal", Verdict.FAILED, str(error))
+        yield Finding("signal", Severity.FAILED, str(error))
         return
     yield _signal_side(settings, status.server)
     if linked is None:
@@ -198,16 +198,16 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
             "SIGNAL__PHONE_NUMBER is not registered there."
             " Register or link it: signal-tee-bot register, or signal-tee-bot link."
         )
-        yield Finding("account", Verdict.FAILED, words)
+        yield Finding("account", Severity.FAILED, words)
     else:
-        yield Finding("account", Verdict.OK, "Registered.")
+        yield Finding("account", Severity.OK, "Registered.")
         yield linked
 
 
 def _stuck_signal(settings: Settings) -> Finding:
     program = "signal-cli-rest-api" if settings.signal.url.startswith("http") else "signal-cli"
     words = f"{program} takes requests at SIGNAL__URL and does not answer: it is stuck. Restart it."
-    return Finding("signal", Verdict.FAILED, words)
+    return Finding("signal", Severity.FAILED, words)
 
 
 def _no_signal(settings: Settings) -> Finding:
@@ -217,17 +217,17 @@ def _no_signal(settings: Settings) -> Finding:
         else "signal-cli (signal-cli daemon --socket /path --receive-mode manual)"
     )
     words = f"No answer at SIGNAL__URL. Is {program} running there?"
-    return Finding("signal", Verdict.FAILED, words)
+    return Finding("signal", Severity.FAILED, words)
 
 
 def _signal_side(settings: Settings, server: str) -> Finding:
     if not settings.signal.url.startswith("http"):
-        return Finding("signal", Verdict.OK, f"{server} answers.")
+        return Finding("signal", Severity.OK, f"{server} answers.")
     words = (
         f"{server} answers. It loses messages in bursts and while the bot is down:"
         " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not."
     )
-    return Finding("signal", Verdict.WARNING, words)
+    return Finding("signal", Severity.WARNING, words)
 
 
 async def _linked_devices(settings: Settings, messenger: Messenger) -> Finding:
@@ -236,14 +236,14 @@ async def _linked_devices(settings: Settings, messenger: Messenger) -> Finding:
     count = await _count_linked_devices(messenger)
     if count is None:
         words = "Signal does not list the account's devices now; !verify needs them."
-        return Finding(part, Verdict.WARNING, words)
+        return Finding(part, Severity.WARNING, words)
     if count == 0:
-        return Finding(part, Verdict.OK, "None: nothing but the bot has the account's key.")
+        return Finding(part, Severity.OK, "None: nothing but the bot has the account's key.")
     words = f"{count}, with the account's key: what is written to the bot is read there as well"
     if not settings.attestation.has_agent:
-        return Finding(part, Verdict.OK, f"{words}.")
+        return Finding(part, Severity.OK, f"{words}.")
     words += ", so !verify fails. See signal-cli listDevices and removeDevice."
-    return Finding(part, Verdict.WARNING, words)
+    return Finding(part, Severity.WARNING, words)
 
 
 async def _count_linked_devices(messenger: Messenger) -> int | None:
@@ -283,13 +283,13 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
                 time = await client.time()
         except LlmUnauthorized:
             words = "The endpoint refuses the key. Set LLM__API_KEY."
-            yield Finding("llm", Verdict.FAILED, words)
+            yield Finding("llm", Severity.FAILED, words)
             return
         except (LlmError, TimeoutError):
             words = "The endpoint does not answer. See LLM__BASE_URL."
-            yield Finding("llm", Verdict.FAILED, words)
+            yield Finding("llm", Severity.FAILED, words)
             return
-    yield Finding("llm", Verdict.OK, "The endpoint answers.")
+    yield Finding("llm", Severity.OK, "The endpoint answers.")
     yield _listed("model", settings.llm.model, "LLM__MODEL", names)
     yield _images(settings, listed=sees)
     yield _voice_notes(settings, names)
@@ -300,11 +300,11 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
 def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:
     """Say whether the endpoint lists a model."""
     if model in names:
-        return Finding(part, Verdict.OK, f"{model} is known there.")
+        return Finding(part, Severity.OK, f"{model} is known there.")
     words = "The endpoint lists no models."
     if names:
         words = f"{model} is not listed there. See {setting}; !models lists them."
-    return Finding(part, Verdict.WARNING, words)
+    return Finding(part, Severity.WARNING, words)
 
 
 def _images(settings: Settings, *, listed: bool | None) -> Finding:
@@ -312,7 +312,7 @@ def _images(settings: Settings, *, listed: bool | None) -> Finding:
     mode = settings.llm.vision
     if mode == "on" and listed is False:
         words = "Shown to the model, which sees none as the endpoint says. See LLM__VISION."
-        return Finding("images", Verdict.WARNING, words)
+        return Finding("images", Severity.WARNING, words)
     if mode == "off" or (mode == "auto" and listed is False):
         words = "Not shown to the model; people are told so."
     elif mode == "on" or listed:
@@ -322,14 +322,14 @@ def _images(settings: Settings, *, listed: bool | None) -> Finding:
             "The endpoint does not say whether the model sees them; the first one is a try. See"
             " LLM__VISION."
         )
-    return Finding("images", Verdict.OK, words)
+    return Finding("images", Severity.OK, words)
 
 
 def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
     model = settings.llm.transcription_model
     if model is None:
         words = "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL."
-        return Finding("voice notes", Verdict.OK, words)
+        return Finding("voice notes", Severity.OK, words)
     return _listed("voice notes", model, "LLM__TRANSCRIPTION_MODEL", names)
 
 
@@ -344,19 +344,19 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
         troubles = await probe(registry)
         for tool in registry:
             if trouble := troubles.get(tool.name):
-                yield Finding(tool.name, Verdict.WARNING, f"Does not work now. {trouble}")
+                yield Finding(tool.name, Severity.WARNING, f"Does not work now. {trouble}")
             else:
                 words = "Ready; asks before each call." if tool.side_effects else "Ready."
-                yield Finding(tool.name, Verdict.OK, words)
+                yield Finding(tool.name, Severity.OK, words)
         servers = {server.name for server in wanted.mcp_servers}
         for name, reason in sorted(registry.absent.items()):
             if name not in servers:
-                yield Finding(name, Verdict.WARNING, reason)
+                yield Finding(name, Severity.WARNING, reason)
         for server in wanted.mcp_servers:
             if not any(tool.name.startswith(f"{server.name}_") for tool in registry):
                 yield _server(server, registry.absent.get(server.name))
         if not len(registry):
-            yield Finding("tools", Verdict.WARNING, "None: the model answers from what it knows.")
+            yield Finding("tools", Severity.WARNING, "None: the model answers from what it knows.")
 
 
 async def _sandboxes(policy: SandboxPolicy) -> Finding:
@@ -366,10 +366,10 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
         await survey(policy)
         policy.require_walls()
     except ToolError as error:
-        return Finding(part, Verdict.FAILED, str(error))
+        return Finding(part, Severity.FAILED, str(error))
     if not policy.missing:
         walls = ", ".join(Wall)
-        return Finding(part, Verdict.OK, f"Walled off by the kernel: {walls}.")
+        return Finding(part, Severity.OK, f"Walled off by the kernel: {walls}.")
     words = f"This machine lacks {', '.join(policy.missing)}"
     if ESSENTIAL.isdisjoint(policy.missing):
         words += "; the other walls hold without it."
@@ -378,20 +378,20 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
             ": what breaks out of a sandbox may do what the bot may. SANDBOX=required runs nothing"
             " in one here."
         )
-    return Finding(part, Verdict.WARNING, words)
+    return Finding(part, Severity.WARNING, words)
 
 
 def _server(server: McpServer, reason: str | None) -> Finding:
     """Say of an MCP server without tools why that is so, and which setting it has."""
     setting = f"MCP__SERVERS__{server.name.upper()}__{'COMMAND' if server.command else 'URL'}"
     words = reason or "The MCP server has offered no tools so far."
-    return Finding(server.name, Verdict.WARNING, f"{words} See {setting}.")
+    return Finding(server.name, Severity.WARNING, f"{words} See {setting}.")
 
 
 async def _attestation(settings: Settings, trust: Trust) -> Finding:
     if not settings.attestation.has_agent:
         words = "Not in a trusted execution environment; !verify says so."
-        return Finding("attestation", Verdict.WARNING, words)
+        return Finding("attestation", Severity.WARNING, words)
     from bot.wiring.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.wiring.parts
 
     if not await can_quote(settings, trust=trust):
@@ -399,17 +399,17 @@ async def _attestation(settings: Settings, trust: Trust) -> Finding:
             "The dstack guest agent makes no quotes of genuine, closed hardware. See"
             " ATTESTATION__DSTACK_SOCKET."
         )
-        return Finding("attestation", Verdict.FAILED, words)
+        return Finding("attestation", Severity.FAILED, words)
     if problem := await left_to_the_operator(settings):
         words = f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold."
-        return Finding("attestation", Verdict.FAILED, words)
+        return Finding("attestation", Severity.FAILED, words)
     if settings.attestation.key_origin == "imported":
         words = (
             "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
             " says. See ATTESTATION__KEY_ORIGIN."
         )
-        return Finding("attestation", Verdict.WARNING, words)
-    return Finding("attestation", Verdict.OK, "Quotes are made; ask !verify in Signal.")
+        return Finding("attestation", Severity.WARNING, words)
+    return Finding("attestation", Severity.OK, "Quotes are made; ask !verify in Signal.")
 
 
 async def _model_proof(settings: Settings, trust: Trust) -> Finding:
@@ -417,7 +417,7 @@ async def _model_proof(settings: Settings, trust: Trust) -> Finding:
     try:
         return await _verified_model(settings, trust)
     except SettingsError as error:
-        return Finding("model proof", Verdict.FAILED, str(error))
+        return Finding("model proof", Severity.FAILED, str(error))
 
 
 async def _verified_model(settings: Settings, trust: Trust) -> Finding:
@@ -428,7 +428,7 @@ async def _verified_model(settings: Settings, trust: Trust) -> Finding:
                 await endpoint.settled()
         verifying.cancel()
         if endpoint.proof.proven:
-            return Finding("model proof", Verdict.OK, endpoint.proof.summary())
+            return Finding("model proof", Severity.OK, endpoint.proof.summary())
         required = settings.attestation.model_policy == "require"
         words = f"{endpoint.proof.summary()} See ATTESTATION__MODEL_POLICY."
-        return Finding("model proof", Verdict.FAILED if required else Verdict.WARNING, words)
+        return Finding("model proof", Severity.FAILED if required else Severity.WARNING, words)

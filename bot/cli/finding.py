@@ -13,7 +13,7 @@ from bot.messaging.daemon_requests import can_discard
 from bot.wiring.parts import spawned_signal_cli
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How a part is."""
 
     OK = "ok"
@@ -26,7 +26,7 @@ class Finding:
     """One line of the report."""
 
     part: str
-    verdict: Verdict
+    verdict: Severity
     words: str
 
 
@@ -35,17 +35,17 @@ def access(settings: Settings) -> Finding:
     wanted = settings.access
     if wanted.note_to_self:
         words = "Only the note to self of the account is answered (ACCESS__NOTE_TO_SELF)."
-        return Finding("access", Verdict.OK, words)
+        return Finding("access", Severity.OK, words)
     if wanted.policy == "open":
         words = "Everybody is answered (ACCESS__POLICY=open)."
-        return Finding("access", Verdict.WARNING, words)
+        return Finding("access", Severity.WARNING, words)
     people = wanted.allowed | wanted.admins
     if wanted.policy == "allowlist" and not people:
         words = (
             "Nobody is answered: the allowlist is empty. Set ACCESS__ALLOWED to numbers or ACIs,"
             " or ACCESS__POLICY=pairing."
         )
-        return Finding("access", Verdict.WARNING, words)
+        return Finding("access", Severity.WARNING, words)
     said = []
     if people:
         said.append(f"{len(people)} listed in ACCESS__ALLOWED and ACCESS__ADMINS may talk.")
@@ -57,8 +57,8 @@ def access(settings: Settings) -> Finding:
     if any(person.startswith("+") for person in people):
         # The default in Signal: who hides the number is known by ACI alone.
         said.append("A number fits only people who show theirs to the bot; an ACI always.")
-        return Finding("access", Verdict.WARNING, " ".join(said))
-    return Finding("access", Verdict.OK, " ".join(said))
+        return Finding("access", Severity.WARNING, " ".join(said))
+    return Finding("access", Severity.OK, " ".join(said))
 
 
 def safety_numbers(settings: Settings) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def safety_numbers(settings: Settings) -> Iterator[Finding]:
     policy, has_admins = settings.signal.trust, bool(settings.access.admins)
     if settings.access.note_to_self:
         return
-    verdict = Verdict.WARNING
+    verdict = Severity.WARNING
     if policy == "always":
         words = "Every new key is trusted at once (SIGNAL__TRUST=always)."
     elif not has_admins:
@@ -76,7 +76,7 @@ def safety_numbers(settings: Settings) -> Iterator[Finding]:
             " ACCESS__ADMINS."
         )
     else:
-        verdict, words = Verdict.OK, "Admins are told about new ones and decide with !trust."
+        verdict, words = Severity.OK, "Admins are told about new ones and decide with !trust."
     yield Finding("safety numbers", verdict, words)
 
 
@@ -89,14 +89,14 @@ def attachments(settings: Settings) -> Iterator[Finding]:
     except SettingsError:  # there can be no signal-cli, which is a finding of its own
         return
     folder = settings.signal.data_dir if spawned is None else spawned.data_dir
-    verdict = Verdict.WARNING
+    verdict = Severity.WARNING
     if folder is None:
         words = (
             "What people send stays in signal-cli's folder: the bot does not know where that is."
             " Set SIGNAL__DATA_DIR."
         )
     elif can_discard(folder) or (spawned is not None and _is_yet_to_be_made(folder)):
-        verdict, words = Verdict.OK, "Deleted from signal-cli's folder after use."
+        verdict, words = Severity.OK, "Deleted from signal-cli's folder after use."
     else:
         words = (
             "What people send stays in signal-cli's folder: SIGNAL__DATA_DIR is none in which the"
@@ -120,7 +120,7 @@ def profile(settings: Settings) -> Iterator[Finding]:
             name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
         )
     except SettingsError as error:
-        yield Finding("profile", Verdict.FAILED, f"{error}.")
+        yield Finding("profile", Severity.FAILED, f"{error}.")
         return
     is_whole = wanted.name is not None and wanted.picture is not None
     if settings.signal.url.startswith("http") and wanted != Profile() and not is_whole:
@@ -128,4 +128,4 @@ def profile(settings: Settings) -> Iterator[Finding]:
             "signal-cli-rest-api would remove what is not sent along, so it is not set without"
             " both BOT__PROFILE_NAME and BOT__PROFILE_PICTURE."
         )
-        yield Finding("profile", Verdict.WARNING, words)
+        yield Finding("profile", Severity.WARNING, words)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bot import __version__, build
-from bot.cli.finding import Finding, Verdict
+from bot.cli.finding import Finding, Severity
 from bot.config.loading import settings_files
 from bot.config.settings import Settings
 from bot.errors import BotError
@@ -33,7 +33,7 @@ CLOCK_SECONDS: Final = 60.0
 def version() -> Finding:
     """Say what runs here, in the words of a report about a fault."""
     words = f"signal-tee-bot {__version__}, commit {build.commit()}, Python"
-    return Finding("version", Verdict.OK, f"{words} {platform.python_version()}.")
+    return Finding("version", Severity.OK, f"{words} {platform.python_version()}.")
 
 
 def file_rights(settings: Settings) -> Finding:
@@ -42,9 +42,9 @@ def file_rights(settings: Settings) -> Finding:
     open_ones = [str(file) for file in files if _is_open_to_all(file)]
     if not open_ones:
         words = "Settings, secrets and the store cannot be read by other users."
-        return Finding("file rights", Verdict.OK, words)
+        return Finding("file rights", Severity.OK, words)
     words = f"Every user of this machine may read {', '.join(open_ones)}: chmod o-r."
-    return Finding("file rights", Verdict.WARNING, words)
+    return Finding("file rights", Severity.WARNING, words)
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
@@ -59,9 +59,9 @@ def disk(settings: Settings) -> Iterator[Finding]:
             " An upgrade copies the store first, and a full disk holds every message back: make"
             " room, or move STORE__PATH."
         )
-        yield Finding("disk", Verdict.WARNING, words)
+        yield Finding("disk", Severity.WARNING, words)
     else:
-        yield Finding("disk", Verdict.OK, words)
+        yield Finding("disk", Severity.OK, words)
     beside = path.parent.glob(f"{path.name}.*") if stat.S_ISDIR(_mode(path.parent)) else ()
     copies = sorted(set(beside) - {Path(f"{path}.lock")})
     if copies:
@@ -70,29 +70,29 @@ def disk(settings: Settings) -> Iterator[Finding]:
             " in there. That of an upgrade goes by itself after a day; delete others when you need"
             " them no more."
         )
-        yield Finding("copies", Verdict.WARNING, words)
+        yield Finding("copies", Severity.WARNING, words)
 
 
 async def health_address(settings: Settings) -> Finding:
     """Say whether health can be served, or is already, and to whom."""
     listen = settings.health.listen
     if not listen:
-        return Finding("health", Verdict.OK, "Not served: HEALTH__LISTEN is empty.")
+        return Finding("health", Severity.OK, "Not served: HEALTH__LISTEN is empty.")
     try:
         async with serve_health(listen, {}):
             words = f"HEALTH__LISTEN is free: {listen}."
     except BotError as error:
         if not await _is_the_bot(listen):
             words = f"{error}. Give another one, or end the program that has it."
-            return Finding("health", Verdict.FAILED, words)
+            return Finding("health", Severity.FAILED, words)
         words = f"Answered by the running bot at {listen}."
     if _is_loopback(listen):
-        return Finding("health", Verdict.OK, words)
+        return Finding("health", Severity.OK, words)
     words += (
         " Other machines may reach it and see how busy the bot is: keep it behind a firewall or"
         " on a private network, or set HEALTH__LISTEN=127.0.0.1:8081."
     )
-    return Finding("health", Verdict.WARNING, words)
+    return Finding("health", Severity.WARNING, words)
 
 
 def descriptors(settings: Settings) -> Finding:
@@ -101,12 +101,12 @@ def descriptors(settings: Settings) -> Finding:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most >= needed:
         words = f"As many files and connections as are needed may be open: {needed:,}."
-        return Finding("descriptors", Verdict.OK, words)
+        return Finding("descriptors", Severity.OK, words)
     words = (
         f"Only {most:,} files and connections may be open at once here, and {needed:,} may be"
         " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY."
     )
-    return Finding("descriptors", Verdict.WARNING, words)
+    return Finding("descriptors", Severity.WARNING, words)
 
 
 def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Finding]:
@@ -120,14 +120,14 @@ def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Find
         return
     ahead = ((here or datetime.now(UTC)) - there).total_seconds()
     if abs(ahead) <= CLOCK_SECONDS:
-        yield Finding("clock", Verdict.OK, "Agrees with that of the model's endpoint.")
+        yield Finding("clock", Severity.OK, "Agrees with that of the model's endpoint.")
         return
     direction = "ahead of" if ahead > 0 else "behind"
     words = (
         f"{abs(ahead):,.0f} seconds {direction} that of the model's endpoint: proofs, disappearing"
         " messages and retention go by it. See timedatectl."
     )
-    yield Finding("clock", Verdict.WARNING, words)
+    yield Finding("clock", Severity.WARNING, words)
 
 
 def _with_companions(store: Path) -> list[Path]:

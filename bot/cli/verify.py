@@ -38,7 +38,7 @@ from bot.observability import logs
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class VerifyRequest:
     """What somebody wants verified.
 
     Attributes:
@@ -71,7 +71,7 @@ class _Outside:
 def run(arguments: Namespace) -> int:
     """Check a proof; return the exit code."""
     logs.configure(level="error", log_format="console")  # what services do is in the report
-    request = Request(
+    request = VerifyRequest(
         bundle=arguments.bundle,
         challenge=arguments.challenge,
         safety_number=arguments.safety_number,
@@ -84,7 +84,7 @@ def run(arguments: Namespace) -> int:
 
 
 async def verify(
-    request: Request, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
+    request: VerifyRequest, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
 ) -> bool:
     """Print what a bundle proves, and return whether all that was asked for holds.
 
@@ -120,7 +120,7 @@ async def verify(
     return report.passed
 
 
-def _require_sense(request: Request) -> None:
+def _require_sense(request: VerifyRequest) -> None:
     problems = [*_challenge_problems(request.challenge), *_pccs_problems(request.pccs_url)]
     if request.safety_number is not None and not is_safety_number(request.safety_number):
         problems.append("--safety-number: 60 digits, as Signal shows them; spaces do not matter")
@@ -215,7 +215,7 @@ def _cache() -> Path | None:
         return None
 
 
-def _as_text(report: BundleReport, request: Request) -> str:
+def _as_text(report: BundleReport, request: VerifyRequest) -> str:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
     result = conclusion(report)

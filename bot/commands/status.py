@@ -20,7 +20,7 @@ class Workload(Protocol):
         ...
 
 
-class ModelState(Protocol):
+class ModelSummary(Protocol):
     """What is known of the model's attestation. Implemented by `AttestedModel`."""
 
     def summary(self) -> str:
@@ -86,7 +86,7 @@ class Status:
         *,
         version: str,
         model: str,
-        model_state: ModelState,
+        model_state: ModelSummary,
         registry: Registry,
         sandboxes: Sandboxes,
         workload: Workload,

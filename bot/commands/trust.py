@@ -25,7 +25,7 @@ class KeyKeeper(Protocol):
         ...
 
 
-class Trust:
+class TrustCommand:
     """Trusts a key that waits for somebody's word. Whoever is no admin finds no such command."""
 
     name = "trust"

@@ -55,7 +55,7 @@ class Prover(Protocol):
         ...
 
 
-class ModelState(Protocol):
+class ModelSummary(Protocol):
     """What is known of the model. Implemented by `bot.attestation.near_ai.service`."""
 
     def summary(self) -> str:
@@ -88,7 +88,7 @@ class Verify:
     def __init__(
         self,
         prover: Prover | None,
-        model: ModelState,
+        model: ModelSummary,
         answers: LastAnswer,
         *,
         clock: Callable[[], float] = time.monotonic,

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
-from bot.demo.rules import Words, reply
+from bot.demo.rules import Reading, reply
 from bot.llm.messages import Message, Role, ToolCall
 from bot.observability.http_server import Request, Response, routes, serve
 
@@ -89,7 +89,7 @@ class _Question(BaseModel):
         """Return what the rules say to it, as a model would."""
         offered = frozenset(tool.function.name for tool in self.tools or ())
         match reply([message.parsed() for message in self.messages], offered):
-            case Words(text):
+            case Reading(text):
                 return Message(Role.ASSISTANT, text)
             case calls:
                 made = tuple(

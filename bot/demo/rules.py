@@ -23,7 +23,7 @@ HOW_TO_CONNECT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Reading:
     """Answer with a text."""
 
     text: str
@@ -37,7 +37,7 @@ class Call:
     arguments: Mapping[str, str]
 
 
-Reply = Words | tuple[Call, ...]
+Reply = Reading | tuple[Call, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _calculate(conversation: Conversation) -> Reply | None:
     if not expressions:
         return None
     if CALCULATE not in conversation.tools:
-        return Words("That is a sum, but I am not offered the calculate tool, and cannot count.")
+        return Reading("That is a sum, but I am not offered the calculate tool, and cannot count.")
     return tuple(Call(CALCULATE, {"expression": expression}) for expression in expressions)
 
 
@@ -123,13 +123,13 @@ def _tell_name(conversation: Conversation) -> Reply | None:
         return None
     told = next(filter(None, map(_NAME_TOLD.search, conversation.earlier)), None)
     if told is None:
-        return Words("You have not told me your name in this conversation.")
-    return Words(f"Your name is {told[1]}. You told me earlier in this conversation.")
+        return Reading("You have not told me your name in this conversation.")
+    return Reading(f"Your name is {told[1]}. You told me earlier in this conversation.")
 
 
 def _learn_name(conversation: Conversation) -> Reply | None:
     told = _NAME_TOLD.search(conversation.text)
-    return told and Words(f"Nice to meet you, {told[1]}. Ask me later what your name is.")
+    return told and Reading(f"Nice to meet you, {told[1]}. Ask me later what your name is.")
 
 
 _CLOCK_ASKED = re.compile(
@@ -154,9 +154,9 @@ def _tell_time(conversation: Conversation) -> Reply | None:
     if not _TIME_ASKED.search(conversation.text):
         return None
     if conversation.written_at:
-        return Words(f"Your message was written at {conversation.written_at}.")
+        return Reading(f"Your message was written at {conversation.written_at}.")
     date = _DATE.search(conversation.system)
-    return Words(f"The date is {date[0]}." if date else "Nobody has told me the date.")
+    return Reading(f"The date is {date[0]}." if date else "Nobody has told me the date.")
 
 
 _WHO = re.compile(
@@ -167,7 +167,7 @@ _WHO = re.compile(
 
 
 def _introduce(conversation: Conversation) -> Reply | None:
-    return _WHO.search(conversation.text) and Words(
+    return _WHO.search(conversation.text) and Reading(
         "I am this bot's offline demo: a handful of rules, no AI. The bot around me is the real "
         f"one. {HOW_TO_CONNECT}"
     )
@@ -177,7 +177,7 @@ _HELP = re.compile(r"^help\b|\bhelp me\b|\bwhat can you do\b|\bhow does this wor
 
 
 def _help(conversation: Conversation) -> Reply | None:
-    return _HELP.search(conversation.text) and Words(
+    return _HELP.search(conversation.text) and Reading(
         f"I am an offline demo, no AI. {_abilities(conversation)} The bot's own commands: !help."
     )
 
@@ -188,7 +188,7 @@ _GREETING = re.compile(
 
 
 def _greet(conversation: Conversation) -> Reply | None:
-    return _GREETING.fullmatch(conversation.text) and Words(
+    return _GREETING.fullmatch(conversation.text) and Reading(
         f"Hello! I am this bot's offline demo, no AI. {_abilities(conversation)}"
     )
 
@@ -197,7 +197,7 @@ _THANKS = re.compile(r"\b(?:thanks|thank you|thx|cheers)\b", re.IGNORECASE)
 
 
 def _welcome(conversation: Conversation) -> Reply | None:
-    return _THANKS.search(conversation.text) and Words("You are welcome.")
+    return _THANKS.search(conversation.text) and Reading("You are welcome.")
 
 
 RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
@@ -214,8 +214,8 @@ RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
 )
 
 
-def _admit(conversation: Conversation) -> Words:
-    return Words(
+def _admit(conversation: Conversation) -> Reading:
+    return Reading(
         "I cannot answer that: I am an offline demo, no AI. "
         f"{_abilities(conversation)}\n\n{HOW_TO_CONNECT}"
     )
@@ -231,11 +231,11 @@ def _abilities(conversation: Conversation) -> str:
     return f"I can {', '.join([*offered, remember])} and tell when you wrote (What time is it?)."
 
 
-def _tell_results(messages: Sequence[Message]) -> Words:
+def _tell_results(messages: Sequence[Message]) -> Reading:
     """Say the results that the conversation ends with."""
     results = {one.tool_call_id: one.content or "" for one in messages if one.role is Role.TOOL}
     calls = next((one.tool_calls for one in reversed(messages) if one.tool_calls), ())
-    return Words("\n".join(_tell_result(call, results.get(call.id, "")) for call in calls))
+    return Reading("\n".join(_tell_result(call, results.get(call.id, "")) for call in calls))
 
 
 _NUMBER = re.compile(r"[-+]?[\d.]")

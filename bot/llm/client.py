@@ -27,7 +27,7 @@ from bot.llm.attested import Admission, Encryption, Exchange, Sealing
 from bot.llm.counting import counted
 from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
-from bot.llm.failures import Refusal, refusal_from_http
+from bot.llm.failures import EndpointRefusal, refusal_from_http
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.retry import RetryPolicy, retry_after_seconds
 from bot.llm.stream import AnswerReader, EventStream, WholeBody
@@ -94,7 +94,7 @@ class _TryAgain(Exception):
 class _Refused(Exception):
     """The endpoint will not answer this request as it was asked."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: EndpointRefusal) -> None:
         super().__init__()
         self.refusal = refusal
 

@@ -38,7 +38,7 @@ _STREAM = re.compile(r"\bstream(ing)?\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class EndpointRefusal:
     """An error as the endpoint said it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Refusal:
         return _TOO_LONG.search(f"{self.code} {self.prose}") is not None
 
 
-def refusal_from_http(status: int, body: bytes) -> Refusal:
+def refusal_from_http(status: int, body: bytes) -> EndpointRefusal:
     """Read an answer whose status is not 200."""
     prose = body.decode(errors="replace")
     try:
@@ -104,8 +104,8 @@ def error_inside_answer(said: object) -> LlmError:
     return _refusal(status, said, json.dumps(said)).as_error()
 
 
-def _refusal(status: int, said: object, prose: str) -> Refusal:
+def _refusal(status: int, said: object, prose: str) -> EndpointRefusal:
     words = said if isinstance(said, dict) else {}
     codes = (words.get("code"), words.get("type"))
     code = next((c for c in codes if isinstance(c, str) and _CODE.fullmatch(c)), "")
-    return Refusal(status, code, prose[:MAX_PROSE_CHARACTERS])
+    return EndpointRefusal(status, code, prose[:MAX_PROSE_CHARACTERS])

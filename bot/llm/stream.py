@@ -13,7 +13,7 @@ from bot.llm.errors import LlmBroken, LlmNotAttested
 from bot.llm.failures import error_inside_answer
 from bot.llm.messages import Completion, Message, Role, ToolCall, Usage
 from bot.llm.sealed_fields import open_answer
-from bot.llm.wire import Answer, CallPiece, Choice, Words
+from bot.llm.wire import CallPiece, Choice, CompletionEvent, ModelMessage
 
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
@@ -156,7 +156,7 @@ class WholeBody:
         return self._assembly.completion()
 
 
-def parse_answer(data: bytes, sealing: Sealing | None = None) -> Answer:
+def parse_answer(data: bytes, sealing: Sealing | None = None) -> CompletionEvent:
     """Return a completion or an event of a stream.
 
     Raises:
@@ -165,8 +165,8 @@ def parse_answer(data: bytes, sealing: Sealing | None = None) -> Answer:
     """
     try:
         if sealing is None:
-            return Answer.model_validate_json(data)
-        return Answer.model_validate(_opened(data, sealing))
+            return CompletionEvent.model_validate_json(data)
+        return CompletionEvent.model_validate(_opened(data, sealing))
     except (ValueError, RecursionError):
         # A validation error is a ValueError too. `from None`: it quotes what the model wrote.
         raise LlmBroken("The endpoint's answer could not be understood.") from None
@@ -220,7 +220,7 @@ class Assembly:
         """Whether the endpoint said why the answer ended."""
         return bool(self._finish_reason)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: CompletionEvent) -> None:
         """Take a piece, or the whole.
 
         Raises:
@@ -253,7 +253,7 @@ class Assembly:
         elif choice.delta is not None:
             self._add_words(choice.delta, whole=False)
 
-    def _add_words(self, words: Words, *, whole: bool) -> None:
+    def _add_words(self, words: ModelMessage, *, whole: bool) -> None:
         if words.content:
             self._text.append(words.content)
             self._text_size += len(words.content)

@@ -182,7 +182,7 @@ class CallPiece(_Wire):
     function: FunctionPiece = FunctionPiece()
 
 
-class Words(_Wire):
+class ModelMessage(_Wire):
     """What the model said; reasoning is not part of the answer and left out."""
 
     content: Annotated[str | None, BeforeValidator(_text_of)] = None
@@ -192,8 +192,8 @@ class Words(_Wire):
 class Choice(_Wire):
     """One answer; only the first is asked for."""
 
-    message: Words | None = None
-    delta: Words | None = None
+    message: ModelMessage | None = None
+    delta: ModelMessage | None = None
     finish_reason: Label = None
 
 
@@ -204,7 +204,7 @@ class UsageCounts(_Wire):
     completion_tokens: Count
 
 
-class Answer(_Wire):
+class CompletionEvent(_Wire):
     """A whole completion, or one event of a stream."""
 
     id: Any = None

@@ -41,7 +41,7 @@ from bot.messaging.frame_parts import (
     EditMessage,
     Envelope,
     Part,
-    Quote,
+    QuotePart,
     ReactionPart,
     ReceiptMessage,
     Received,
@@ -350,7 +350,7 @@ def _addresses(data: DataMessage, account: Account) -> bool:
     return data.quote is not None and _quotes_bot(data.quote, account)
 
 
-def _quoted(quote: Quote, account: Account) -> Quoted:
+def _quoted(quote: QuotePart, account: Account) -> Quoted:
     return Quoted(
         timestamp=quote.id,
         author=quote.author_uuid,
@@ -361,7 +361,7 @@ def _quoted(quote: Quote, account: Account) -> Quoted:
     )
 
 
-def _quotes_bot(quote: Quote, account: Account) -> bool:
+def _quotes_bot(quote: QuotePart, account: Account) -> bool:
     return account.is_me(aci=quote.author_uuid, number=quote.author_number or quote.author)
 
 

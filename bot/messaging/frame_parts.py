@@ -103,7 +103,7 @@ class QuotedFile(Attachment):
     thumbnail: Lenient[Attachment] = None
 
 
-class Quote(Part):
+class QuotePart(Part):
     """What a message replies to."""
 
     id: Lenient[Timestamp] = None
@@ -129,7 +129,7 @@ class DataMessage(Part):
     message: StrictStr | None = None
     group_info: GroupInfo | None = None
     mentions: Mentions = None
-    quote: Lenient[Quote] = None
+    quote: Lenient[QuotePart] = None
     attachments: Attachments = None
     previews: Lenient[Annotated[list[OnErrorOmit[Preview]], Field(max_length=MAX_LIST)]] = None
     expires_in_seconds: Lenient[Seconds] = None

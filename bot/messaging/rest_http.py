@@ -20,7 +20,7 @@ from bot.backoff import Backoff
 from bot.errors import SignalTimeout, SignalUnavailable
 from bot.messaging.receipts import PROOF_SECONDS
 from bot.messaging.rest_errors import error_from_answer
-from bot.messaging.rest_places import Kind, Patience, Places
+from bot.messaging.rest_places import Places, RequestKind, RequestTimeouts
 
 MAX_ANSWER_BYTES: Final = 16 * 2**20
 SEND_PATH: Final = "/v2/send"
@@ -34,7 +34,7 @@ class AnswerTooBig(SignalTimeout):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RestTimeouts:
     """How long the REST transport waits for what, in seconds.
 
     Attributes:
@@ -79,9 +79,9 @@ class Gate:
         places: who may have a request open at the server.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: RestTimeouts) -> None:
         self.places = Places(
-            Patience(
+            RequestTimeouts(
                 turn=bounds.turn, least=bounds.late, question=bounds.request, answer=bounds.send
             )
         )
@@ -92,12 +92,12 @@ class Gate:
         """Pass a request on when its turn comes; its answer is then here in whole."""
         return await self._pass(_kind(request), request, handler)
 
-    def of(self, kind: Kind) -> ClientMiddlewareType:
+    def of(self, kind: RequestKind) -> ClientMiddlewareType:
         """Return the middleware for requests of a kind that their addresses do not tell."""
         return partial(self._pass, kind)
 
     async def _pass(
-        self, kind: Kind, request: aiohttp.ClientRequest, handler: ClientHandlerType
+        self, kind: RequestKind, request: aiohttp.ClientRequest, handler: ClientHandlerType
     ) -> aiohttp.ClientResponse:
         with _translated():
             async with self.places.take(kind):
@@ -108,17 +108,19 @@ class Gate:
         return response
 
 
-def _kind(request: aiohttp.ClientRequest) -> Kind:
+def _kind(request: aiohttp.ClientRequest) -> RequestKind:
     """What a request is about, as far as its address tells."""
     path = request.url.path
     if request.method != hdrs.METH_GET:
-        return Kind.SIGN if any(part in path for part in _SIGNS_OF_LIFE) else Kind.CHANGE
+        return (
+            RequestKind.SIGN if any(part in path for part in _SIGNS_OF_LIFE) else RequestKind.CHANGE
+        )
     if _FILES in path:
-        return Kind.FILE
-    return Kind.PROBE if path.endswith(PROBE_PATH) else Kind.QUESTION
+        return RequestKind.FILE
+    return RequestKind.PROBE if path.endswith(PROBE_PATH) else RequestKind.QUESTION
 
 
-def open_session(gate: Gate, bounds: Bounds) -> aiohttp.ClientSession:
+def open_session(gate: Gate, bounds: RestTimeouts) -> aiohttp.ClientSession:
     """Return a session whose requests pass the gate; its owner closes it."""
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect),

@@ -39,7 +39,7 @@ GAIN: Final = 0.25
 log = structlog.get_logger()
 
 
-class Kind(StrEnum):
+class RequestKind(StrEnum):
     """What a request is about, as far as it decides how long it may take."""
 
     PROBE = "probe"
@@ -51,23 +51,23 @@ class Kind(StrEnum):
     CHANGE = "change"
 
 
-WEIGHTS: Final[Mapping[Kind, float]] = {
-    Kind.PROBE: 1.0,
-    Kind.QUESTION: 2.0,
-    Kind.SIGN: 0.6,
-    Kind.TEXT: 1.0,
-    Kind.GROUP: 2.0,
-    Kind.FILE: 4.0,
-    Kind.CHANGE: 2.0,
+WEIGHTS: Final[Mapping[RequestKind, float]] = {
+    RequestKind.PROBE: 1.0,
+    RequestKind.QUESTION: 2.0,
+    RequestKind.SIGN: 0.6,
+    RequestKind.TEXT: 1.0,
+    RequestKind.GROUP: 2.0,
+    RequestKind.FILE: 4.0,
+    RequestKind.CHANGE: 2.0,
 }
 """How many times the least patience a kind of request gets at least."""
 
-MAY_TAKE_LONG: Final = frozenset({Kind.GROUP, Kind.FILE})
+MAY_TAKE_LONG: Final = frozenset({RequestKind.GROUP, RequestKind.FILE})
 """signal-cli encrypts for every device of every member, and uploads files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RequestTimeouts:
     """How long requests are waited for, in seconds.
 
     Attributes:
@@ -82,9 +82,9 @@ class Patience:
     question: float
     answer: float
 
-    def longest(self, kind: Kind) -> float:
+    def longest(self, kind: RequestKind) -> float:
         """Return how long a request of a kind is waited for at most."""
-        quick = kind in {Kind.PROBE, Kind.QUESTION, Kind.SIGN}
+        quick = kind in {RequestKind.PROBE, RequestKind.QUESTION, RequestKind.SIGN}
         return self.question if quick else self.answer
 
 
@@ -128,7 +128,7 @@ class Call:
         longest: how many seconds it may take.
     """
 
-    def __init__(self, kind: Kind, place: "Queue", longest: float) -> None:
+    def __init__(self, kind: RequestKind, place: "Queue", longest: float) -> None:
         self.kind = kind
         self.began = asyncio.get_running_loop().time()
         self.deadline = asyncio.timeout_at(self.began + longest)
@@ -203,7 +203,7 @@ class Places:
         ran_late: set when a request ran late; whoever looks after that clears it.
     """
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: RequestTimeouts) -> None:
         self._patience = patience
         self._calls = Queue(PLACES)
         self._signs = Queue(1)
@@ -226,7 +226,7 @@ class Places:
         self._calls.refuse_all()
 
     @asynccontextmanager
-    async def take(self, kind: Kind) -> AsyncIterator[None]:
+    async def take(self, kind: RequestKind) -> AsyncIterator[None]:
         """Hold a place inside the block, which ends with a TimeoutError when it takes too long.
 
         Raises:
@@ -244,15 +244,15 @@ class Places:
             call.give_place()
             self._forget(call)
 
-    async def _enter(self, kind: Kind) -> Call:
-        queue = self._signs if kind is Kind.SIGN else self._calls
+    async def _enter(self, kind: RequestKind) -> Call:
+        queue = self._signs if kind is RequestKind.SIGN else self._calls
         try:
             async with asyncio.timeout(self._patience.turn):
-                await queue.enter(first=kind is Kind.PROBE)
+                await queue.enter(first=kind is RequestKind.PROBE)
         except TimeoutError:
             raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
         call = Call(kind, queue, self._patience.longest(kind))
-        if kind is Kind.SIGN:
+        if kind is RequestKind.SIGN:
             if self._late is not None:
                 call.give_place()
                 raise SignalUnavailable("signal-cli-rest-api is too busy for signs of life.")

@@ -66,7 +66,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class DaemonTimeouts:
     """How long the transport waits, in seconds.
 
     Attributes:
@@ -113,11 +113,11 @@ class SignalDaemon(DaemonRequests):
         *,
         data_dir: Path | None = None,
         note_to_self: bool = False,
-        bounds: Bounds | None = None,
+        bounds: DaemonTimeouts | None = None,
     ) -> None:
         super().__init__(Account(number, note_to_self=note_to_self), data_dir)
         self._address = parse_address(url)
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or DaemonTimeouts()
         self._queue = DeliveryQueue()
         self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
         self._connection: JsonRpcConnection | None = None

@@ -54,8 +54,8 @@ from bot.messaging.messenger import (
 from bot.messaging.receipts import DeliveryReceipts, Witness
 from bot.messaging.rest_answers import ABOUT, NUMBERS
 from bot.messaging.rest_errors import error_from_reasons
-from bot.messaging.rest_http import PROBE_PATH, Bounds, Gate, open_session
-from bot.messaging.rest_places import Kind
+from bot.messaging.rest_http import PROBE_PATH, Gate, RestTimeouts, open_session
+from bot.messaging.rest_places import RequestKind
 from bot.messaging.rest_requests import Change, RestRequests
 from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.send_metrics import counted_send
@@ -87,10 +87,15 @@ class SignalRest(RestRequests):
     """
 
     def __init__(
-        self, url: str, number: str, *, note_to_self: bool = False, bounds: Bounds | None = None
+        self,
+        url: str,
+        number: str,
+        *,
+        note_to_self: bool = False,
+        bounds: RestTimeouts | None = None,
     ) -> None:
         super().__init__(Account(number, note_to_self=note_to_self))
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or RestTimeouts()
         parts = urlsplit(url)
         self._uris = BaseURIs(
             parts.netloc + parts.path.rstrip("/"), number, use_https=parts.scheme == "https"
@@ -99,7 +104,7 @@ class SignalRest(RestRequests):
         self._sessions = _Sessions(self._gate, self._bounds)
         self._messages = {
             kind: _Messages(MessagesURIs(self._uris), self._sessions, self._gate.of(kind))
-            for kind in (Kind.TEXT, Kind.GROUP, Kind.FILE)
+            for kind in (RequestKind.TEXT, RequestKind.GROUP, RequestKind.FILE)
         }
         self._queue = DeliveryQueue(MAX_QUEUE)
         self._receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
@@ -219,8 +224,8 @@ class SignalRest(RestRequests):
             await self._change(how, path, {**body, "recipient": self._recipient(chat)})
 
     async def _send(self, chat: ChatId, message: SendMessageV2) -> int:
-        kind = Kind.GROUP if chat.is_group else Kind.TEXT
-        messages = self._messages[Kind.FILE if message.base64_attachments else kind]
+        kind = RequestKind.GROUP if chat.is_group else RequestKind.TEXT
+        messages = self._messages[RequestKind.FILE if message.base64_attachments else kind]
         try:
             return _timestamp(chat, await messages.send(message))
         except ValueError:
@@ -386,7 +391,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, answer: TypeAdapter[T])
 
 
 @asynccontextmanager
-async def _websocket(uris: BaseURIs, bounds: Bounds) -> AsyncIterator[ClientConnection]:
+async def _websocket(uris: BaseURIs, bounds: RestTimeouts) -> AsyncIterator[ClientConnection]:
     try:
         websocket = await connect(
             MessagesURIs(uris).receive_ws_uri(),
@@ -409,7 +414,7 @@ async def _websocket(uris: BaseURIs, bounds: Bounds) -> AsyncIterator[ClientConn
 class _Sessions(SessionManager):
     """Gives signalbot an HTTP session of ours."""
 
-    def __init__(self, gate: Gate, bounds: Bounds) -> None:
+    def __init__(self, gate: Gate, bounds: RestTimeouts) -> None:
         super().__init__()
         self._gate = gate
         self._bounds = bounds

@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SpawnTimeouts:
     """How long signal-cli may be silent, in seconds.
 
     By default it takes 28 s until one that hangs is known, and 5 s more to end it.
@@ -122,14 +122,14 @@ class SpawnedSignalCli:
         data_dir: Path | None = None,
         stop_seconds: float = STOP_SECONDS,
         backoff: Backoff = RESTART,
-        patience: Patience | None = None,
+        patience: SpawnTimeouts | None = None,
     ) -> None:
         self._path = path
         self._program = program
         self._data_dir = data_dir
         self._stop_seconds = stop_seconds
         self._backoff = backoff
-        self._patience = patience or Patience()
+        self._patience = patience or SpawnTimeouts()
         self.silent = False
 
     @property

@@ -21,7 +21,7 @@ class LogId(str):
     __slots__ = ()
 
 
-class Facts(Protocol):
+class Metadata(Protocol):
     """What an install remembers about itself. Implemented by `ConversationStore`."""
 
     async def fact(self, name: str) -> str | None:
@@ -39,7 +39,7 @@ class _Salt:
     value: bytes | None = None
 
 
-async def use_salt_of(facts: Facts) -> None:
+async def use_salt_of(facts: Metadata) -> None:
     """Take the install's salt, or give it one; before that, no chat and no person has a name."""
     known = await facts.fact(FACT)
     if known is None:

@@ -24,7 +24,7 @@ from bot.commands.pair import Pair
 from bot.commands.status import Status
 from bot.commands.stop import Stop
 from bot.commands.tools import Tools
-from bot.commands.trust import Trust as TrustCommand
+from bot.commands.trust import TrustCommand
 from bot.commands.verify import Prover, Verify
 from bot.config.settings import Settings
 from bot.dispatch.background import upkeep

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 from bot.backoff import Backoff
 from bot.messaging.events import Incoming, IncomingMessage, Reaction
 from bot.messaging.messenger import Messenger
-from bot.messaging.rest_http import Bounds as RestBounds
-from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from bot.messaging.rest_http import RestTimeouts as RestBounds
+from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.messaging.signal_rest import SignalRest
 from tests.fakes.json_rpc_server import HangUp, Json, Refusal
 from tests.fakes.rest_markup import served
@@ -229,9 +229,9 @@ def _rate_limit(seconds: float | None) -> object:
     return {"response": {"timestamp": 1, "results": [result]}}
 
 
-def daemon_bounds(*, impatient: bool, receipt_seconds: float = RECEIPT_SECONDS) -> Bounds:
+def daemon_bounds(*, impatient: bool, receipt_seconds: float = RECEIPT_SECONDS) -> DaemonTimeouts:
     """Bounds for tests: short waits before reconnecting, probes that do not get in the way."""
-    return Bounds(
+    return DaemonTimeouts(
         request=0.5 if impatient else 1.0,
         send=0.5 if impatient else 60.0,
         receipt=receipt_seconds,

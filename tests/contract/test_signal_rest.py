@@ -23,7 +23,7 @@ from bot.errors import (
 from bot.messaging.account import Group, Profile
 from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile
 from bot.messaging.messenger import MAX_DELIVERY, FileTooBig
-from bot.messaging.rest_http import MAX_ANSWER_BYTES, AnswerTooBig, Bounds
+from bot.messaging.rest_http import MAX_ANSWER_BYTES, AnswerTooBig, RestTimeouts
 from bot.messaging.signal_rest import MAX_QUEUE, SignalRest
 from bot.observability.metrics import INTAKE
 from tests.contract.harnesses import (
@@ -118,7 +118,7 @@ async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
 
 async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> None:
     async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(send=0.05, receipt=0.05))
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(send=0.05, receipt=0.05))
         async with in_background(messenger.run(ignore)):
             api.answers.append(Fault.HANG)
             with pytest.raises(SignalTimeout):
@@ -224,7 +224,7 @@ async def test_signs_of_life_leave_the_other_places_to_what_people_wait_for(
 
 async def test_a_sign_of_life_that_gets_no_turn_is_given_up() -> None:
     async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(turn=0.02))
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(turn=0.02))
         async with in_background(messenger.run(ignore)):
             await api.wait_for_receiver()
             api.hold.clear()
@@ -275,7 +275,7 @@ async def test_a_message_request_is_accepted_by_nobody(open_harness: Open) -> No
 
 async def test_a_call_that_gets_no_turn_is_not_sent() -> None:
     async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(turn=0.02))
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(turn=0.02))
         async with in_background(messenger.run(ignore)):
             await api.wait_for_receiver()
             api.hold.clear()
@@ -438,7 +438,7 @@ async def test_stopping_still_delivers_what_was_read() -> None:
 
 async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
     async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(stop=0.05))
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(stop=0.05))
         reading = asyncio.Event()
 
         async def deliver(_: Sequence[Incoming]) -> None:
@@ -485,7 +485,7 @@ async def test_without_identities_the_bot_goes_on_and_learns_its_aci_later(
 ) -> None:
     async with SignalRestApi.listen() as api:
         known, api.identities = api.identities, identities
-        messenger = SignalRest(api.url, NUMBER, bounds=Bounds(probe_every=0.02))
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(probe_every=0.02))
         receiver = Receiver()
         mention = text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP, "hi", mention=True)
         mention["envelope"]["dataMessage"]["mentions"][0]["number"] = None
@@ -552,7 +552,7 @@ async def test_the_account_status_does_not_wait_for_a_dead_signal_cli() -> None:
     async with SignalRestApi.listen() as api:
         api.signal_cli_alive.clear()
         with pytest.raises(SignalTimeout):
-            await SignalRest(api.url, NUMBER, bounds=Bounds(request=0.05)).account_status()
+            await SignalRest(api.url, NUMBER, bounds=RestTimeouts(request=0.05)).account_status()
         await api.stop()
         with pytest.raises(SignalUnavailable):
             await SignalRest(api.url, NUMBER).account_status()

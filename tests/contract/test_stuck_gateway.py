@@ -12,7 +12,7 @@ import pytest
 from bot.errors import SignalError, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind
-from bot.messaging.rest_http import Bounds
+from bot.messaging.rest_http import RestTimeouts
 from bot.messaging.signal_rest import SignalRest
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
 from tests.contract.harnesses import Receiver, in_background, rest_bounds
@@ -31,7 +31,9 @@ BOUNDS: Final = replace(rest_bounds(impatient=False, receipt_seconds=0.05), late
 
 
 @asynccontextmanager
-async def connected(bounds: Bounds = BOUNDS) -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
+async def connected(
+    bounds: RestTimeouts = BOUNDS,
+) -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
     async with SignalRestApi.listen() as api:
         messenger = SignalRest(api.url, NUMBER, bounds=bounds)
         receiver = Receiver()

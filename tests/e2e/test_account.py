@@ -22,7 +22,7 @@ import segno
 
 from bot.cli.account_setup import START_SECONDS
 from bot.cli.check import findings
-from bot.cli.finding import Finding, Verdict
+from bot.cli.finding import Finding, Severity
 from bot.cli.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
 from bot.cli.register import run_register
 from bot.config.settings import Settings
@@ -624,4 +624,4 @@ async def test_check_looks_at_the_signal_cli_that_the_bot_would_start(
         assert "exit code 7" in (await checked(settings))["signal"].words
         monkeypatch.setenv("PATH", str(here.folder))
         missing = (await checked(settings))["signal"]
-        assert (missing.verdict, "PATH" in missing.words) == (Verdict.FAILED, True)
+        assert (missing.verdict, "PATH" in missing.words) == (Severity.FAILED, True)

@@ -12,7 +12,7 @@ import pytest
 
 from bot.attestation.trust import REAL, Trust
 from bot.cli.check import findings
-from bot.cli.finding import Finding, Verdict
+from bot.cli.finding import Finding, Severity
 from bot.config.names import setting_names
 from bot.config.settings import Settings
 from tests.e2e.proving_world import proving_world
@@ -35,14 +35,14 @@ async def test_check_finds_everything_well() -> None:
     async with world() as here:
         here.model.models_handler = models("fake")
         found = await report(here.settings(store={"key": "k"}))
-    failed = [finding for finding in found.values() if finding.verdict is Verdict.FAILED]
+    failed = [finding for finding in found.values() if finding.verdict is Severity.FAILED]
     assert failed == []
     assert found["signal"].words == "signal-cli 0.13.19 answers."
-    assert found["account"].verdict is Verdict.OK
+    assert found["account"].verdict is Severity.OK
     assert found["model"].words == "fake is known there."
-    assert found["calculate"].verdict is Verdict.OK
+    assert found["calculate"].verdict is Severity.OK
     assert found["store"].words == "Works, encrypted at rest."
-    assert found["attestation"].verdict is Verdict.WARNING
+    assert found["attestation"].verdict is Severity.WARNING
 
 
 async def test_check_takes_no_message_away_from_the_bot() -> None:
@@ -68,7 +68,7 @@ async def test_check_says_that_the_signal_side_is_stuck(over: str) -> None:
         api.signal_cli_alive.clear()
         signal_side = {"url": api.url} if over == "REST" else {}
         found = await report(here.settings(signal=signal_side))
-        assert found["signal"].verdict is Verdict.FAILED
+        assert found["signal"].verdict is Severity.FAILED
         assert "stuck. Restart it." in found["signal"].words
 
 
@@ -81,11 +81,11 @@ async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
         )
         found = await report(settings)
     assert "ACCESS__ALLOWED" in found["access"].words
-    assert found["access"].verdict is Verdict.WARNING
-    assert found["store"].verdict is Verdict.FAILED
+    assert found["access"].verdict is Severity.WARNING
+    assert found["store"].verdict is Severity.FAILED
     assert "SIGNAL__URL" in found["signal"].words
     assert "LLM__API_KEY" in found["llm"].words
-    assert found["tools"].verdict is Verdict.WARNING
+    assert found["tools"].verdict is Severity.WARNING
 
 
 async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
@@ -98,12 +98,12 @@ async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
         proving.agent.fault = says(b"rubbish")
         wrong = await report(settings, proving.trust)
     assert well["store"].words == "Works, encrypted at rest."
-    assert well["attestation"].verdict is well["model proof"].verdict is Verdict.OK
-    assert foreign["attestation"].verdict is foreign["model proof"].verdict is Verdict.FAILED
+    assert well["attestation"].verdict is well["model proof"].verdict is Severity.OK
+    assert foreign["attestation"].verdict is foreign["model proof"].verdict is Severity.FAILED
     assert "ATTESTATION__MODEL_POLICY" in foreign["model proof"].words
-    assert brought_in["attestation"].verdict is Verdict.WARNING
+    assert brought_in["attestation"].verdict is Severity.WARNING
     assert "ATTESTATION__KEY_ORIGIN" in brought_in["attestation"].words
-    assert wrong["attestation"].verdict is Verdict.FAILED
+    assert wrong["attestation"].verdict is Severity.FAILED
     assert wrong["store"].words.startswith("STORE__KEY_SOURCE: ")
 
 
@@ -115,7 +115,7 @@ async def test_check_names_what_the_configuration_leaves_to_the_operator(tmp_pat
         async with serving(agent, tmp_path / "agent.sock") as socket:
             settings = proving.settings("off", attestation={"dstack_socket": socket})
             found = (await report(settings, proving.trust))["attestation"]
-    assert found.verdict is Verdict.FAILED
+    assert found.verdict is Severity.FAILED
     assert "compose file, line 4, services.bot.privileged" in found.words
 
 
@@ -139,7 +139,7 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
     assert done.returncode == 1
     assert done.stderr == ""
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
-    assert {verdict for verdict, _, _ in lines} == set(Verdict)
+    assert {verdict for verdict, _, _ in lines} == set(Severity)
     said = {part: words for _, part, words in lines}
     assert len(said) == len(lines)
     assert said["notes"] == (
@@ -159,7 +159,7 @@ async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is
     async with world() as here:
         here.model.models_handler = models("other")
         found = await report(here.settings(signal={"phone_number": "+4915100000099"}))
-    assert found["account"].verdict is Verdict.FAILED
+    assert found["account"].verdict is Severity.FAILED
     assert "LLM__MODEL" in found["model"].words
 
 
@@ -298,9 +298,11 @@ def test_a_reader_that_has_seen_enough_of_check_gets_no_traceback(tmp_path: Path
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(("who", "verdict"), [(ADA.aci, Verdict.OK), (ADA.number, Verdict.WARNING)])
+@pytest.mark.parametrize(
+    ("who", "verdict"), [(ADA.aci, Severity.OK), (ADA.number, Severity.WARNING)]
+)
 async def test_check_says_that_a_number_does_not_fit_who_hides_it(
-    who: str, verdict: Verdict
+    who: str, verdict: Severity
 ) -> None:
     async with world() as here:
         found = await report(here.settings(access={"policy": "allowlist", "allowed": who}))
@@ -313,16 +315,16 @@ OWNER = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 @pytest.mark.parametrize(
     ("settings", "verdict", "words"),
     [
-        ({}, Verdict.OK, "Strangers get a code; signal-tee-bot pair approve CODE lets them in."),
-        ({"admins": OWNER}, Verdict.OK, "approve CODE or an admin's !pair CODE lets them in."),
-        ({"admins": "+15550100001"}, Verdict.WARNING, "A number fits only people who show theirs"),
-        ({"policy": "allowlist"}, Verdict.WARNING, "Nobody is answered"),
-        ({"policy": "open"}, Verdict.WARNING, "Everybody is answered"),
-        ({"note_to_self": True}, Verdict.OK, "Only the note to self"),
+        ({}, Severity.OK, "Strangers get a code; signal-tee-bot pair approve CODE lets them in."),
+        ({"admins": OWNER}, Severity.OK, "approve CODE or an admin's !pair CODE lets them in."),
+        ({"admins": "+15550100001"}, Severity.WARNING, "A number fits only people who show theirs"),
+        ({"policy": "allowlist"}, Severity.WARNING, "Nobody is answered"),
+        ({"policy": "open"}, Severity.WARNING, "Everybody is answered"),
+        ({"note_to_self": True}, Severity.OK, "Only the note to self"),
     ],
 )
 async def test_check_says_who_may_talk(
-    settings: dict[str, object], verdict: Verdict, words: str
+    settings: dict[str, object], verdict: Severity, words: str
 ) -> None:
     async with world() as here:
         found = await report(here.settings(access={"policy": "pairing", **settings}))
@@ -333,15 +335,15 @@ async def test_check_says_who_may_talk(
 @pytest.mark.parametrize(
     ("trust", "admins", "verdict", "words"),
     [
-        ("tofu", OWNER, Verdict.OK, "!trust"),
-        ("tofu", "", Verdict.WARNING, "Who installs Signal anew waits"),
-        ("verified", OWNER, Verdict.OK, "!trust"),
-        ("verified", "", Verdict.WARNING, "Everybody waits"),
-        ("always", OWNER, Verdict.WARNING, "trusted at once"),
+        ("tofu", OWNER, Severity.OK, "!trust"),
+        ("tofu", "", Severity.WARNING, "Who installs Signal anew waits"),
+        ("verified", OWNER, Severity.OK, "!trust"),
+        ("verified", "", Severity.WARNING, "Everybody waits"),
+        ("always", OWNER, Severity.WARNING, "trusted at once"),
     ],
 )
 async def test_check_says_what_becomes_of_people_with_a_new_safety_number(
-    trust: str, admins: str, verdict: Verdict, words: str
+    trust: str, admins: str, verdict: Severity, words: str
 ) -> None:
     async with world() as here:
         found = await report(here.settings(signal={"trust": trust}, access={"admins": admins}))
@@ -361,24 +363,24 @@ async def test_check_says_whether_files_of_people_can_be_deleted_after_use() -> 
         over_rest = await report(here.settings(signal={"url": "http://127.0.0.1:9"}))
     assert unknown["attachments"].words.endswith("Set SIGNAL__DATA_DIR.")
     assert "SIGNAL__DATA_DIR is none" in absent["attachments"].words
-    assert unknown["attachments"].verdict is absent["attachments"].verdict is Verdict.WARNING
-    assert known["attachments"].verdict is Verdict.OK
+    assert unknown["attachments"].verdict is absent["attachments"].verdict is Severity.WARNING
+    assert known["attachments"].verdict is Severity.OK
     assert "attachments" not in over_rest
 
 
 @pytest.mark.parametrize(
     ("vision", "listed", "verdict", "words"),
     [
-        ("auto", ["text", "image"], Verdict.OK, "Shown to the model."),
-        ("auto", ["text"], Verdict.OK, "Not shown to the model; people are told so."),
-        ("auto", None, Verdict.OK, "The endpoint does not say"),
-        ("on", None, Verdict.OK, "Shown to the model."),
-        ("on", ["text"], Verdict.WARNING, "LLM__VISION"),
-        ("off", ["text", "image"], Verdict.OK, "Not shown"),
+        ("auto", ["text", "image"], Severity.OK, "Shown to the model."),
+        ("auto", ["text"], Severity.OK, "Not shown to the model; people are told so."),
+        ("auto", None, Severity.OK, "The endpoint does not say"),
+        ("on", None, Severity.OK, "Shown to the model."),
+        ("on", ["text"], Severity.WARNING, "LLM__VISION"),
+        ("off", ["text", "image"], Severity.OK, "Not shown"),
     ],
 )
 async def test_check_says_whether_the_model_is_shown_images(
-    vision: str, listed: list[str] | None, verdict: Verdict, words: str
+    vision: str, listed: list[str] | None, verdict: Severity, words: str
 ) -> None:
     async with world() as here:
         more = {} if listed is None else {"architecture": {"input_modalities": listed}}
@@ -391,13 +393,13 @@ async def test_check_says_whether_the_model_is_shown_images(
 @pytest.mark.parametrize(
     ("model", "verdict", "words"),
     [
-        (None, Verdict.OK, "Not listened to"),
-        ("whisper", Verdict.OK, "whisper is known there."),
-        ("whisper-9", Verdict.WARNING, "See LLM__TRANSCRIPTION_MODEL"),
+        (None, Severity.OK, "Not listened to"),
+        ("whisper", Severity.OK, "whisper is known there."),
+        ("whisper-9", Severity.WARNING, "See LLM__TRANSCRIPTION_MODEL"),
     ],
 )
 async def test_check_says_who_listens_to_voice_notes(
-    model: str | None, verdict: Verdict, words: str
+    model: str | None, verdict: Severity, words: str
 ) -> None:
     async with world() as here:
         here.model.models_handler = models("fake", "whisper")
@@ -414,6 +416,6 @@ async def test_check_says_what_of_the_profile_cannot_be_set() -> None:
         name = here.settings(bot={"profile_name": "Tee"}, signal={"url": "http://127.0.0.1:9"})
         half = await report(name)
     assert "profile" not in unset
-    assert wrong["profile"].verdict is Verdict.FAILED
+    assert wrong["profile"].verdict is Severity.FAILED
     assert wrong["profile"].words.startswith("BOT__PROFILE_PICTURE: must be")
-    assert half["profile"].verdict is Verdict.WARNING
+    assert half["profile"].verdict is Severity.WARNING

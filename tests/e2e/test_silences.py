@@ -19,7 +19,7 @@ import pytest
 from bot.backoff import Backoff
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.messaging.events import ChatId, ChatKind, Person
-from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
 from conversation_store.models import OutgoingMessage, ReceivedMessage
 from conversation_store.store import ConversationStore, open_store
 from tests.contract.harnesses import Receiver, in_background
@@ -36,7 +36,7 @@ ON_THE_PHONES_SECONDS: Final = 15.0
 QUESTIONS_PER_SECOND: Final = 4
 EVERY_NTH_IN_A_GROUP: Final = 5
 
-BOUNDS: Final = Bounds(
+BOUNDS: Final = DaemonTimeouts(
     request=0.5,
     send=5.0,
     receipt=0.3,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.cli.check import findings
-from bot.cli.finding import Verdict
+from bot.cli.finding import Severity
 from bot.config.settings import Settings
 from bot.observability import metrics
 from tests.e2e.running_bot import World, running_bot, world
@@ -97,9 +97,9 @@ async def test_without_a_key_the_search_alone_is_missing_and_that_is_said() -> N
     assert "web_search" not in system_text(here.model.requests[0])
     assert "• web_search: not available. No key: set TOOLS__WEB_SEARCH__API_KEY" in listed
     assert "• get_weather: " in listed
-    assert found["web_search"].verdict is Verdict.WARNING
+    assert found["web_search"].verdict is Severity.WARNING
     assert found["web_search"].words.startswith("No key: set TOOLS__WEB_SEARCH__API_KEY")
-    assert found["calculate"].verdict is Verdict.OK
+    assert found["calculate"].verdict is Severity.OK
 
 
 async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
@@ -116,7 +116,7 @@ async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
     assert "web_search: not available. Brave refuses TOOLS__WEB_SEARCH__API_KEY." in listed
     assert "web_search" not in offered(here.model.requests[0])
     assert "calculate" in offered(here.model.requests[0])
-    assert found["web_search"].verdict is Verdict.WARNING
+    assert found["web_search"].verdict is Severity.WARNING
     assert "BSA-wrong" not in listed + found["web_search"].words
 
 
@@ -124,7 +124,7 @@ async def test_a_search_that_fails_only_now_stays_and_check_says_so() -> None:
     async with world() as here, brave_api() as brave:
         brave.answers.extend([error("QUOTA_LIMITED", 429)] * 2)
         found = {finding.part: finding async for finding in findings(with_search(here, brave))}
-    assert found["web_search"].verdict is Verdict.WARNING
+    assert found["web_search"].verdict is Severity.WARNING
     assert found["web_search"].words.startswith("Does not work now. The searches that Brave allows")
 
 

@@ -19,7 +19,7 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.quote import low_s
 from bot.attestation.trust import REAL, Trust
-from bot.cli.verify import Request, verify
+from bot.cli.verify import VerifyRequest, verify
 from bot.errors import SettingsError
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, running_bot
@@ -59,8 +59,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def request(folder: Path, **changes: Any) -> Request:
-    asked = Request(
+def request(folder: Path, **changes: Any) -> VerifyRequest:
+    asked = VerifyRequest(
         bundle=folder / "bundle.json",
         challenge=CHALLENGE,
         safety_number=SAFETY_NUMBER,
@@ -73,7 +73,10 @@ def request(folder: Path, **changes: Any) -> Request:
 
 
 async def verified(
-    asked: Request, *, trust: Trust = PLATFORM.trust, clock: Callable[[], float] = lambda: CLOCK
+    asked: VerifyRequest,
+    *,
+    trust: Trust = PLATFORM.trust,
+    clock: Callable[[], float] = lambda: CLOCK,
 ) -> bool:
     return await verify(asked, trust=trust, clock=clock)
 

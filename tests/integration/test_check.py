@@ -19,7 +19,7 @@ import pytest
 from bot import __version__
 from bot.cli import machine
 from bot.cli.check import findings
-from bot.cli.finding import Finding, Verdict
+from bot.cli.finding import Finding, Severity
 from bot.cli.machine import LEAST_FREE_BYTES
 from bot.config.loading import load_settings
 from bot.config.names import setting_names
@@ -86,7 +86,7 @@ async def test_check_says_what_runs_how_much_room_there_is_and_how_many_files_ma
         found = await report(without_tools(here))
     assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
     assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes [\d,]+ KiB\.", found["disk"].words)
-    assert found["descriptors"].verdict is Verdict.OK
+    assert found["descriptors"].verdict is Severity.OK
 
 
 def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +109,8 @@ def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.Monk
             said.append(machine.file_rights(settings))
     readable, closed, out_of_reach = said
     words = f"Every user of this machine may read .env, {secrets / 'llm__api_key'}: chmod o-r."
-    assert readable == Finding("file rights", Verdict.WARNING, words)
-    assert closed.verdict is out_of_reach.verdict is Verdict.OK
+    assert readable == Finding("file rights", Severity.WARNING, words)
+    assert closed.verdict is out_of_reach.verdict is Severity.OK
 
 
 WALLED_OFF = "Walled off by the kernel: seccomp, Landlock, namespaces."
@@ -203,7 +203,7 @@ async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_del
         assert "copies" not in await report(without_tools(here))
         (here.folder / "store.db.before-v5").touch()
         found = await report(without_tools(here))
-    assert found["copies"].verdict is Verdict.WARNING
+    assert found["copies"].verdict is Severity.WARNING
     assert found["copies"].words.startswith("store.db.before-v5 beside the store")
 
 
@@ -214,7 +214,7 @@ async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_tak
             sparse.truncate(max(free, LEAST_FREE_BYTES) + 2**30)
         (here.folder / "store.db").mkdir()  # so that nothing opens the log
         found = await report(without_tools(here))
-    assert found["disk"].verdict is Verdict.WARNING
+    assert found["disk"].verdict is Severity.WARNING
     assert "STORE__PATH" in found["disk"].words
 
 
@@ -231,30 +231,30 @@ async def test_check_knows_the_running_bot_at_the_health_address_from_another_pr
         elsewhere = without_tools(here, health={"listen": f"{other.host}:{other.port}"})
         taken = (await report(elsewhere))["health"]
         off = (await report(without_tools(here)))["health"]
-    assert free == Finding("health", Verdict.OK, f"HEALTH__LISTEN is free: {listen}.")
-    assert running == Finding("health", Verdict.OK, f"Answered by the running bot at {listen}.")
-    assert taken.verdict is Verdict.FAILED
+    assert free == Finding("health", Severity.OK, f"HEALTH__LISTEN is free: {listen}.")
+    assert running == Finding("health", Severity.OK, f"Answered by the running bot at {listen}.")
+    assert taken.verdict is Severity.FAILED
     assert taken.words.startswith("HEALTH__LISTEN: ")
-    assert off == Finding("health", Verdict.OK, "Not served: HEALTH__LISTEN is empty.")
+    assert off == Finding("health", Severity.OK, "Not served: HEALTH__LISTEN is empty.")
 
 
 @pytest.mark.parametrize(
     ("host", "verdict"),
     [
-        ("127.0.0.1", Verdict.OK),
-        ("localhost", Verdict.OK),
-        ("0.0.0.0", Verdict.WARNING),
-        ("[::]", Verdict.WARNING),
+        ("127.0.0.1", Severity.OK),
+        ("localhost", Severity.OK),
+        ("0.0.0.0", Severity.WARNING),
+        ("[::]", Severity.WARNING),
     ],
 )
 async def test_check_warns_where_other_machines_may_ask_for_health(
-    host: str, verdict: Verdict
+    host: str, verdict: Severity
 ) -> None:
     async with world() as here:
         found = await report(without_tools(here, health={"listen": f"{host}:0"}))
     assert found["health"].verdict is verdict
     assert ("HEALTH__LISTEN=127.0.0.1:8081" in found["health"].words) == (
-        verdict is Verdict.WARNING
+        verdict is Severity.WARNING
     )
 
 
@@ -270,13 +270,13 @@ async def free_address() -> str:
 @pytest.mark.parametrize(
     ("there", "verdict", "words"),
     [
-        (timedelta(), Verdict.OK, "Agrees"),
-        (timedelta(hours=-1), Verdict.WARNING, "seconds ahead of that of the model's endpoint"),
-        (timedelta(days=400), Verdict.WARNING, "seconds behind that of the model's endpoint"),
+        (timedelta(), Severity.OK, "Agrees"),
+        (timedelta(hours=-1), Severity.WARNING, "seconds ahead of that of the model's endpoint"),
+        (timedelta(days=400), Severity.WARNING, "seconds behind that of the model's endpoint"),
     ],
 )
 async def test_check_compares_the_clock_with_that_of_the_models_endpoint(
-    there: timedelta, verdict: Verdict, words: str
+    there: timedelta, verdict: Severity, words: str
 ) -> None:
     listing = {"object": "list", "data": [{"id": "fake"}]}
     date = format_datetime(datetime.now(UTC) + there, usegmt=True)
@@ -293,7 +293,7 @@ async def test_check_is_silent_about_the_clock_where_nobody_tells_the_time(date:
         here.model.models_handler = status(200, {"data": [{"id": "fake"}]}, {"Date": date})
         found = await report(without_tools(here))
     assert "clock" not in found
-    assert found["model"].verdict is Verdict.OK
+    assert found["model"].verdict is Severity.OK
 
 
 # The account
@@ -306,7 +306,7 @@ async def test_check_says_who_else_has_the_accounts_key() -> None:
         shared = (await report(without_tools(here)))["linked devices"]
         missing = await report(without_tools(here, signal={"phone_number": "+4915100000099"}))
     assert alone.words.startswith("None: ")
-    assert shared.verdict is Verdict.OK
+    assert shared.verdict is Severity.OK
     assert shared.words.startswith("2, with the account's key")
     assert "linked devices" not in missing
 
@@ -316,7 +316,7 @@ async def test_check_warns_of_linked_devices_where_the_bot_has_something_to_prov
         proving.here.signal.device_ids = [1, 2]
         settings = proving.settings("off")
         found = {one.part: one async for one in findings(settings, trust=proving.trust)}
-    assert found["linked devices"].verdict is Verdict.WARNING
+    assert found["linked devices"].verdict is Severity.WARNING
     assert "!verify fails" in found["linked devices"].words
 
 
@@ -337,9 +337,9 @@ async def test_check_asks_a_weather_service_of_the_operators_own_and_says_where_
             tools={"weather": {**own, "forecast_url": f"http://{await free_address()}/v1/forecast"}}
         )
         unreachable = (await report(down))["get_weather"]
-    assert well == Finding("get_weather", Verdict.OK, "Ready.")
+    assert well == Finding("get_weather", Severity.OK, "Ready.")
     for finding in (wrong, unreachable):
-        assert finding.verdict is Verdict.WARNING
+        assert finding.verdict is Severity.WARNING
         assert finding.words.startswith("Does not work now. ")
 
 
@@ -350,7 +350,7 @@ def test_check_for_programs_is_one_document_and_nothing_else(tmp_path: Path) -> 
     done = run_check("--json", folder=tmp_path, environment=QUICK)
     said = json.loads(done.stdout)
     assert (done.returncode, done.stderr, said["ok"]) == (1, "", False)
-    assert {finding["verdict"] for finding in said["findings"]} == set(Verdict)
+    assert {finding["verdict"] for finding in said["findings"]} == set(Severity)
     assert all(set(finding) == {"part", "verdict", "words"} for finding in said["findings"])
 
 

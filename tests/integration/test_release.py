@@ -15,7 +15,7 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.release import Release
 from bot.cli.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
-from bot.cli.verify import Request, verify
+from bot.cli.verify import VerifyRequest, verify
 from bot.errors import SettingsError
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
@@ -160,7 +160,7 @@ async def verdicts(
         bundle = await running.evidence.collect(CHALLENGE)
     (folder / "bundle.json").write_bytes(bundle.to_json())
     (folder / "collateral.json").write_text(running.platform.collateral)
-    request = Request(
+    request = VerifyRequest(
         bundle=folder / "bundle.json",
         challenge=CHALLENGE,
         safety_number=None,

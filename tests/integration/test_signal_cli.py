@@ -21,8 +21,8 @@ from bot.messaging.daemon_setup import DaemonSetup
 from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.json_rpc import JsonRpcConnection
 from bot.messaging.registration import Reason, RegistrationRefused
-from bot.messaging.signal_daemon import Bounds, SignalDaemon
-from bot.messaging.spawned import Patience, SpawnedSignalCli
+from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
+from bot.messaging.spawned import SpawnedSignalCli, SpawnTimeouts
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.full
 
 NUMBER: Final = "+4915100000000"
 CHAT: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
-BOUNDS: Final = Bounds(probe_every=0.5, backoff=Backoff(0.05, 0.5))
+BOUNDS: Final = DaemonTimeouts(probe_every=0.5, backoff=Backoff(0.05, 0.5))
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
 
@@ -177,7 +177,7 @@ def on_the_path(
         tmp_path / "socket",
         data_dir=tmp_path / "config",
         backoff=Backoff(0.05, 0.5),
-        patience=Patience(sign_every=0.5, sign=3.0),
+        patience=SpawnTimeouts(sign_every=0.5, sign=3.0),
     )
 
 
@@ -243,7 +243,7 @@ async def test_the_real_signal_cli_of_a_killed_bot_tidies_up_and_makes_way(
 SPAWNING: Final = """
 import asyncio, sys
 from pathlib import Path
-from bot.messaging.spawned import Patience, SpawnedSignalCli
+from bot.messaging.spawned import SpawnTimeouts, SpawnedSignalCli
 asyncio.run(SpawnedSignalCli(Path(sys.argv[1]), data_dir=Path(sys.argv[2])).run())
 """
 

@@ -18,12 +18,12 @@ import structlog
 from bot.backoff import Backoff
 from bot.errors import SettingsError, SignalUnavailable
 from bot.messaging.events import ChatId, ChatKind
-from bot.messaging.signal_daemon import Bounds, SignalDaemon
+from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.messaging.spawned import (
     RESTART,
     STOP_SECONDS,
-    Patience,
     SpawnedSignalCli,
+    SpawnTimeouts,
     socket_path,
 )
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
@@ -40,7 +40,7 @@ from tests.fakes.signal_side import BOT
 
 ROOT: Final = Path(__file__).parents[2]
 SOON: Final = Backoff(0.02, 0.05)
-BOUNDS: Final = Bounds(backoff=SOON)
+BOUNDS: Final = DaemonTimeouts(backoff=SOON)
 
 BOT_PROGRAM: Final = """
 import asyncio, sys
@@ -258,7 +258,7 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_is_named(
 # One that hangs -----------------------------------------------------------------------------------
 
 
-IMPATIENT: Final = Patience(sign_every=0.1, sign=0.5)
+IMPATIENT: Final = SpawnTimeouts(sign_every=0.1, sign=0.5)
 
 
 @pytest.mark.parametrize("become", [True, pytest.param(False, marks=pytest.mark.full)])
@@ -288,14 +288,14 @@ async def test_a_signal_cli_that_lives_and_does_not_answer_is_ended_and_started_
 @pytest.mark.full
 async def test_a_signal_cli_that_never_listens_is_started_again(folder: Path) -> None:
     install(folder / "bin", "--deaf")
-    async with spawned(folder, patience=Patience(sign_every=0.1, start=1.0)):
+    async with spawned(folder, patience=SpawnTimeouts(sign_every=0.1, start=1.0)):
         await until(lambda: len(notes(folder)) >= 2)
         assert not alive(notes(folder)[0]["pid"])
 
 
 async def test_a_signal_cli_that_is_busy_or_not_read_is_left_alone(folder: Path) -> None:
     install(folder / "bin", "--busy")
-    async with spawned(folder, patience=Patience(sign_every=0.1, sign=2.0)) as signal_cli:
+    async with spawned(folder, patience=SpawnTimeouts(sign_every=0.1, sign=2.0)) as signal_cli:
         await answering(signal_cli)
         receiver = Receiver()
         messenger = SignalDaemon(signal_cli.url, BOT.number, bounds=BOUNDS)
@@ -326,12 +326,12 @@ async def test_a_bot_without_descriptors_does_not_take_signal_cli_for_one_that_h
     install(folder / "bin")
     monkeypatch.setattr(asyncio.get_running_loop(), "create_unix_connection", no_descriptors)
     with structlog.testing.capture_logs() as logs:
-        async with spawned(folder, patience=Patience(sign_every=0.05, start=0.0)):
+        async with spawned(folder, patience=SpawnTimeouts(sign_every=0.05, start=0.0)):
             await until(lambda: refused >= 5)
     assert logs == []
 
 
 def test_one_that_hangs_is_ended_and_started_again_within_40_seconds() -> None:
-    patience = Patience()
+    patience = SpawnTimeouts()
     known = patience.sign_every + 2 * patience.sign
     assert known + STOP_SECONDS + RESTART.first_seconds < 40

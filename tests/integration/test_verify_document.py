@@ -24,7 +24,7 @@ from bot.attestation.quote import Collateral, TdQuote, low_s
 from bot.attestation.report import LABELS, MODEL_LABELS, PARTS, conclusion
 from bot.attestation.verification import verify_bundle
 from bot.cli.release import COMPOSE_FILE
-from bot.cli.verify import Request, verify
+from bot.cli.verify import VerifyRequest, verify
 from bot.config.settings import Settings
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
@@ -67,10 +67,10 @@ def challenge() -> str:
     return str(words)
 
 
-def request(arguments: list[str], folder: Path, pccs_url: str) -> Request:
+def request(arguments: list[str], folder: Path, pccs_url: str) -> VerifyRequest:
     """What bot/cli makes of a command."""
     options = dict(pairwise(arguments))
-    return Request(
+    return VerifyRequest(
         bundle=folder / arguments[1],
         challenge=options["--challenge"],
         safety_number=options.get("--safety-number"),

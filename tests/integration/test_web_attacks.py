@@ -28,14 +28,14 @@ from tests.fakes.web_server import (
 )
 from tests.integration.web_pages import everywhere, only_one, pdf, web_fetch
 from tools.base import Outcome
-from tools.web.client import Bounds, open_web_client
+from tools.web.client import FetchBounds, open_web_client
 from tools.web.guard import AddressRefused
 
 TIMEOUT_SECONDS = 10.0
 """What a call has; a sandbox that starts on a busy machine needs part of it."""
 
 SOON = 2.0
-BOUNDS = Bounds(connect=0.5, silence=0.5, total=1.0)
+BOUNDS = FetchBounds(connect=0.5, silence=0.5, total=1.0)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 PRIVATE = "is not on the public internet"
 MEGABYTE = 2**20

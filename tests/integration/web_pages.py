@@ -15,7 +15,7 @@ from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.settings import MAX_RESULT_BYTES, ToolSettings
-from tools.web.client import Bounds
+from tools.web.client import FetchBounds
 from tools.web.fetch import open_web_fetch
 from tools.web.guard import IPAddress
 from tools.web.lookup import Lookup
@@ -52,7 +52,7 @@ async def everywhere(name: str) -> Sequence[str]:
 async def web_fetch(
     *,
     lookup: Lookup = everywhere,
-    bounds: Bounds | None = None,
+    bounds: FetchBounds | None = None,
     timeout_seconds: float = 10,
     result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> AsyncIterator[Fetch]:

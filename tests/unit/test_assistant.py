@@ -11,7 +11,7 @@ import pytest
 
 from bot.demo.arithmetic import find_expressions
 from bot.demo.assistant import MODEL, serve_assistant
-from bot.demo.rules import MAX_CALLS, Call, Words, reply
+from bot.demo.rules import MAX_CALLS, Call, Reading, reply
 from bot.llm.messages import Message, Role, ToolCall
 from tools.clock import time_in
 
@@ -29,7 +29,7 @@ def bot(text: str) -> Message:
 
 def words(*said: Message, tools: frozenset[str] = CALCULATE) -> str:
     answer = reply(said, tools)
-    assert isinstance(answer, Words)
+    assert isinstance(answer, Reading)
     return answer.text
 
 
@@ -247,7 +247,7 @@ async def test_a_streamed_answer_comes_in_pieces_and_counts_tokens_when_asked() 
     chunks = events(answer)
     assert answer.headers["content-type"] == "text/event-stream"
     text = "".join(delta.get("content") or "" for delta in deltas(chunks))
-    assert Words(text) == reply([user("Write a poem")], CALCULATE)
+    assert Reading(text) == reply([user("Write a poem")], CALCULATE)
     assert len(chunks) > 10
     assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
     assert chunks[-1]["choices"] == []

@@ -14,7 +14,7 @@ from bot.dispatch.turns.loop_guard import (
     PAUSE_SECONDS,
     QUICK_CHARACTERS,
     LoopGuard,
-    Verdict,
+    LoopVerdict,
 )
 
 CHAT = "direct:ada"
@@ -40,10 +40,10 @@ class Conversation:
 
     def write(
         self, *, after: float, length: int = 40, author: str = ADA, chat: str = CHAT
-    ) -> Verdict:
+    ) -> LoopVerdict:
         self.clock.now += after
         verdict = self.guard.verdict(chat, author, length)
-        if verdict is Verdict.TALK:
+        if verdict is LoopVerdict.TALK:
             self.clock.now += self.thinks_seconds
             self.guard.answered(chat, author)
         return verdict
@@ -51,7 +51,7 @@ class Conversation:
     def until_silence(self, *, after: float = 0.5, length: int = 40) -> int:
         """Let a bot write until it is silenced; return how many of its messages were answered."""
         for answered in range(10_000):
-            if self.write(after=after, length=length) is Verdict.FIRST_SILENCE:
+            if self.write(after=after, length=length) is LoopVerdict.FIRST_SILENCE:
                 return answered
         raise AssertionError("never silenced")
 
@@ -70,7 +70,7 @@ class Profile:
         for number in range(self.rounds):
             talk.thinks_seconds = dice.uniform(*self.answered)
             verdict = talk.write(after=dice.uniform(*self.after), length=dice.randint(*self.length))
-            if verdict is not Verdict.TALK:
+            if verdict is not LoopVerdict.TALK:
                 return number
         return self.rounds
 
@@ -114,14 +114,14 @@ def test_people_are_never_silenced_however_fast_they_are(name: str, seed: int) -
 def test_short_messages_are_never_too_quick(messages: list[tuple[float, int]]) -> None:
     talk = Conversation()
     for after, length in messages:
-        assert talk.write(after=after, length=length) is Verdict.TALK
+        assert talk.write(after=after, length=length) is LoopVerdict.TALK
 
 
 def test_a_pause_now_and_then_lets_people_go_on_for_ever() -> None:
     talk = Conversation()
     for number in range(5_000):
         after = PAUSE_SECONDS if number % (MAX_ROUNDS - 1) == 0 else 1.0
-        assert talk.write(after=after, length=1) is Verdict.TALK
+        assert talk.write(after=after, length=1) is LoopVerdict.TALK
 
 
 def test_a_bot_that_answers_at_once_is_silenced_with_one_notice() -> None:
@@ -131,7 +131,7 @@ def test_a_bot_that_answers_at_once_is_silenced_with_one_notice() -> None:
         "This looks like two bots talking to each other. I will not answer you here for 10 minutes."
         " If you are a person, send !help, and I go on at once."
     )
-    assert {talk.write(after=0.5) for _ in range(50)} == {Verdict.SILENCE}
+    assert {talk.write(after=0.5) for _ in range(50)} == {LoopVerdict.SILENCE}
 
 
 def test_more_is_allowed_where_people_may_write_more() -> None:
@@ -149,8 +149,8 @@ def test_a_silence_ends_and_the_next_is_twice_as_long_up_to_a_day() -> None:
         assert talk.until_silence() >= 9
         words = talk.guard.notice(CHAT, ADA)
         minutes.append(int("".join(filter(str.isdigit, words))))
-        assert talk.write(after=60.0 * minutes[-1] - 1) is Verdict.SILENCE
-        assert talk.write(after=2.0) is Verdict.TALK
+        assert talk.write(after=60.0 * minutes[-1] - 1) is LoopVerdict.SILENCE
+        assert talk.write(after=2.0) is LoopVerdict.TALK
     assert minutes == [10, 20, 40, 80, 160, 320, 640, 1280, DAY_MINUTES, DAY_MINUTES]
 
 
@@ -158,21 +158,21 @@ def test_the_first_silence_ends_at_a_command_and_no_other_one_does() -> None:
     talk = Conversation()
     talk.guard.release(CHAT, ADA)
     talk.until_silence()
-    assert talk.write(after=5.0) is Verdict.SILENCE
+    assert talk.write(after=5.0) is LoopVerdict.SILENCE
     talk.guard.release(CHAT, ADA)
-    assert talk.write(after=5.0) is Verdict.TALK
+    assert talk.write(after=5.0) is LoopVerdict.TALK
     talk.until_silence()
     assert "!help" not in talk.guard.notice(CHAT, ADA)
     talk.guard.release(CHAT, ADA)
-    assert talk.write(after=5.0) is Verdict.SILENCE
+    assert talk.write(after=5.0) is LoopVerdict.SILENCE
 
 
 def test_somebody_who_fires_off_many_messages_without_waiting_is_no_bot() -> None:
     talk = Conversation()
-    assert talk.write(after=1.0) is Verdict.TALK
+    assert talk.write(after=1.0) is LoopVerdict.TALK
     for _ in range(100):
         talk.clock.now += 0.1
-        assert talk.guard.verdict(CHAT, ADA, 40) is Verdict.TALK
+        assert talk.guard.verdict(CHAT, ADA, 40) is LoopVerdict.TALK
 
 
 def test_people_who_write_while_the_bot_answers_others_in_a_lively_group_are_no_bots() -> None:
@@ -180,29 +180,29 @@ def test_people_who_write_while_the_bot_answers_others_in_a_lively_group_are_no_
     people = [f"person-{number}" for number in range(10)]
     for number in range(500):
         verdict = talk.write(after=0.5, author=people[number % 10], chat="group:g", length=40)
-        assert verdict is Verdict.TALK
+        assert verdict is LoopVerdict.TALK
 
 
 def test_a_bot_in_a_group_is_silenced_alone() -> None:
     talk = Conversation()
     talk.until_silence()
-    assert talk.write(after=0.1) is Verdict.SILENCE
-    assert talk.write(after=0.1, author="ben") is Verdict.TALK
-    assert talk.write(after=0.1, chat="group:other") is Verdict.TALK
+    assert talk.write(after=0.1) is LoopVerdict.SILENCE
+    assert talk.write(after=0.1, author="ben") is LoopVerdict.TALK
+    assert talk.write(after=0.1, chat="group:other") is LoopVerdict.TALK
 
 
 def test_somebody_who_pastes_one_long_text_after_the_other_is_no_bot() -> None:
     talk = Conversation()
     for _ in range(100):
-        assert talk.write(after=12.0, length=4_000) is Verdict.TALK
+        assert talk.write(after=12.0, length=4_000) is LoopVerdict.TALK
 
 
 def test_what_is_remembered_is_bounded() -> None:
     talk = Conversation()
     talk.until_silence()
-    assert talk.write(after=0.1) is Verdict.SILENCE
+    assert talk.write(after=0.1) is LoopVerdict.SILENCE
     for number in range(MAX_KNOWN - 1):
         talk.write(after=0.0, author=str(number))
-    assert talk.write(after=0.1) is Verdict.SILENCE
+    assert talk.write(after=0.1) is LoopVerdict.SILENCE
     talk.write(after=0.0, author="one more")
-    assert talk.write(after=0.1) is Verdict.TALK
+    assert talk.write(after=0.1) is LoopVerdict.TALK

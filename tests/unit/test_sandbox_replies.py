@@ -13,11 +13,13 @@ from bot.chat.rendering.client import Renderer
 from tools.errors import ToolError
 from tools.sandbox.pool import Sandbox
 from tools.web.reader.client import open_reader
-from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, Source
-from tools.web.reader.kinds import Kind
+from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
+from tools.web.reader.kinds import DocumentKind
 
 MAX_STALL_SECONDS: Final = 0.1
-PAGE: Final = Source(Kind.HTML, "text/html", "https://example.org/", b"<p>Hello.</p>")
+PAGE: Final = DocumentSource(
+    DocumentKind.HTML, "text/html", "https://example.org/", b"<p>Hello.</p>"
+)
 
 
 def replying(monkeypatch: pytest.MonkeyPatch, reply: str) -> None:

@@ -23,7 +23,7 @@ from bot.messaging.account import MAX_ATTACHMENT_BYTES, PeerIdentity, Profile, T
 from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile, Quoted
 from bot.messaging.json_rpc import MAX_LINE_BYTES, LineBuffer
 from bot.messaging.messenger import FileTooBig
-from bot.messaging.signal_daemon import MAX_QUEUE, Bounds, SignalDaemon
+from bot.messaging.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import HangUp, Json, LostReply, Refusal
@@ -51,7 +51,7 @@ async def signal_cli(directory: Path) -> AsyncIterator[SignalCli]:
 
 @asynccontextmanager
 async def running(
-    side: SignalCli, receiver: Receiver | None = None, *, bounds: Bounds = BOUNDS
+    side: SignalCli, receiver: Receiver | None = None, *, bounds: DaemonTimeouts = BOUNDS
 ) -> AsyncIterator[SignalDaemon]:
     receiver = receiver or Receiver()
     messenger = SignalDaemon(side.url, side.account.number, bounds=bounds)

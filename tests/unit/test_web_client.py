@@ -31,11 +31,11 @@ from tests.fakes.web_server import (
     web_server,
 )
 from tools.errors import ToolError
-from tools.web.client import MAX_REDIRECTS, Bounds, WebClient, open_web_client
+from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient, open_web_client
 from tools.web.guard import AddressRefused, IPAddress
 from tools.web.lookup import Lookup, Resolver
 
-SHORT = Bounds(connect=0.2, silence=0.2, total=0.5)
+SHORT = FetchBounds(connect=0.2, silence=0.2, total=0.5)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 
 
@@ -53,7 +53,7 @@ async def web_client(
     *,
     operator_urls: Collection[str] = (),
     lookup: Lookup = everywhere,
-    bounds: Bounds | None = None,
+    bounds: FetchBounds | None = None,
 ) -> AsyncIterator[WebClient]:
     async with open_web_client(
         operator_urls=operator_urls, permits=only_one, lookup=lookup, bounds=bounds

@@ -8,7 +8,7 @@ from typing import Final
 
 from tools.calculator.failures import TOO_DEEP, sentence
 from tools.calculator.functions import CONSTANTS, FUNCTIONS, Number
-from tools.calculator.kinds import KINDS, Kind, name_of
+from tools.calculator.kinds import KINDS, ValueKind, name_of
 from tools.calculator.measure import Measure, Units, plain, product, written_number
 from tools.calculator.measure_notation import Arithmetic, Target, read_request
 from tools.calculator.notation import MAX_CHARACTERS, to_python
@@ -148,7 +148,7 @@ def _plainly(value: Measure, table: UnitTable) -> str:
     return _equal(value.written(), value.converted(known).written())
 
 
-def _units_of(kind: Kind, dimension: Dimension, table: UnitTable) -> Units:
+def _units_of(kind: ValueKind, dimension: Dimension, table: UnitTable) -> Units:
     names = dimension if kind.unit is None else ((kind.unit, 1),)
     return product(
         (table.find("kilogram" if name == "gram" else name)[0][0], exponent)

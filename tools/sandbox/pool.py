@@ -13,7 +13,7 @@ from tools.errors import ToolError, ToolTimeout, ToolUnavailable
 from tools.sandbox.limits import CALL_SECONDS, Limits
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.protocol import ENVELOPE_BYTES, ReplyKind
-from tools.sandbox.worker import STOP_SECONDS, Reply, Worker, WorkerDied, WorkerEscaping
+from tools.sandbox.worker import STOP_SECONDS, Worker, WorkerDied, WorkerEscaping, WorkerReply
 
 QUEUE_SECONDS: Final = 6.0
 """Beyond the time of one call: whoever waits gets a place when calls that hang give theirs up."""
@@ -106,7 +106,7 @@ class Sandbox:
                 return _result(reply)
         raise ToolError("This could not be worked out: its process ended before it was done.")
 
-    async def _attempt(self, request: bytes) -> Reply:
+    async def _attempt(self, request: bytes) -> WorkerReply:
         seconds = self._limits.call_seconds
         async with self._worker() as worker:
             try:
@@ -186,7 +186,7 @@ async def survey(policy: SandboxPolicy) -> None:
     await worker.stop()
 
 
-def _result(reply: Reply) -> str:
+def _result(reply: WorkerReply) -> str:
     match reply.kind:
         case ReplyKind.RESULT:
             return reply.text

@@ -50,7 +50,7 @@ class _Head(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WorkerReply:
     """What the process has replied: `text` and `where` may be anything within their bounds."""
 
     ticket: str
@@ -125,7 +125,7 @@ class Worker:
         """Kill the process, whatever it does, unless it is asked again within that time."""
         self._rest = asyncio.get_running_loop().call_later(seconds, self.kill)
 
-    async def ask(self, text: bytes, *, timeout_seconds: float) -> Reply:
+    async def ask(self, text: bytes, *, timeout_seconds: float) -> WorkerReply:
         """Send a request, whose text is given as JSON, and return its reply.
 
         Raises:
@@ -175,7 +175,7 @@ class Worker:
                 await self._process.wait()
         await self.stop()
 
-    async def _reply(self) -> Reply:
+    async def _reply(self) -> WorkerReply:
         try:
             head = _Head.model_validate_json(await self._replies.readuntil())
             if head.size > self._reply_bytes:
@@ -187,4 +187,4 @@ class Worker:
             raise (WorkerEscaping if escaping else WorkerDied) from error
         except (asyncio.LimitOverrunError, ConnectionError, ValueError) as error:
             raise WorkerDied from error
-        return Reply(head.ticket, head.kind, text, head.where)
+        return WorkerReply(head.ticket, head.kind, text, head.where)

@@ -41,7 +41,7 @@ _NAME: Final = "signal-tee-bot"
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class FetchBounds:
     """How long a request may wait, in seconds.
 
     Attributes:
@@ -186,7 +186,7 @@ class WebClient:
         public: _Connections,
         operators: _Connections,
         operator_origins: Collection[Origin],
-        bounds: Bounds,
+        bounds: FetchBounds,
     ) -> None:
         self._public = public
         self._operators = operators
@@ -294,7 +294,7 @@ async def open_web_client(
     operator_urls: Collection[str] = (),
     permits: Permits = is_public,
     lookup: Lookup | None = None,
-    bounds: Bounds | None = None,
+    bounds: FetchBounds | None = None,
 ) -> AsyncIterator[WebClient]:
     """Provide a client; its connections are closed at the end.
 
@@ -313,7 +313,7 @@ async def open_web_client(
     public = _Connections(GuardedBackend(permits=permits, lookup=lookup))
     operators = _Connections(GuardedBackend(permits=_any_address, lookup=lookup))
     async with aclosing(public), aclosing(operators):
-        yield WebClient(public, operators, origins, bounds or Bounds())
+        yield WebClient(public, operators, origins, bounds or FetchBounds())
 
 
 def _any_address(_: object) -> bool:
@@ -347,7 +347,7 @@ def _headers(response: httpcore.Response) -> dict[str, str]:
 
 
 @contextmanager
-def _sentences(host: str, bounds: Bounds) -> Iterator[None]:
+def _sentences(host: str, bounds: FetchBounds) -> Iterator[None]:
     """Translate httpcore's errors, most specific first."""
     try:
         yield

@@ -14,13 +14,13 @@ from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import ToolSettings
-from tools.web.client import Bounds, WebAnswer, WebClient, open_web_client
+from tools.web.client import FetchBounds, WebAnswer, WebClient, open_web_client
 from tools.web.guard import LONGEST_URL, Permits, checked, is_public
 from tools.web.lookup import Lookup
 from tools.web.parts import part_of
 from tools.web.reader.client import Read, open_reader
-from tools.web.reader.document import Document, Source
-from tools.web.reader.kinds import Kind, kind_of
+from tools.web.reader.document import Document, DocumentSource
+from tools.web.reader.kinds import DocumentKind, kind_of
 
 MAX_DOWNLOADED_BYTES: Final = 5 * 2**20
 MAX_PAGES_KEPT: Final = 8
@@ -89,7 +89,7 @@ async def open_web_fetch(
     *,
     permits: Permits = is_public,
     lookup: Lookup | None = None,
-    bounds: Bounds | None = None,
+    bounds: FetchBounds | None = None,
     sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Tool]:
     """Provide the tool; its connections and processes end with this.
@@ -129,7 +129,7 @@ async def open_web_fetch(
         yield tool_from(web_fetch, untrusted=True, address="url")
 
 
-def _source(answer: WebAnswer) -> Source:
+def _source(answer: WebAnswer) -> DocumentSource:
     """Return what is to be read of an answer.
 
     Raises:
@@ -142,11 +142,11 @@ def _source(answer: WebAnswer) -> Source:
     content_type = answer.headers.get("content-type", "")
     kind = kind_of(content_type, answer.body)
     if answer.cut:
-        name = "PDF" if kind is Kind.PDF else "page"
+        name = "PDF" if kind is DocumentKind.PDF else "page"
         raise ToolError(
             f"This {name} is larger than {MAX_DOWNLOADED_BYTES // 2**20} MB, which I do not read."
         )
-    return Source(kind, content_type, answer.url, answer.body)
+    return DocumentSource(kind, content_type, answer.url, answer.body)
 
 
 def _refusal(answer: WebAnswer) -> str:

@@ -20,7 +20,7 @@ from bot.attestation.errors import (
     EvidenceUnavailable,
     MalformedEvidence,
 )
-from bot.attestation.http import Answer, HttpService
+from bot.attestation.http import HttpAnswer, HttpService
 from bot.attestation.near_ai.evidence import (
     MAX_REPORT_BYTES,
     NONCE_BYTES,
@@ -228,7 +228,7 @@ def _questions(evidence: ModelEvidence) -> _Questions:
         return _Questions()
 
 
-def _require_report(answer: Answer) -> None:
+def _require_report(answer: HttpAnswer) -> None:
     is_page = answer.headers.get("content-type", "").startswith("text/html")
     if answer.status in KNOWS_NO_SUCH_ADDRESS or (answer.status == 200 and is_page):
         raise AttestationNotOffered("it offers no attestation")

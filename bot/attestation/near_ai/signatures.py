@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bot.attestation.errors import EvidenceUnavailable
-from bot.attestation.http import Answer, HttpService
+from bot.attestation.http import HttpAnswer, HttpService
 from bot.attestation.near_ai.ethereum import ethereum_address, keccak256
 
 ALGORITHM: Final = "ed25519"
@@ -309,11 +309,11 @@ class _NotYet:
     seconds: float = 0.0
 
 
-def _asked_pause(answer: Answer) -> float:
+def _asked_pause(answer: HttpAnswer) -> float:
     return min(answer.retry_after_seconds or 0.0, TOTAL_SECONDS)
 
 
-def _read(answer: Answer) -> SignatureAnswer | SignatureVerdict:
+def _read(answer: HttpAnswer) -> SignatureAnswer | SignatureVerdict:
     if answer.status != 200:
         return _missing("The endpoint refuses to give its signature.")
     try:

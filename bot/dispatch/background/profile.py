@@ -38,7 +38,7 @@ class ProfileChannel(Protocol):
         ...
 
 
-class Facts(Protocol):
+class Metadata(Protocol):
     """Where the bot remembers things about itself; the conversation store is one."""
 
     async def fact(self, name: str) -> str | None:
@@ -61,7 +61,7 @@ class ProfileKeeper:
     """
 
     def __init__(
-        self, channel: ProfileChannel, facts: Facts, profile: Profile, *, retry: Backoff = RETRY
+        self, channel: ProfileChannel, facts: Metadata, profile: Profile, *, retry: Backoff = RETRY
     ) -> None:
         self._channel = channel
         self._facts = facts

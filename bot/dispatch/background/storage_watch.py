@@ -21,7 +21,7 @@ class Storage(Protocol):
         ...
 
 
-class Source(Protocol):
+class Receiver(Protocol):
     """Where messages come from. Implemented by every Messenger."""
 
     async def hold_receiving(self) -> None:
@@ -41,7 +41,7 @@ class StorageWatch:
         source: what is held.
     """
 
-    def __init__(self, storage: Storage, source: Source) -> None:
+    def __init__(self, storage: Storage, source: Receiver) -> None:
         self._storage = storage
         self._source = source
 

@@ -20,7 +20,7 @@ from bot.dispatch.incoming.access import Access, Allowance
 from bot.dispatch.incoming.changes import Changes
 from bot.dispatch.incoming.received import received, received_deletion, received_edit
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.turns.loop_guard import LoopGuard, Verdict
+from bot.dispatch.turns.loop_guard import LoopGuard, LoopVerdict
 from bot.dispatch.turns.router import Router
 from bot.messaging.events import (
     ChatKind,
@@ -262,7 +262,7 @@ class Intake:
         verdict = self._verdict(message)
         is_edit = message.kind is ReceivedKind.EDIT
         urgent = None if is_edit else self._router.urgent_work(accepted)
-        if verdict is not Verdict.TALK:
+        if verdict is not LoopVerdict.TALK:
             await self._keep_silent(accepted, verdict)
         elif urgent is not None:
             metrics.INTAKE.labels("urgent").inc()
@@ -298,18 +298,18 @@ class Intake:
         if message.expires_at is not None:
             self._expiry.at(message.expires_at)
 
-    def _verdict(self, message: ReceivedMessage) -> Verdict:
+    def _verdict(self, message: ReceivedMessage) -> LoopVerdict:
         author = Person(message.author, message.author_number)
         if self._access.is_admin(author):
-            return Verdict.TALK
+            return LoopVerdict.TALK
         if self._router.is_command(message):
             self._loop_guard.release(message.chat, message.author)
         return self._loop_guard.verdict(message.chat, message.author, len(message.text))
 
-    async def _keep_silent(self, accepted: AcceptedMessage, verdict: Verdict) -> None:
+    async def _keep_silent(self, accepted: AcceptedMessage, verdict: LoopVerdict) -> None:
         metrics.INTAKE.labels("loop").inc()
         message = accepted.message
-        if verdict is Verdict.FIRST_SILENCE:
+        if verdict is LoopVerdict.FIRST_SILENCE:
             log.warning("intake.loop", **_names(message))
             words = self._loop_guard.notice(message.chat, message.author)
             await self._refuse(accepted, words, "loop")

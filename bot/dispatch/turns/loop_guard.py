@@ -52,7 +52,7 @@ MAX_KNOWN: Final = 10_000
 """People in chats that are remembered; above it, those that were silent longest are forgotten."""
 
 
-class Verdict(Enum):
+class LoopVerdict(Enum):
     """What is to be done about a message."""
 
     TALK = "talk"
@@ -103,22 +103,22 @@ class LoopGuard:
         """Note that an answer to somebody (by ACI) went out in a chat."""
         self._partner(chat, author).answered_at = self._clock()
 
-    def verdict(self, chat: str, author: str, length: int) -> Verdict:
+    def verdict(self, chat: str, author: str, length: int) -> LoopVerdict:
         """Judge a message of so many characters that has just come in."""
         partner = self._partners.get((chat, author))
         if partner is None:
-            return Verdict.TALK
+            return LoopVerdict.TALK
         now = self._clock()
         if now < partner.silent_until:
-            return Verdict.SILENCE
+            return LoopVerdict.SILENCE
         self._weigh(partner, length, now)
         partner.answered_at, partner.wrote_at = None, now
         if partner.suspicion < self._limit and partner.rounds < MAX_ROUNDS:
-            return Verdict.TALK
+            return LoopVerdict.TALK
         partner.suspicion = partner.rounds = 0
         partner.silence_seconds = min(2 * partner.silence_seconds, LONGEST_SILENCE_SECONDS)
         partner.silent_until = now + partner.silence_seconds
-        return Verdict.FIRST_SILENCE
+        return LoopVerdict.FIRST_SILENCE
 
     def release(self, chat: str, author: str) -> None:
         """End the first silence of somebody who has sent a command, as the notice says.

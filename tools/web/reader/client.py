@@ -7,7 +7,7 @@ from typing import Final
 from tools.errors import ToolError
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.pool import Limits, Sandbox
-from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, Source
+from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
 
 READER_LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,
@@ -17,7 +17,7 @@ READER_LIMITS: Final = Limits(
     idle_seconds=180.0,
 )
 
-Read = Callable[[Source], Awaitable[Document]]
+Read = Callable[[DocumentSource], Awaitable[Document]]
 """Turns a document into text; raises ToolError where it cannot be read."""
 
 
@@ -28,7 +28,7 @@ async def open_reader(
     """Provide a reader; its processes start with the first document and end when idle."""
     async with Sandbox("tools.web.reader.worker", limits, policy=sandboxes) as sandbox:
 
-        async def read(source: Source) -> Document:
+        async def read(source: DocumentSource) -> Document:
             return _document(await sandbox.call(source.as_text()))
 
         yield read

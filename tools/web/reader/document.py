@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
-from tools.web.reader.kinds import Kind
+from tools.web.reader.kinds import DocumentKind
 
 MAX_CHARACTERS: Final = 1_000_000
 MAX_LINE_CHARACTERS: Final = 400
@@ -13,7 +13,7 @@ MAX_LINE_CHARACTERS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DocumentSource:
     """A document as it was downloaded.
 
     Attributes:
@@ -23,7 +23,7 @@ class Source:
         body: its bytes.
     """
 
-    kind: Kind
+    kind: DocumentKind
     content_type: str
     url: str
     body: bytes
@@ -37,7 +37,7 @@ class Source:
         """Return what `as_text` has written."""
         fields = json.loads(text)
         return cls(
-            kind=Kind(fields["kind"]),
+            kind=DocumentKind(fields["kind"]),
             content_type=fields["content_type"],
             url=fields["url"],
             body=base64.b64decode(fields["body"]),

@@ -48,7 +48,7 @@ _SORTS: Final = {
 }
 
 
-class Kind(StrEnum):
+class DocumentKind(StrEnum):
     """What can be read."""
 
     HTML = "html"
@@ -56,7 +56,7 @@ class Kind(StrEnum):
     TEXT = "text"
 
 
-def kind_of(content_type: str, body: bytes) -> Kind:
+def kind_of(content_type: str, body: bytes) -> DocumentKind:
     """Tell what an answer is; a wrong or missing type is put right.
 
     Args:
@@ -69,7 +69,7 @@ def kind_of(content_type: str, body: bytes) -> Kind:
     declared = content_type.partition(";")[0].strip().lower()
     start = body[:_SNIFFED_BYTES]
     if b"%PDF-" in start:
-        return Kind.PDF
+        return DocumentKind.PDF
     for signature, sort, name in _SIGNATURES:
         if start.startswith(signature):
             raise _unreadable(sort, name)
@@ -78,11 +78,15 @@ def kind_of(content_type: str, body: bytes) -> Kind:
     if b"\0" in start and not start.startswith(_BYTE_ORDER_MARKS) and "utf-16" not in content_type:
         raise _unreadable("binary data", declared)
     if declared in _HTML_TYPES:
-        return Kind.HTML
+        return DocumentKind.HTML
     if declared.startswith("text/") or declared in _TEXT_TYPES or _is_marked_up(declared):
-        return Kind.TEXT
+        return DocumentKind.TEXT
     if declared in _UNSAID_TYPES:
-        return Kind.HTML if start.lstrip().lower().startswith(_HTML_STARTS) else Kind.TEXT
+        return (
+            DocumentKind.HTML
+            if start.lstrip().lower().startswith(_HTML_STARTS)
+            else DocumentKind.TEXT
+        )
     raise _unreadable("a file", declared)
 
 

@@ -1,6 +1,6 @@
 """The program of the reader's sandbox: `python -I -m tools.web.reader.worker`.
 
-A request is a `Source`, the reply a `Document`, both as JSON.
+A request is a `DocumentSource`, the reply a `Document`, both as JSON.
 """
 
 import encodings
@@ -10,8 +10,8 @@ import pypdf
 from tools.errors import ToolError
 from tools.sandbox.child import serve
 from tools.web.reader import charset, html, pdf
-from tools.web.reader.document import MAX_CHARACTERS, Document, Source
-from tools.web.reader.kinds import Kind
+from tools.web.reader.document import MAX_CHARACTERS, Document, DocumentSource
+from tools.web.reader.kinds import DocumentKind
 from tools.web.reader.preload import load_all_of
 
 _SAMPLE_WORDS = "<p>Some words, so that every part of the libraries is loaded from disk.</p>"
@@ -24,20 +24,20 @@ def read(request: str) -> str:
     Raises:
         ToolError: it cannot be read.
     """
-    document = _document(Source.from_text(request))
+    document = _document(DocumentSource.from_text(request))
     if not document.text.strip():
         raise ToolError("There is no text here; the page is empty, or made by scripts.")
     return _bounded(document).as_text()
 
 
-def _document(source: Source) -> Document:
+def _document(source: DocumentSource) -> Document:
     match source.kind:
-        case Kind.PDF:
+        case DocumentKind.PDF:
             return pdf.document_of(source.body)
-        case Kind.HTML:
+        case DocumentKind.HTML:
             page = charset.decoded(source.body, source.content_type)
             return Document(html.title_of(page), html.text_of(page, source.url))
-        case Kind.TEXT:
+        case DocumentKind.TEXT:
             return Document("", charset.decoded(source.body, source.content_type))
 
 
