@@ -18,15 +18,15 @@ from typing import Final
 from conversation_store import (
     approvals,
     audit_log,
-    copies,
+    backup,
     deletions,
     doubts,
     edits,
     exchanges,
     expiry,
-    facts,
     history,
     inbox,
+    metadata,
     outgoing,
     overheard,
     times,
@@ -96,7 +96,7 @@ async def open_store(
 ) -> AsyncIterator["ConversationStore"]:
     """Open or create the store, bring its schema up to date and keep its writer running.
 
-    What is of an earlier schema is kept beside it for a day; see `copies.upgrade`.
+    What is of an earlier schema is kept beside it for a day; see `backup.upgrade`.
 
     Args:
         path: the database file; a missing folder is made.
@@ -110,7 +110,7 @@ async def open_store(
         StoreError: see `conversation_store.errors`.
     """
     with locked(path) as real:
-        copies.upgrade(real, key)  # blocks: nothing is to happen before it has ended
+        backup.upgrade(real, key)  # blocks: nothing is to happen before it has ended
         async with open_database(real, key, prepare=migrate, committed=committed) as database:
             yield ConversationStore(database, real, retention_days=retention_days, clock=clock)
 
@@ -638,13 +638,13 @@ class ConversationStore:
         await self._database.write(close)
         self._database.scrub_soon()
 
-    async def fact(self, name: str) -> str | None:
+    async def get_metadata(self, name: str) -> str | None:
         """Return what the bot remembers about itself by a name."""
-        return await self._database.read(lambda execute: facts.find(execute, name))
+        return await self._database.read(lambda execute: metadata.find(execute, name))
 
-    async def set_fact(self, name: str, value: str) -> None:
+    async def set_metadata(self, name: str, value: str) -> None:
         """Remember something about the bot itself, instead of what was known by the name."""
-        await self._database.write(lambda execute: facts.put(execute, name, value))
+        await self._database.write(lambda execute: metadata.put(execute, name, value))
 
     async def clear(self, chat: str) -> int:
         """Forget a chat's history and return how many turns that were.
@@ -853,7 +853,7 @@ class ConversationStore:
         Raises:
             StoreFailed: the disk does not let it.
         """
-        return await asyncio.to_thread(copies.forget_before_upgrade, self._path, now_ms)
+        return await asyncio.to_thread(backup.forget_before_upgrade, self._path, now_ms)
 
     async def newest(self) -> float | None:
         """Return when the newest message was received, in seconds since 1970; None without any."""
@@ -882,7 +882,7 @@ class ConversationStore:
             StoreError: the store cannot do its work.
         """
         now = str(self._now_ms())
-        await self._database.write(lambda execute: facts.put(execute, PINGED, now))
+        await self._database.write(lambda execute: metadata.put(execute, PINGED, now))
 
     def _leave_no_words(self, have_disappeared: bool) -> None:
         """Have the log forget what was just dropped from rows, where nobody is to find it again."""

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Final
 
+from conversation_store.atomic_replace import LOG, beside
 from conversation_store.database import Execute
 from conversation_store.errors import StoreFailed
 from conversation_store.models import StoreSizes
-from conversation_store.replacing import LOG, beside
 
 INCREMENTAL: Final = 2
 """What SQLite calls a file that is made smaller step by step."""

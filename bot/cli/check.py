@@ -32,7 +32,7 @@ from bot.messaging.messenger import Messenger
 from bot.observability import logs
 from bot.wiring.endpoint import llm_endpoint
 from bot.wiring.parts import make_messenger, open_endpoint, store_key, tool_settings
-from conversation_store.copies import upgrade_is_due
+from conversation_store.backup import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
 from tools.catalog import open_tools

@@ -9,7 +9,7 @@ import secrets
 from hashlib import blake2b
 from typing import Final, Protocol
 
-FACT: Final = "log_salt"
+METADATA_NAME: Final = "log_salt"
 SALT_BYTES: Final = 32
 DIGEST_BYTES: Final = 4
 """Enough to tell the chats of one bot apart, and short enough to be read and searched for."""
@@ -24,11 +24,11 @@ class LogId(str):
 class Metadata(Protocol):
     """What an install remembers about itself. Implemented by `ConversationStore`."""
 
-    async def fact(self, name: str) -> str | None:
+    async def get_metadata(self, name: str) -> str | None:
         """Return what is known by a name."""
         ...
 
-    async def set_fact(self, name: str, value: str) -> None:
+    async def set_metadata(self, name: str, value: str) -> None:
         """Remember a value by a name."""
         ...
 
@@ -39,12 +39,12 @@ class _Salt:
     value: bytes | None = None
 
 
-async def use_salt_of(facts: Metadata) -> None:
+async def use_salt_of(metadata: Metadata) -> None:
     """Take the install's salt, or give it one; before that, no chat and no person has a name."""
-    known = await facts.fact(FACT)
+    known = await metadata.get_metadata(METADATA_NAME)
     if known is None:
         known = secrets.token_hex(SALT_BYTES)
-        await facts.set_fact(FACT, known)
+        await metadata.set_metadata(METADATA_NAME, known)
     _Salt.value = bytes.fromhex(known)
 
 

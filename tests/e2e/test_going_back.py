@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from bot.dispatch.background import upkeep
-from conversation_store.copies import BEFORE_UPGRADE
+from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.migrations import MIGRATIONS
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command

@@ -17,7 +17,7 @@ from bot.cli.main import main
 from bot.config.names import setting_names
 from bot.config.settings import Settings
 from bot.wiring.reload import LIVE
-from conversation_store.copies import BEFORE_UPGRADE, BEFORE_UPGRADE_KEPT_HOURS
+from conversation_store.backup import BEFORE_UPGRADE, BEFORE_UPGRADE_KEPT_HOURS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
 from tests.fakes.notify_socket import notify_socket

@@ -25,10 +25,10 @@ class Facts:
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
 
-    async def fact(self, name: str) -> str | None:
+    async def get_metadata(self, name: str) -> str | None:
         return self.known.get(name)
 
-    async def set_fact(self, name: str, value: str) -> None:
+    async def set_metadata(self, name: str, value: str) -> None:
         self.known[name] = value
 
 

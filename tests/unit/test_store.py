@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from conversation_store.copies import backup
+from conversation_store.backup import backup
 from conversation_store.database import Execute, open_database
 from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.migrations import m0001_initial

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from conversation_store.copies import BEFORE_UPGRADE_KEPT_HOURS, backup, restore
+from conversation_store.backup import BEFORE_UPGRADE_KEPT_HOURS, backup, restore
 from conversation_store.errors import StoreError, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.migrations import MIGRATIONS, m0001_initial, m0002_approvals
 from conversation_store.models import NewExchange, PairingRequest, StoredMessage

@@ -182,11 +182,11 @@ async def test_a_note_is_sent_like_an_answer_and_answers_nothing(tmp_path: Path)
 
 async def test_a_fact_is_what_was_last_said(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        assert await store.fact("profile") is None
-        await store.set_fact("profile", "one")
-        await store.set_fact("profile", "two")
+        assert await store.get_metadata("profile") is None
+        await store.set_metadata("profile", "one")
+        await store.set_metadata("profile", "two")
     async with store_at(tmp_path) as store:
-        assert await store.fact("profile") == "two"
+        assert await store.get_metadata("profile") == "two"
 
 
 async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(

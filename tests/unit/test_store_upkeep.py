@@ -6,7 +6,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from bot.dispatch.background import upkeep
-from conversation_store.copies import BEFORE_UPGRADE
+from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
 from conversation_store.store import DAY_MS, DUPLICATES_KNOWN_DAYS
 from conversation_store.upkeep import LEAST_FREE_PAGES

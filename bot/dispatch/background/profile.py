@@ -21,7 +21,7 @@ from bot.errors import (
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
 
-FACT: Final = "profile"
+METADATA_NAME: Final = "profile"
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
 
 PICTURES: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF", b"GIF8")
@@ -41,11 +41,11 @@ class ProfileChannel(Protocol):
 class Metadata(Protocol):
     """Where the bot remembers things about itself; the conversation store is one."""
 
-    async def fact(self, name: str) -> str | None:
+    async def get_metadata(self, name: str) -> str | None:
         """Return what is remembered by a name."""
         ...
 
-    async def set_fact(self, name: str, value: str) -> None:
+    async def set_metadata(self, name: str, value: str) -> None:
         """Remember something instead of what was known by the name."""
         ...
 
@@ -55,26 +55,31 @@ class ProfileKeeper:
 
     Args:
         channel: to set it by.
-        facts: to remember what was set.
+        metadata: to remember what was set.
         profile: what to set; an empty one leaves everything as it is.
         retry: between attempts while Signal is out of reach.
     """
 
     def __init__(
-        self, channel: ProfileChannel, facts: Metadata, profile: Profile, *, retry: Backoff = RETRY
+        self,
+        channel: ProfileChannel,
+        metadata: Metadata,
+        profile: Profile,
+        *,
+        retry: Backoff = RETRY,
     ) -> None:
         self._channel = channel
-        self._facts = facts
+        self._metadata = metadata
         self._profile = profile
         self._retry = retry
 
     async def run(self) -> None:
         """Set the profile where it is another than what was set last, however long that takes."""
         wanted = _hash(self._profile)
-        if self._profile == Profile() or await self._facts.fact(FACT) == wanted:
+        if self._profile == Profile() or await self._metadata.get_metadata(METADATA_NAME) == wanted:
             return
         if await self._is_set():
-            await self._facts.set_fact(FACT, wanted)
+            await self._metadata.set_metadata(METADATA_NAME, wanted)
             log.info("profile.set")
 
     async def _is_set(self) -> bool:

@@ -160,14 +160,14 @@ class GroupPermissions:
         """Whether the bot may stay in a group."""
         if not self.admins or group.members & self.admins:
             return True
-        if chat in self._homes or await self._store.fact(_home(chat)) is not None:
+        if chat in self._homes or await self._store.get_metadata(_home(chat)) is not None:
             return True
         return bool(await self._store.history(str(chat), max_bytes=HISTORY_BYTES))
 
     async def _feel_at_home(self, chat: ChatId) -> None:
         if chat in self._homes:
             return
-        await self._store.set_fact(_home(chat), "yes")
+        await self._store.set_metadata(_home(chat), "yes")
         if len(self._homes) >= MAX_GROUPS:
             self._homes.clear()
         self._homes.add(chat)

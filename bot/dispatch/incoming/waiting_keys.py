@@ -25,7 +25,7 @@ CODE_CHARACTERS: Final = 6
 CODE_ALPHABET: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
 """No letter that looks like a digit."""
 
-FACT: Final = "waiting keys"
+METADATA_NAME: Final = "waiting keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class WaitingKeys:
 
     async def resume(self) -> None:
         """Know the keys that waited before a restart."""
-        stored = await self._store.fact(FACT)
+        stored = await self._store.get_metadata(METADATA_NAME)
         if stored is not None:
             self._keys = {key.person.aci: key for key in _KEYS.validate_json(stored)}
 
@@ -112,4 +112,6 @@ class WaitingKeys:
         return tuple(key for person in self._keys if (key := self.of(person)) is not None)
 
     async def _save(self) -> None:
-        await self._store.set_fact(FACT, _KEYS.dump_json(tuple(self._keys.values())).decode())
+        await self._store.set_metadata(
+            METADATA_NAME, _KEYS.dump_json(tuple(self._keys.values())).decode()
+        )

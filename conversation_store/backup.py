@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from conversation_store import deletions, inbox, turns
+from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
 from conversation_store.database import Execute, SharedDatabase, locked, open_shared
 from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable
 from conversation_store.migrations import EMPTY, MIGRATIONS, migrate, refuse_newer, version_of
 from conversation_store.models import ReceivedKind, Restored
-from conversation_store.replacing import LOG, beside, draft, finish, replace, sync
 
 BEFORE_UPGRADE: Final = "before-v"
 """How a store is called, behind its name, that was upgraded to the schema whose number follows."""
