@@ -58,7 +58,7 @@ from tools.results import holds_marked, mark, marked_by, trim
 from tools.schema import parse_object, tool_from
 from tools.settings import MAX_RESULT_BYTES
 from tools.weather.places import MAX_PLACE_CHARACTERS, folded
-from tools.web.guard import LONGEST_URL, checked
+from tools.web.guard import MAX_URL, checked
 from tools.web.parts import part_of
 from tools.web.search_results import SearchResult, numbered
 
@@ -171,8 +171,8 @@ def _line(line: bytes) -> None:
 
 def _addresses(text: str) -> Reads:
     """What a model sends to the built-in tools, in their own bounds."""
-    yield partial(_parsed, checked, f"https://{text}"[:LONGEST_URL])
-    yield partial(_parsed, checked, f"https://{''.join(filter(str.isalnum, text))}"[:LONGEST_URL])
+    yield partial(_parsed, checked, f"https://{text}"[:MAX_URL])
+    yield partial(_parsed, checked, f"https://{''.join(filter(str.isalnum, text))}"[:MAX_URL])
     yield partial(folded, text[:MAX_PLACE_CHARACTERS])
     yield partial(reading, text[:MAX_CHARACTERS])
 

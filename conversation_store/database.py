@@ -43,7 +43,7 @@ BUSY_TIMEOUT_MS: Final = 5_000
 """How long a connection waits for another process, such as a backup."""
 
 FIRST_RETRY_SECONDS: Final = 0.25
-LONGEST_RETRY_SECONDS: Final = 2.0
+MAX_RETRY_SECONDS: Final = 2.0
 """Between two attempts to write what the disk refused. Shorter than a stop waits for what was read
 to be stored: once there is room nothing of that is lost."""
 
@@ -230,7 +230,7 @@ class Database:
                 return
             if refused is not None:
                 await self._pause(delay)
-                delay = min(delay * 2, LONGEST_RETRY_SECONDS)
+                delay = min(delay * 2, MAX_RETRY_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
         try:

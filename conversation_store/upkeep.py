@@ -15,7 +15,7 @@ INCREMENTAL: Final = 2
 FREE_SHARE: Final = 5
 """A file may hold nothing in a fifth of its pages: that is used again soon."""
 
-LEAST_FREE_PAGES: Final = 1_024
+MIN_FREE_PAGES: Final = 1_024
 
 PAGES_PER_STEP: Final = 256
 """Pages that move in one write."""
@@ -60,7 +60,7 @@ def give_back(execute: Execute) -> int:
     ((automatic,),) = execute("PRAGMA auto_vacuum")
     ((pages,),) = execute("PRAGMA page_count")
     ((free_pages,),) = execute("PRAGMA freelist_count")
-    if automatic != INCREMENTAL or free_pages <= max(LEAST_FREE_PAGES, pages // FREE_SHARE):
+    if automatic != INCREMENTAL or free_pages <= max(MIN_FREE_PAGES, pages // FREE_SHARE):
         return 0
     list(execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})"))
     ((page_bytes,),) = execute("PRAGMA page_size")

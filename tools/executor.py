@@ -32,7 +32,7 @@ from tools.errors import (
 from tools.files import note_about, presentable
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.results import LEAST_LIMIT_BYTES, mark, trim
+from tools.results import MIN_LIMIT_BYTES, mark, trim
 from tools.settings import MAX_RESULT_BYTES
 
 MAX_ARGUMENTS_BYTES: Final = 65_536
@@ -91,8 +91,8 @@ class ToolExecutor:
         timeout_seconds: float,
         result_limit_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
-        if result_limit_bytes < LEAST_LIMIT_BYTES:
-            raise ValueError(f"a result needs at least {LEAST_LIMIT_BYTES} bytes")
+        if result_limit_bytes < MIN_LIMIT_BYTES:
+            raise ValueError(f"a result needs at least {MIN_LIMIT_BYTES} bytes")
         self._registry = registry
         self._limits = limits
         self.timeout_seconds = timeout_seconds
@@ -184,7 +184,7 @@ class ToolExecutor:
             return self._readable(tool, words, note), files
 
     def _readable(self, tool: Tool, content: str, note: str) -> str:
-        room = max(LEAST_LIMIT_BYTES, self._result_limit_bytes - len(note))
+        room = max(MIN_LIMIT_BYTES, self._result_limit_bytes - len(note))
         if not content.strip():
             return note.strip() or _EMPTY
         if tool.untrusted:

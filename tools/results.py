@@ -4,7 +4,7 @@ import re
 import secrets
 from typing import Final
 
-LEAST_LIMIT_BYTES: Final = 512
+MIN_LIMIT_BYTES: Final = 512
 """A frame of the longest tool's name and a note fit, with room for some content."""
 
 _TOKEN_BYTES: Final = 8

@@ -23,7 +23,7 @@ from benchmarks.soak.samples import Sample, sample
 from benchmarks.soak.stage import SoakFailed, Stage, stage
 
 MINUTES: Final = 30.0
-LEAST_MINUTES: Final = 10.0
+MIN_MINUTES: Final = 10.0
 SAMPLE_SECONDS: Final = 2.0
 REST_SECONDS: Final = (12.0, 30.0)
 """Between two rests: in a short soak, and in a long one."""
@@ -238,8 +238,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("soak"), help="for what comes of it")
     chosen = parser.parse_args()
-    if chosen.minutes < LEAST_MINUTES:
-        parser.error(f"--minutes: at least {LEAST_MINUTES:g}, or nothing can be told of growth")
+    if chosen.minutes < MIN_MINUTES:
+        parser.error(f"--minutes: at least {MIN_MINUTES:g}, or nothing can be told of growth")
     chosen.folder.mkdir(parents=True, exist_ok=True)
     try:
         well = asyncio.run(

@@ -12,11 +12,11 @@ from typing import Final
 
 from benchmarks.soak.samples import Sample
 
-LEAST_SAMPLES: Final = 5
+MIN_SAMPLES: Final = 5
 """At rest and warm; with fewer a life tells nothing about growth."""
 
 WARM_UP_SHARE: Final = 0.2
-LONGEST_WARM_UP_SECONDS: Final = 180.0
+MAX_WARM_UP_SECONDS: Final = 180.0
 """Of a life: caches fill, modules are loaded, connections are opened."""
 
 
@@ -92,13 +92,13 @@ def growth(samples: Iterable[Sample]) -> list[Growth]:
 
 def _growth(measure: Measure, life: Sequence[Sample]) -> Growth | None:
     seconds = life[-1].at - life[0].at
-    warm_at = life[0].at + min(seconds * WARM_UP_SHARE, LONGEST_WARM_UP_SECONDS)
+    warm_at = life[0].at + min(seconds * WARM_UP_SHARE, MAX_WARM_UP_SECONDS)
     points = [
         (sample.at, value)
         for sample in life
         if sample.rest and sample.at >= warm_at and (value := measure.value(sample)) is not None
     ]
-    if len(points) < LEAST_SAMPLES:
+    if len(points) < MIN_SAMPLES:
         return None
     values = [value for _, value in points]
     third = max(1, len(values) // 3)

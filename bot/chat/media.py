@@ -40,7 +40,7 @@ MAX_DOCUMENT_BYTES: Final = 10 * 2**20
 MAX_DOCUMENT_CHARACTERS: Final = 20_000
 WORDS_BYTES: Final = 64_000
 """What the words of all files of a turn take together, as UTF-8."""
-LEAST_WORDS_BYTES: Final = 1_000
+MIN_TEXT_BYTES: Final = 1_000
 TURN_SECONDS: Final = 240.0
 """For all files of a turn."""
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
@@ -363,7 +363,7 @@ def _room(budget: _Budget) -> int:
     Raises:
         ToolError: hardly any.
     """
-    if budget.words_bytes < LEAST_WORDS_BYTES:
+    if budget.words_bytes < MIN_TEXT_BYTES:
         raise ToolError("It is too much to read at once; please send it in a message of its own.")
     return budget.words_bytes
 

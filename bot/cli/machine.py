@@ -22,7 +22,7 @@ from bot.observability.http_server import host_and_port
 from bot.process.descriptors import BESIDE_THE_MODEL
 from bot.wiring.readiness import serve_health
 
-LEAST_FREE_BYTES: Final = 512 * 2**20
+MIN_FREE_BYTES: Final = 512 * 2**20
 """Room for a write-ahead log after a long backup, and for a busy day."""
 
 HEALTH_SECONDS: Final = 5.0
@@ -54,7 +54,7 @@ def disk(settings: Settings) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     taken = sum(file.stat().st_size for file in _with_companions(path))
     words = f"{size(free)} free; the store takes {size(taken)}."
-    if free < max(LEAST_FREE_BYTES, taken):
+    if free < max(MIN_FREE_BYTES, taken):
         words += (
             " An upgrade copies the store first, and a full disk holds every message back: make"
             " room, or move STORE__PATH."

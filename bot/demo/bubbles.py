@@ -11,7 +11,7 @@ from bot.messaging.account import Attachment
 from bot.messaging.styled import StyledText, StyleRange
 
 SHARE_OF_THE_WIDTH: Final = 0.75
-LEAST_COLUMNS: Final = 28
+MIN_COLUMNS: Final = 28
 KILO: Final = 1_000
 MEGA: Final = 1_000_000
 JOINER: Final = "\N{ZERO WIDTH JOINER}"
@@ -61,7 +61,7 @@ def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
 
     Each is narrower than `columns`, so that no terminal wraps it.
     """
-    columns = max(columns, LEAST_COLUMNS) - 1
+    columns = max(columns, MIN_COLUMNS) - 1
     width = int(columns * SHARE_OF_THE_WIDTH) - 4
     rows = wrap(clean(marked(StyledText(bubble.text, bubble.styles))), width)
     if bubble.quote:

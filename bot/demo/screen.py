@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TextIO
 
-from bot.demo.bubbles import LEAST_COLUMNS, Bubble, cells, clean, clusters, render
+from bot.demo.bubbles import MIN_COLUMNS, Bubble, cells, clean, clusters, render
 
 PLAIN_COLUMNS: Final = 80
 PLAIN_ROWS: Final = 24
@@ -130,7 +130,7 @@ class TerminalScreen:
         when that changes, and nobody can tell how many there are.
         """
         columns, lines = self._size()
-        if columns != self._columns or columns < LEAST_COLUMNS:
+        if columns != self._columns or columns < MIN_COLUMNS:
             return None
         rows = 0
         for place in reversed(range(len(self._drawn))):

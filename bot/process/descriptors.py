@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-MOST: Final = 65_536
+MAX_DESCRIPTORS: Final = 65_536
 """Far more than is ever needed; and programs that we start may look at each that could be open."""
 
 BESIDE_THE_MODEL: Final = 256
@@ -30,7 +30,7 @@ def prepare(*, model_connections: int) -> None:
         model_connections: that may be open at once.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     for codec in CODECS:
         codecs.lookup(codec)

@@ -16,7 +16,7 @@ from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import SpawnedSignalCli, socket_path
 from bot.wiring.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from tools.catalog import CATALOG
-from tools.results import LEAST_LIMIT_BYTES
+from tools.results import MIN_LIMIT_BYTES
 from tools.settings import (
     MAX_RESULT_BYTES,
     McpServer,
@@ -164,4 +164,4 @@ def words_limit(context_tokens: int) -> int:
 def result_limit(context_tokens: int) -> int:
     """A tool's result takes an eighth of the context at the most; bytes."""
     eighth = context_tokens * BYTES_PER_TOKEN // 8
-    return min(MAX_RESULT_BYTES, max(LEAST_LIMIT_BYTES, eighth))
+    return min(MAX_RESULT_BYTES, max(MIN_LIMIT_BYTES, eighth))

@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 _ENCODINGS: Final = ("utf-8", "utf-16-le", "utf-16-be")
 _HASHES: Final = (md5, sha1, sha256, blake2b)
 _HASH_CHARACTERS: Final = 8
-LEAST_DIGITS: Final = 7
+MIN_DIGITS: Final = 7
 
 
 def found_in(output: str, words: str) -> list[str]:
@@ -20,7 +20,7 @@ def found_in(output: str, words: str) -> list[str]:
     folded = output.casefold()
     found = [form for form in disguises(words) if form.casefold() in folded]
     digits = re.sub(r"\D", "", words)
-    if len(digits) >= LEAST_DIGITS and digits in re.sub(r"[\s().-]", "", output):
+    if len(digits) >= MIN_DIGITS and digits in re.sub(r"[\s().-]", "", output):
         found.append(f"the digits of {words}")
     return found
 

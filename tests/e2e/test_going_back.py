@@ -25,7 +25,7 @@ from tests.fakes.signal_side import ADA
 STORE_KEY: Final = "a key that nobody may see"
 ROOM_TO_OPEN_BYTES: Final = 96 * 1024
 KILLS: Final = 5
-LONGEST_RUN_SECONDS: Final = 0.7
+MAX_RUN_SECONDS: Final = 0.7
 """A restore of a small store takes about half of that, most of it to start Python."""
 
 
@@ -97,7 +97,7 @@ async def test_killed_at_any_moment_of_going_back_there_is_a_store_and_nothing_i
             await here.answer()
         said = histories(here.folder)
         for _ in range(KILLS):
-            await _killed_restore(here, settings, after=dice.uniform(0.1, LONGEST_RUN_SECONDS))
+            await _killed_restore(here, settings, after=dice.uniform(0.1, MAX_RUN_SECONDS))
             async with open_store(here.folder / "store.db") as store:
                 known = await store.history(f"direct:{ADA.aci}", max_bytes=100_000)
             assert len(known) in {1, 2}

@@ -29,7 +29,7 @@ LIFE_SECONDS: Final = 15.0
 START_SECONDS: Final = 0.6
 """About as long as a start takes: within it a kill may come before anything has happened."""
 MAX_STEPS: Final = 60
-LONGEST_WAIT_SECONDS: Final = 0.004
+MAX_WAIT_SECONDS: Final = 0.004
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ class Fate:
         self.end = random.choice(tuple(End))
         self._steps = random.randint(1, MAX_STEPS)
         self._wait_seconds = random.uniform(
-            0, START_SECONDS if self.end is End.STARTING else LONGEST_WAIT_SECONDS
+            0, START_SECONDS if self.end is End.STARTING else MAX_WAIT_SECONDS
         )
         self._due = asyncio.Event()
         self._running: Daemon | None = None

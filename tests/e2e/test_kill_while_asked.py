@@ -28,7 +28,7 @@ SEED: Final = 8
 
 LIFE_SECONDS: Final = 30.0
 MAX_STEPS: Final = 9
-LONGEST_WAIT_SECONDS: Final = 0.02
+MAX_WAIT_SECONDS: Final = 0.02
 
 CARL: Final = Person(aci="4b1c7d10-1111-4222-8333-0123456789ab", number="+15550100009")
 PEOPLE: Final = (ADA, BEN, CARL)
@@ -170,7 +170,7 @@ class Trial:
 
     async def _kill(self, running: Daemon) -> None:
         await self._due.wait()
-        soon = self._random.uniform(0, LONGEST_WAIT_SECONDS)
+        soon = self._random.uniform(0, MAX_WAIT_SECONDS)
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), soon)
         await running.killed()

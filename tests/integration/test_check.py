@@ -20,7 +20,7 @@ from bot import __version__
 from bot.cli import machine
 from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
-from bot.cli.machine import LEAST_FREE_BYTES
+from bot.cli.machine import MIN_FREE_BYTES
 from bot.config.loading import load_settings
 from bot.config.names import setting_names
 from bot.config.settings import Settings
@@ -211,7 +211,7 @@ async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_tak
     async with world() as here:
         free = os.statvfs(here.folder).f_bavail * os.statvfs(here.folder).f_frsize
         with (here.folder / "store.db-wal").open("wb") as sparse:
-            sparse.truncate(max(free, LEAST_FREE_BYTES) + 2**30)
+            sparse.truncate(max(free, MIN_FREE_BYTES) + 2**30)
         (here.folder / "store.db").mkdir()  # so that nothing opens the log
         found = await report(without_tools(here))
     assert found["disk"].verdict is Severity.WARNING

@@ -17,7 +17,7 @@ from bot.chat.images.client import (
     ImageReader,
     open_images,
 )
-from bot.chat.images.scaling import LONGEST_SIDE, MAX_BYTES
+from bot.chat.images.scaling import MAX_BYTES, MAX_SIDE
 from conversation_store.models import StoredImage
 from tools.errors import ToolError
 
@@ -142,7 +142,7 @@ async def test_a_photograph_is_scaled_down_and_stays_below_its_bound() -> None:
 
     stored = await read_once(saved(photograph, "JPEG", quality=90))
 
-    assert opened(stored).size == (LONGEST_SIDE, LONGEST_SIDE * 3 // 4)
+    assert opened(stored).size == (MAX_SIDE, MAX_SIDE * 3 // 4)
     assert len(stored.data) <= MAX_BYTES
 
 
@@ -154,7 +154,7 @@ async def test_a_jpeg_of_two_hundred_million_pixels_is_read_and_a_png_of_them_re
         with pytest.raises(ToolError, match="too many pixels"):
             await read(saved(huge, "PNG", compress_level=1))
 
-    assert max(opened(stored).size) == LONGEST_SIDE
+    assert max(opened(stored).size) == MAX_SIDE
 
 
 HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)

@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.results import LEAST_LIMIT_BYTES, mark, trim
+from tools.results import MIN_LIMIT_BYTES, mark, trim
 
 FRAMED = re.compile(
     r"\[Untrusted content from (?P<tool>\S+), begins here: (?P<token>[0-9a-f]{16})\. "
@@ -61,7 +61,7 @@ def test_a_page_that_has_seen_one_frame_cannot_end_the_next() -> None:
 
 
 @settings(derandomize=True, deadline=None)
-@given(texts, st.integers(LEAST_LIMIT_BYTES, 3_000))
+@given(texts, st.integers(MIN_LIMIT_BYTES, 3_000))
 def test_a_trimmed_result_is_never_above_its_budget(content: str, limit: int) -> None:
     trimmed = trim(content, limit)
     clean = content.encode(errors="replace").decode()
@@ -75,7 +75,7 @@ def test_a_trimmed_result_is_never_above_its_budget(content: str, limit: int) ->
 
 
 @settings(derandomize=True, deadline=None)
-@given(texts, st.integers(LEAST_LIMIT_BYTES, 3_000), st.integers(1, 64))
+@given(texts, st.integers(MIN_LIMIT_BYTES, 3_000), st.integers(1, 64))
 def test_a_marked_result_is_never_above_its_budget_and_its_frame_is_whole(
     content: str, limit: int, name_length: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from bot.dispatch.background.steady_clock import DOUBT_SECONDS, LONGEST_PAUSE_SECONDS, SteadyClock
+from bot.dispatch.background.steady_clock import DOUBT_SECONDS, MAX_PAUSE_SECONDS, SteadyClock
 
 TODAY = 1_795_000_000.0
 DAY = 86_400.0
@@ -138,7 +138,7 @@ def test_a_start_is_not_before_the_newest_message() -> None:
 
 def test_a_start_after_a_usual_pause_believes_the_machine() -> None:
     machine = Machine()
-    machine.clock.start_from(TODAY - LONGEST_PAUSE_SECONDS)
+    machine.clock.start_from(TODAY - MAX_PAUSE_SECONDS)
     assert machine.clock.past() == TODAY
 
 

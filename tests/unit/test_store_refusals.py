@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from bot.messaging.signal_daemon import DaemonTimeouts
-from conversation_store.database import LONGEST_RETRY_SECONDS, Execute, open_database
+from conversation_store.database import MAX_RETRY_SECONDS, Execute, open_database
 from conversation_store.errors import StoreFailed, StoreRefused
 from conversation_store.store import open_store
 
@@ -57,7 +57,7 @@ async def test_what_the_disk_refuses_is_written_in_its_order_once_it_takes_it(
 
 
 def test_a_stop_waits_for_longer_than_the_store_does_before_it_tries_again() -> None:
-    assert DaemonTimeouts().stop > 2 * LONGEST_RETRY_SECONDS
+    assert DaemonTimeouts().stop > 2 * MAX_RETRY_SECONDS
 
 
 async def test_another_program_that_holds_the_file_is_waited_for(

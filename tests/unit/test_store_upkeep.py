@@ -9,7 +9,7 @@ from bot.dispatch.background import upkeep
 from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
 from conversation_store.store import DAY_MS, DUPLICATES_KNOWN_DAYS
-from conversation_store.upkeep import LEAST_FREE_PAGES
+from conversation_store.upkeep import MIN_FREE_PAGES
 from tests.unit.stores import (
     ADA,
     GROUP,
@@ -116,7 +116,7 @@ async def test_a_fifth_of_a_large_file_is_kept_for_what_comes_soon(tmp_path: Pat
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 30_000_000, GROUP))
         assert await store.give_back() > 10_000_000
-        assert (await store.sizes()).free_bytes > LEAST_FREE_PAGES * PAGE_BYTES
+        assert (await store.sizes()).free_bytes > MIN_FREE_PAGES * PAGE_BYTES
         assert await store.give_back() == 0
 
 

@@ -49,7 +49,7 @@ REFRESH_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 0.5
 """Between a change of the list and reading it, so that a burst of changes is read once."""
 FIRST_RETRY_SECONDS: Final = 1.0
-LONGEST_RETRY_SECONDS: Final = 60.0
+MAX_RETRY_SECONDS: Final = 60.0
 STABLE_SECONDS: Final = 60.0
 """A connection that lasted this long starts the waits between attempts anew."""
 _MAX_PAGES: Final = 32
@@ -203,7 +203,7 @@ class McpConnection:
 
     async def _pause(self, failures: int) -> None:
         """Wait before an attempt; chance keeps many clients from coming back together."""
-        longest = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16))
+        longest = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16))
         delay = random.uniform(longest / 2, longest)  # noqa: S311  # a wait is no secret
         say = log.info if failures == 1 else log.debug
         say("mcp.retrying", tool=self._server.name, delay_seconds=round(delay, 1))

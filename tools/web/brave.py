@@ -22,7 +22,7 @@ from tools.web.search_results import SearchResult
 
 BRAVE_URL: Final = "https://api.search.brave.com/res/v1/web/search"
 MAX_ANSWER_BYTES: Final = 512 * 1024
-LONGEST_PAUSE_SECONDS: Final = 2.0
+MAX_PAUSE_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 4.0  # as many calls as a turn may have, one each second
 _ONE_SECOND: Final = 1  # the shortest window that Brave counts in
 _MAX_RESULTS: Final = 20  # what Brave sends at most
@@ -188,13 +188,13 @@ def _error_code(body: bytes) -> str:
 
 def _quota_is_used_up(answer: WebAnswer) -> bool:
     """Tell a quota that is used up from searches that came too fast: both are a 429."""
-    long = _pause_seconds(answer.headers) > LONGEST_PAUSE_SECONDS
+    long = _pause_seconds(answer.headers) > MAX_PAUSE_SECONDS
     return long or _error_code(answer.body) == "QUOTA_LIMITED"
 
 
 def _until(headers: Mapping[str, str]) -> str:
     seconds = _pause_seconds(headers)
-    if seconds <= LONGEST_PAUSE_SECONDS:
+    if seconds <= MAX_PAUSE_SECONDS:
         return ""  # Brave did not say
     moment = datetime.now(UTC) + timedelta(seconds=seconds)
     return f" until {moment:%Y-%m-%d %H:%M} UTC"

@@ -15,7 +15,7 @@ from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import ToolSettings
 from tools.web.client import FetchBounds, WebAnswer, WebClient, open_web_client
-from tools.web.guard import LONGEST_URL, Permits, checked, is_public
+from tools.web.guard import MAX_URL, Permits, checked, is_public
 from tools.web.lookup import Lookup
 from tools.web.parts import part_of
 from tools.web.reader.client import Read, open_reader
@@ -36,7 +36,7 @@ def _checked(url: str) -> str:
     return url
 
 
-Address = Annotated[str, Field(max_length=LONGEST_URL), AfterValidator(_checked)]
+Address = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_checked)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from tools.errors import ToolError
 from tools.web.lookup import Lookup
 from tools.web.stream import BoundedStream
 
-LONGEST_URL: Final = 2_048
-LONGEST_HOST: Final = 253  # RFC 1035, 2.3.4
+MAX_URL: Final = 2_048
+MAX_HOST: Final = 253  # RFC 1035, 2.3.4
 MAX_ADDRESSES_TRIED: Final = 4
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -131,8 +131,8 @@ def origin_of(url: httpx.URL) -> Origin:
 
 
 def _check_characters(url: str) -> None:
-    if len(url) > LONGEST_URL:
-        raise AddressRefused(f"The address is longer than {LONGEST_URL:,} characters.")
+    if len(url) > MAX_URL:
+        raise AddressRefused(f"The address is longer than {MAX_URL:,} characters.")
     if "\\" in url or any(character.isspace() or not character.isprintable() for character in url):
         raise AddressRefused(
             "The address holds spaces, backslashes or control characters; write them as %20 etc."
@@ -143,7 +143,7 @@ def _checked_host(host: str) -> str:
     """Return a host in its one plain notation."""
     host = host.removesuffix(".")
     labels = host.split(".")
-    if len(host) > LONGEST_HOST or not all(labels) or "%" in host:
+    if len(host) > MAX_HOST or not all(labels) or "%" in host:
         raise AddressRefused("The address has no valid host name.")
     if ":" in host:
         return _checked_literal(host)

@@ -29,7 +29,7 @@ from bot.attestation.errors import ModelNotVerified
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 24
 TAG_BYTES: Final = 16
-SHORTEST_FIELD_BYTES: Final = KEY_BYTES + NONCE_BYTES + TAG_BYTES
+MIN_FIELD_BYTES: Final = KEY_BYTES + NONCE_BYTES + TAG_BYTES
 KEY_PURPOSE: Final = b"ed25519_encryption"
 
 FIELD_PRIME: Final = 2**255 - 19
@@ -147,7 +147,7 @@ def open_field(own: X25519PrivateKey, text: str) -> str:
 
 def _field(text: str) -> bytes:
     field = bytes.fromhex(text)
-    if len(field) < SHORTEST_FIELD_BYTES or field.hex() != text:
+    if len(field) < MIN_FIELD_BYTES or field.hex() != text:
         raise ValueError("no field")
     return field
 

@@ -34,7 +34,7 @@ TOTAL_SECONDS: Final = 120.0
 """From the first question to giving up; most have a signature before they say `[DONE]`."""
 ONE_ANSWER_SECONDS: Final = 15.0
 FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 15.0
+MAX_PAUSE_SECONDS: Final = 15.0
 MAX_ANSWER_BYTES: Final = 64 * 1024
 MAX_ID_CHARACTERS: Final = 128
 
@@ -189,7 +189,7 @@ class AnswerSignatures:
             async with asyncio.timeout(self._total_seconds):
                 while isinstance(said := await self._ask(url), _NotYet):
                     await asyncio.sleep(max(pause, said.seconds))
-                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                    pause = min(2 * pause, MAX_PAUSE_SECONDS)
         return _missing(said.words) if isinstance(said, _NotYet) else said
 
     async def _ask(self, url: str) -> "SignatureAnswer | SignatureVerdict | _NotYet":

@@ -8,7 +8,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tools.errors import ToolError
 
-LONGEST_SIDE: Final = 1_568
+MAX_SIDE: Final = 1_568
 """Pixels. A larger image is scaled down by the endpoints themselves before a model sees it.
 Source: https://docs.anthropic.com/en/docs/build-with-claude/vision."""
 MAX_BYTES: Final = 2**20
@@ -16,7 +16,7 @@ MAX_PIXELS: Final = 64_000_000
 """Of an image as it is decoded; a JPEG is decoded at a fraction of its size."""
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF")
 
-_SMALLER: Final = ((LONGEST_SIDE, 85), (LONGEST_SIDE, 65), (1_024, 65), (768, 50))
+_SMALLER: Final = ((MAX_SIDE, 85), (MAX_SIDE, 65), (1_024, 65), (768, 50))
 """Longest side and quality, the best first; the last fits, whatever the image shows."""
 _WHITE: Final = (255, 255, 255)
 
@@ -49,7 +49,7 @@ def _opened(data: bytes) -> Image.Image:
     """Open an image; it is decoded later, and a JPEG then at the smallest size that is enough."""
     try:
         image = Image.open(BytesIO(data), formats=FORMATS)
-        image.draft(None, (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))
+        image.draft(None, (2 * MAX_SIDE, 2 * MAX_SIDE))
     except UnidentifiedImageError:
         raise ToolError(
             "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
@@ -65,7 +65,7 @@ def _picture(image: Image.Image) -> Image.Image:
     """Decode an image, scale it, turn it upright, and copy its pixels away from all else."""
     mode = "RGBA" if image.has_transparency_data else "RGB"
     picture = image if image.mode == mode else image.convert(mode)
-    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    picture.thumbnail((MAX_SIDE, MAX_SIDE))
     upright = ImageOps.exif_transpose(picture)
     if mode == "RGBA" and upright.getchannel("A").getextrema()[0] == 255:
         upright = upright.convert("RGB")

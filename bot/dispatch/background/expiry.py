@@ -11,10 +11,10 @@ from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
 
-LONGEST_WAIT_SECONDS: Final = 60.0
+MAX_WAIT_SECONDS: Final = 60.0
 """A clock that is set, or a machine that slept, is noticed so late at the most."""
 
-SHORTEST_WAIT_SECONDS: Final = 0.5
+MIN_WAIT_SECONDS: Final = 0.5
 """Between two looks, however many messages disappear."""
 
 
@@ -52,7 +52,7 @@ class Expiry:
             await self._until_due()
 
     async def _until_due(self) -> None:
-        await asyncio.sleep(SHORTEST_WAIT_SECONDS)
+        await asyncio.sleep(MIN_WAIT_SECONDS)
         while (left := self._seconds_left()) > 0:
             try:
                 async with asyncio.timeout(left):
@@ -63,5 +63,5 @@ class Expiry:
 
     def _seconds_left(self) -> float:
         if self._next_at is None:
-            return LONGEST_WAIT_SECONDS
-        return min(self._next_at / 1_000 - self._clock(), LONGEST_WAIT_SECONDS)
+            return MAX_WAIT_SECONDS
+        return min(self._next_at / 1_000 - self._clock(), MAX_WAIT_SECONDS)

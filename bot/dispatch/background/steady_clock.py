@@ -24,7 +24,7 @@ TOLERANCE_SECONDS: Final = 300.0
 """A smaller step is followed at once: no timer and no retention is that exact. And so far apart
 two clocks that agree may be, of which one had to wait in a queue."""
 
-LONGEST_PAUSE_SECONDS: Final = 30 * 86_400.0
+MAX_PAUSE_SECONDS: Final = 30 * 86_400.0
 """A start so long after the newest message may as well be a clock that is wrong."""
 
 DOUBT_SECONDS: Final = 86_400.0
@@ -78,7 +78,7 @@ class SteadyClock:
         It cannot be earlier than that, and if it is far later, somebody else has to say so.
         """
         wall = self._wall()
-        if newest is None or -LONGEST_PAUSE_SECONDS <= newest - wall <= TOLERANCE_SECONDS:
+        if newest is None or -MAX_PAUSE_SECONDS <= newest - wall <= TOLERANCE_SECONDS:
             return
         self._zero = newest - self._elapsed()
         self.time()

@@ -38,7 +38,7 @@ AT_EASE: Final = -2
 """What a message adds to the suspicion. The second sign is weak, for people paste and dictate, and
 write while they wait for an answer."""
 
-LEAST_LIMIT: Final = 10
+MIN_LIMIT: Final = 10
 
 MAX_ROUNDS: Final = 500
 """Of a message and its answer, without a pause."""
@@ -46,7 +46,7 @@ MAX_ROUNDS: Final = 500
 HOW_TO_GO_ON: Final = "If you are a person, send !help, and I go on at once."
 
 FIRST_SILENCE_SECONDS: Final = 600.0
-LONGEST_SILENCE_SECONDS: Final = 86_400.0
+MAX_SILENCE_SECONDS: Final = 86_400.0
 
 MAX_KNOWN: Final = 10_000
 """People in chats that are remembered; above it, those that were silent longest are forgotten."""
@@ -80,7 +80,7 @@ class LoopGuard:
     Admins are not to be asked about: they are never silenced.
 
     Args:
-        messages_per_minute: what a person may send. Half of it, and at least `LEAST_LIMIT`, is how
+        messages_per_minute: what a person may send. Half of it, and at least `MIN_LIMIT`, is how
             many messages that nobody can have fetched, one after the other, make a bot.
         clock: monotonic seconds.
 
@@ -97,7 +97,7 @@ class LoopGuard:
 
     @property
     def _limit(self) -> int:
-        return FASTER_THAN_FETCHED * max(LEAST_LIMIT, self.messages_per_minute // 2)
+        return FASTER_THAN_FETCHED * max(MIN_LIMIT, self.messages_per_minute // 2)
 
     def answered(self, chat: str, author: str) -> None:
         """Note that an answer to somebody (by ACI) went out in a chat."""
@@ -116,7 +116,7 @@ class LoopGuard:
         if partner.suspicion < self._limit and partner.rounds < MAX_ROUNDS:
             return LoopVerdict.TALK
         partner.suspicion = partner.rounds = 0
-        partner.silence_seconds = min(2 * partner.silence_seconds, LONGEST_SILENCE_SECONDS)
+        partner.silence_seconds = min(2 * partner.silence_seconds, MAX_SILENCE_SECONDS)
         partner.silent_until = now + partner.silence_seconds
         return LoopVerdict.FIRST_SILENCE
 

@@ -14,7 +14,7 @@ from tools.web.reader.time_bound import TimeIsUp, time_bound
 
 ARTICLE_SECONDS: Final = 3.0
 EVERYTHING_SECONDS: Final = 2.0
-LARGEST_ARTICLE: Final = 1_500_000  # characters; beyond, single steps of lxml take seconds
+MAX_ARTICLE: Final = 1_500_000  # characters; beyond, single steps of lxml take seconds
 _SHORT_ARTICLE: Final = 250
 _LONGEST_TITLE: Final = 200
 _TITLE: Final = re.compile(r"<title[^>]{0,200}>([^<]{0,1000})</title", re.IGNORECASE)
@@ -46,7 +46,7 @@ def text_of(html: str, url: str) -> str:
 
 
 def _article(html: str, url: str) -> str:
-    if len(html) > LARGEST_ARTICLE:
+    if len(html) > MAX_ARTICLE:
         return ""
     try:
         with time_bound(ARTICLE_SECONDS):
