@@ -1,8 +1,9 @@
 """The model's endpoint: one request in, one whole answer out.
 
 The answer is streamed where the endpoint can stream, so that a silent endpoint is told from a
-slow one, and only a whole answer leaves. A request is tried again while nothing of an answer has
-come; after its first byte, a failure is final. Wire format: bot.llm.wire; errors: bot.llm.errors.
+slow one, and only a whole answer leaves. So a request may be tried again also after an answer has
+begun and broken off; only a few times, as the model has worked for each. Wire format: bot.llm.wire;
+errors: bot.llm.errors.
 """
 
 import asyncio
@@ -48,6 +49,8 @@ MODELS_SECONDS: Final = 15.0
 MODELS_CONNECTIONS: Final = 2
 FED_AT_ONCE_BYTES: Final = 32 * 1024
 """Of an answer, between two turns of the event loop; a socket may give several times as much."""
+MAX_BROKEN_ANSWERS: Final = 3
+"""How many answers may break off or make no sense; each costs what a whole one does."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
@@ -222,7 +225,7 @@ class LlmClient:
     async def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
         """Attempt until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = math.inf
-        failures = 0
+        failures = broken = 0
         while True:
             try:
                 await self._wait_for_place()
@@ -232,14 +235,22 @@ class LlmClient:
                 finally:
                     self._slots.release()
             except _TryAgain as again:
-                failures += 1
-                left = give_up_at - time.monotonic()
-                if left <= 0:
-                    raise again.error from None
-                pause = min(left, self._retry.pause(failures, again.after_seconds))
-                error = type(again.error).__name__
+                error, after_seconds = again.error, again.after_seconds
+            except (LlmBroken, LlmUnavailable) as broke:  # after the first byte of an answer
+                error, after_seconds = broke, None
+                broken += 1
+            failures += 1
+            left = give_up_at - time.monotonic()
+            if left <= 0 or broken == MAX_BROKEN_ANSWERS:
+                raise error from None
+            pause = min(left, self._retry.pause(failures, after_seconds))
             LLM_RETRIES.inc()
-            log.warning("llm.retry", attempt=failures, delay_seconds=round(pause, 3), error=error)
+            log.warning(
+                "llm.retry",
+                attempt=failures,
+                delay_seconds=round(pause, 3),
+                error=type(error).__name__,
+            )
             await asyncio.sleep(pause)
 
     async def _wait_for_place(self) -> None:

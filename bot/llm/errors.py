@@ -3,7 +3,7 @@
 LlmError
 ├── LlmUnavailable    down, overloaded or rate limited, and still so after every retry
 ├── LlmTimeout        connected, but no byte for longer than the bound
-├── LlmBroken         the answer broke off or was not understandable after its first byte
+├── LlmBroken         the answer broke off or made no sense, several times
 ├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
 │   └── LlmContextTooLong  because the conversation is longer than the model can read
 ├── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
@@ -28,7 +28,7 @@ class LlmTimeout(LlmError):
 
 
 class LlmBroken(LlmError):
-    """The answer began and then broke off, or could not be understood."""
+    """Answers began and then broke off, or could not be understood, as often as was tried."""
 
 
 class LlmRejected(LlmError):

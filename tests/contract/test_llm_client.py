@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from structlog.testing import capture_logs
 
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.client import MAX_BROKEN_ANSWERS, Endpoint, LlmClient, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -26,6 +26,7 @@ from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import OpenAiServer, chunk, openai_server, script, sse, status
 
 QUICK = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
+OVER_AT_ONCE = RetryPolicy(bound_seconds=0.0)
 IMPATIENT = RetryPolicy(bound_seconds=0.05, first_seconds=0.001, longest_seconds=0.01)
 HELLO = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
 CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
@@ -389,6 +390,13 @@ FAILURES: dict[str, tuple[fake.Step, type[LlmError]]] = {
         LlmContextTooLong,
     ),
     "413": (status(413, "<html>too large</html>"), LlmRejected),
+    "error_vllm": (sse({"object": "error", "message": "oops", "code": 400}), LlmRejected),
+    "error_context": (
+        sse({"error": {"code": 400, "type": "exceed_context_size_error", "message": "x"}}),
+        LlmContextTooLong,
+    ),
+}
+BROKEN_ANSWERS: dict[str, tuple[fake.Step, type[LlmError]]] = {
     "cut": (sse(CONTENT, done=False, cut=True), LlmBroken),
     "ended": (sse(CONTENT, done=False), LlmBroken),
     "nothing": (sse(), LlmBroken),
@@ -403,11 +411,6 @@ FAILURES: dict[str, tuple[fake.Step, type[LlmError]]] = {
     "error": (sse(CONTENT, {"error": {"message": "oops"}}), LlmBroken),
     "error_429": (sse(CONTENT, {"error": {"message": "x", "code": 429}}), LlmUnavailable),
     "error_500": (fake.whole({"error": {"message": "x", "code": 502}}), LlmUnavailable),
-    "error_vllm": (sse({"object": "error", "message": "oops", "code": 400}), LlmRejected),
-    "error_context": (
-        sse({"error": {"code": 400, "type": "exceed_context_size_error", "message": "x"}}),
-        LlmContextTooLong,
-    ),
     "long_line": (
         fake.raw_body(*[b"data: " + b"x" * 300_000] * 4, content_type=fake.EVENT_STREAM),
         LlmBroken,
@@ -432,10 +435,41 @@ async def test_a_final_failure_has_its_kind_and_is_not_tried_again(
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(("step", "kind"), BROKEN_ANSWERS.values(), ids=BROKEN_ANSWERS.keys())
+async def test_a_broken_answer_is_asked_for_again_a_few_times(
+    step: fake.Step, kind: type[LlmError]
+) -> None:
+    async with openai_server(step) as server, client_of(server) as client:
+        with pytest.raises(LlmError) as caught:
+            await client.complete(HELLO)
+
+    assert type(caught.value) is kind
+    assert len(server.requests) == MAX_BROKEN_ANSWERS
+
+
+@pytest.mark.parametrize(
+    "step", [step for step, _ in BROKEN_ANSWERS.values()], ids=BROKEN_ANSWERS.keys()
+)
+async def test_a_whole_answer_after_a_broken_one_is_the_answer(step: fake.Step) -> None:
+    completion = await answer_to(script(step, fake.text("Hi.")))
+
+    assert completion.message.content == "Hi."
+
+
+async def test_a_broken_answer_is_not_asked_for_again_after_the_bound() -> None:
+    step, kind = BROKEN_ANSWERS["cut"]
+    async with openai_server(step) as server, client_of(server, retry=OVER_AT_ONCE) as client:
+        with pytest.raises(kind):
+            await client.complete(HELLO)
+
+    assert len(server.requests) == 1
+
+
 async def test_the_next_request_is_unharmed_by_a_failed_one() -> None:
-    failing = script(*(step for step, _ in FAILURES.values()))
-    async with openai_server(failing) as server, client_of(server) as client:
-        for _ in FAILURES:
+    steps = [step for step, _ in FAILURES.values()]
+    steps += [step for step, _ in BROKEN_ANSWERS.values() for _ in range(MAX_BROKEN_ANSWERS)]
+    async with openai_server(script(*steps)) as server, client_of(server) as client:
+        for _ in (*FAILURES, *BROKEN_ANSWERS):
             with contextlib.suppress(LlmError):
                 await client.complete(HELLO)
 
@@ -477,8 +511,8 @@ async def test_no_error_and_no_log_repeats_what_was_said() -> None:
     secret = "the-secret-of-alice"
     quoting = {"error": {"message": f"cannot read '{secret}'", "type": secret + " !", "code": None}}
     steps = [status(400, quoting), sse({"error": quoting}), sse(secret), status(422, secret)]
-    async with openai_server(script(*steps)) as server, client_of(server) as client:
-        for _ in steps:
+    for step in steps:
+        async with openai_server(step) as server, client_of(server) as client:
             with capture_logs() as logs, pytest.raises(LlmError) as caught:
                 await client.complete([Message(Role.USER, secret)])
             assert secret not in f"{caught.value!r} {caught.value.__cause__!r} {logs}"

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from bot.llm.client import MAX_BROKEN_ANSWERS
 from bot.messaging.events import Person
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_conversation import BEN, CALCULATE
@@ -25,6 +26,7 @@ from tests.fakes.signal_side import Sent
 
 GARBAGE = raw_body(b"<html>no</html>", content_type="text/html")
 CUT_STREAM = sse(chunk({"content": "The answer is"}), done=False, cut=True)
+BROKE_OFF = "broke off"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,8 @@ CUT_STREAM = sse(chunk({"content": "The answer is"}), done=False, cut=True)
         ),
         pytest.param(status(503), id="503"),
         pytest.param(cut, id="cut before the first byte"),
+        pytest.param(CUT_STREAM, id="cut stream"),
+        pytest.param(GARBAGE, id="garbage"),
     ],
 )
 async def test_a_passing_trouble_of_the_model_is_not_noticed(trouble: Step) -> None:
@@ -46,8 +50,8 @@ async def test_a_passing_trouble_of_the_model_is_not_noticed(trouble: Step) -> N
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        pytest.param(CUT_STREAM, "broke off", id="cut stream"),
-        pytest.param(GARBAGE, "broke off", id="garbage"),
+        pytest.param(CUT_STREAM, BROKE_OFF, id="cut stream"),
+        pytest.param(GARBAGE, BROKE_OFF, id="garbage"),
         pytest.param(status(401, {"error": {"message": "bad key"}}), "operator", id="wrong key"),
         pytest.param(status(404, {"error": {"message": "no model"}}), "operator", id="no model"),
         pytest.param(
@@ -60,7 +64,8 @@ async def test_a_passing_trouble_of_the_model_is_not_noticed(trouble: Step) -> N
 async def test_a_lasting_trouble_is_said_in_a_plain_sentence_and_the_next_turn_works(
     trouble: Step, words: str
 ) -> None:
-    async with world(script(trouble, text("Fine."))) as here, running_bot(here.settings()):
+    lasting = [trouble] * (MAX_BROKEN_ANSWERS if words == BROKE_OFF else 1)
+    async with world(script(*lasting, text("Fine."))) as here, running_bot(here.settings()):
         await here.signal.say("hello")
         first = (await here.answer()).text
         assert words in first
