@@ -7,6 +7,7 @@ follows from the rows that wait.
 
 import json
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +24,7 @@ LATE_MS: Final = 60_000
 """How long signal-cli may take to begin with what it is asked for."""
 
 MESSAGES_OF_A_TURN: Final = 12
-"""Signs of progress, which are edited ten times at the most, and a question on its way."""
+"""How many messages of a turn a kill may leave on their way, or not noted yet."""
 
 MEASURED_ROWS: Final = 100
 """The latest messages, which show how far signal-cli's clock is behind."""
@@ -49,10 +50,12 @@ def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> SendsInDo
     """
     behind_ms = _clock_behind(execute)
     waiting, others = _first_waiting(execute, now_ms, behind_ms)
+    waiting = [replace(one, times=1 + _times_unnamed(execute, one.id)) for one in waiting]
     if waiting:
         earliest = min(one.since for one in waiting)
-        others += _progress(execute, earliest, now_ms)
+        others += _progress(execute, now_ms)
         others += _deletions(execute, earliest, now_ms)
+        others += _unnamed(execute, earliest, {one.id for one in waiting})
         if reaction_ms is not None:
             others += _reactions(execute, earliest, reaction_ms)
         others = [replace(one, since=one.since - behind_ms) for one in others]
@@ -86,7 +89,8 @@ def known(execute: Execute, timestamps: Iterable[int]) -> frozenset[int]:
         "WITH asked AS (SELECT value FROM json_each(?))"
         " SELECT signal_timestamp FROM outbox WHERE signal_timestamp IN asked"
         " UNION SELECT progress_timestamp FROM turns WHERE progress_timestamp IN asked"
-        " UNION SELECT signal_timestamp FROM approvals WHERE signal_timestamp IN asked",
+        " UNION SELECT signal_timestamp FROM approvals WHERE signal_timestamp IN asked"
+        " UNION SELECT timestamp FROM confirmations WHERE person = '' AND timestamp IN asked",
         (json.dumps(list(timestamps)),),
     )
     return frozenset(timestamp for (timestamp,) in rows)
@@ -98,14 +102,38 @@ def confirm(execute: Execute, confirmed: Iterable[tuple[int, str]]) -> None:
         execute("INSERT OR IGNORE INTO confirmations VALUES (?, ?)", (timestamp, person))
 
 
-def expect_copy(execute: Execute, sending: Interrupted) -> None:
-    """Remember, before a message is sent again, that there may be one copy more of it."""
+def note_unnamed(execute: Execute, sending: Interrupted) -> None:
+    """Remember a message that may have been sent without anybody's telling its timestamp."""
     execute(
-        "INSERT INTO doubts (outbox_id, since, until, copies)"
-        " SELECT id, ?, ?, 1 FROM outbox WHERE id = ? AND state = 'waiting'"
-        " ON CONFLICT (outbox_id) DO UPDATE SET until = excluded.until, copies = copies + 1",
-        (sending.since, sending.until, sending.id),
+        "INSERT INTO unnamed_sends (outbox_id, chat, since, until, times) VALUES (?, ?, ?, ?, ?)",
+        (sending.id, sending.chat, sending.since, sending.until, sending.times),
     )
+
+
+def note_if_forgotten(execute: Execute, part: int, timestamp: int) -> None:
+    """Know the timestamp of a message that was forgotten while it was on its way."""
+    execute(
+        "INSERT OR IGNORE INTO confirmations SELECT ?, ?"
+        " WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE id = ?)",
+        (timestamp, ELSEWHERE, part),
+    )
+
+
+def expect_copy(execute: Execute, sending: Interrupted) -> None:
+    """Remember, before a message is sent again, that there may be more copies of it."""
+    expected = list(
+        execute(
+            "INSERT INTO doubts (outbox_id, since, until, copies)"
+            " SELECT id, ?, ?, ? FROM outbox WHERE id = ? AND state = 'waiting'"
+            " ON CONFLICT (outbox_id) DO UPDATE"
+            " SET until = excluded.until, copies = copies + excluded.copies RETURNING outbox_id",
+            (sending.since, sending.until, sending.times, sending.id),
+        )
+    )
+    if expected:
+        execute("DELETE FROM unnamed_sends WHERE outbox_id = ?", (sending.id,))
+    else:
+        note_unnamed(execute, sending)
 
 
 def expect_deletion(execute: Execute, part: int, since_ms: int, now_ms: int) -> None:
@@ -136,14 +164,18 @@ def copy_found(execute: Execute, part: int, *, copy: int, standing: int) -> None
 
 
 def purge(execute: Execute, now_ms: int) -> None:
-    """Forget copies that are too old to be deleted, and receipts that nobody asks for."""
+    """Forget copies that are too old to be deleted, and what no doubt can be about."""
     execute("DELETE FROM doubts WHERE until < ?", (now_ms - KEPT_MS,))
-    execute(
-        "DELETE FROM confirmations WHERE timestamp > ? OR timestamp < min(?,"
-        " coalesce((SELECT min(since) FROM doubts), ?),"
+    ((earliest,),) = execute(
+        "SELECT min(?, coalesce((SELECT min(since) FROM doubts), ?),"
         " coalesce((SELECT min(created_at) FROM outbox WHERE state = 'waiting'), ?))",
-        (now_ms + FRESH_MS, *(now_ms - FRESH_MS,) * 3),
+        (now_ms - FRESH_MS,) * 3,
     )
+    execute(
+        "DELETE FROM confirmations WHERE timestamp > ? OR timestamp < ?",
+        (now_ms + FRESH_MS, earliest),
+    )
+    execute("DELETE FROM unnamed_sends WHERE until < ?", (earliest,))
 
 
 def _clock_behind(execute: Execute) -> int:
@@ -192,24 +224,40 @@ def _first_waiting(
     return waiting, removals
 
 
-def _progress(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted]:
-    """Return the signs of progress and questions whose timestamps may not be stored.
+def _times_unnamed(execute: Execute, part: int | None) -> int:
+    """Return how often a message that waits may have been sent, before its last try."""
+    ((times,),) = execute(
+        "SELECT coalesce(sum(times), 0) FROM unnamed_sends WHERE outbox_id = ?", (part,)
+    )
+    return int(times)
 
-    Of a sign of progress the last timestamp is stored, and only once its reply has come.
-    """
+
+def _unnamed(
+    execute: Execute, earliest: int, waiting: AbstractSet[int | None]
+) -> list[Interrupted]:
+    """Return what may have been sent of messages that do not wait any more, or never did."""
     rows = list(
         execute(
-            "SELECT chat, started_at, coalesce(finished_at + ?, ?) FROM turns"
-            " WHERE (state = 'running' OR finished_at >= ?) AND EXISTS"
-            " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')",
-            (LATE_MS, now_ms, earliest),
+            "SELECT outbox_id, chat, since, until, times FROM unnamed_sends WHERE until >= ?",
+            (earliest,),
         )
     )
     return [
-        Interrupted(None, chat, since, until)
-        for chat, since, until in rows
-        for _ in range(MESSAGES_OF_A_TURN)
+        Interrupted(None, chat, since, until, times)
+        for part, chat, since, until, times in rows
+        if part is None or part not in waiting
     ]
+
+
+def _progress(execute: Execute, now_ms: int) -> list[Interrupted]:
+    """Return the messages of turns that were running: what they sent may not be noted."""
+    rows = list(
+        execute(
+            "SELECT chat, started_at FROM turns WHERE state = 'running' AND EXISTS"
+            " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')"
+        )
+    )
+    return [Interrupted(None, chat, since, now_ms, MESSAGES_OF_A_TURN) for chat, since in rows]
 
 
 def _deletions(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted]:
@@ -230,7 +278,7 @@ def _deletions(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted
     )
     found = [Interrupted(None, chat, since, now_ms) for chat, since in removals]
     for chat, since, until, times in of_copies:
-        found += [Interrupted(None, chat, since, until)] * times
+        found.append(Interrupted(None, chat, since, until, times))
     return found
 
 

@@ -377,12 +377,14 @@ class Interrupted:
         chat: where to.
         since: the earliest timestamp that it can have, in ms.
         until: no copy of it has this timestamp or a later one, in ms.
+        times: how often it may have been sent.
     """
 
     id: int | None
     chat: str
     since: int
     until: int
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)

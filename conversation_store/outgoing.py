@@ -6,7 +6,7 @@ are left over are removed.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -179,12 +179,14 @@ def said_between(execute: Execute, inbox_id: int, chat: str) -> bool:
 
 def drop_unsent(execute: Execute, inbox_id: int) -> None:
     """Forget the parts of an answer that have not been sent."""
-    execute("DELETE FROM outbox WHERE inbox_id = ? AND state != 'sent'", (inbox_id,))
+    sql = "SELECT id FROM outbox WHERE inbox_id = ? AND state != 'sent'"
+    _delete(execute, execute(sql, (inbox_id,)))
 
 
 def forget_given_up(execute: Execute, chat: str) -> None:
     """Forget a chat's answers that could not be sent."""
-    execute("DELETE FROM outbox WHERE chat = ? AND state = 'given_up'", (chat,))
+    sql = "SELECT id FROM outbox WHERE chat = ? AND state = 'given_up'"
+    _delete(execute, execute(sql, (chat,)))
 
 
 def expire(execute: Execute, now_ms: int) -> None:
@@ -194,11 +196,23 @@ def expire(execute: Execute, now_ms: int) -> None:
     could not be sent yet stays a while.
     """
     execute("UPDATE outbox SET quote = NULL WHERE expires_at <= ? AND quote NOT NULL", (now_ms,))
-    execute(
-        "DELETE FROM outbox WHERE (state = 'given_up' AND expires_at <= ?)"
-        " OR (state = 'waiting' AND expires_at <= ?)",
-        (now_ms, now_ms - UNSENT_MS),
+    sql = (
+        "SELECT id FROM outbox WHERE (state = 'given_up' AND expires_at <= ?)"
+        " OR (state = 'waiting' AND expires_at <= ?)"
     )
+    _delete(execute, execute(sql, (now_ms, now_ms - UNSENT_MS)))
+
+
+def _delete(execute: Execute, rows: Iterable[Row]) -> None:
+    """Forget messages; that there may be copies of them on the phones stays known."""
+    ids = (json.dumps([id_ for (id_,) in rows]),)
+    execute(
+        "INSERT INTO unnamed_sends (chat, since, until, times)"
+        " SELECT chat, since, until, copies FROM doubts JOIN outbox ON outbox.id = outbox_id"
+        " WHERE outbox_id IN (SELECT value FROM json_each(?))",
+        ids,
+    )
+    execute("DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?))", ids)
 
 
 def next_expiry(execute: Execute) -> int | None:

@@ -673,9 +673,18 @@ class ConversationStore:
         """Mark a part as sent and forget what was in it; the history has the answer."""
 
         def update(execute: Execute) -> bool:
+            doubts.note_if_forgotten(execute, part.id, signal_timestamp)
             return outgoing.mark_sent(execute, part.id, signal_timestamp, self._now_ms())
 
         self._leave_no_words(await self._database.write(update))
+
+    def note_unnamed(self, sending: Interrupted) -> None:
+        """Remember a message that may have been sent without anybody's telling its timestamp.
+
+        Does not wait for the disk. `until` is when its sending ended; signal-cli may be late.
+        """
+        late = replace(sending, until=sending.until + doubts.LATE_MS)
+        self._database.write_later(lambda execute: doubts.note_unnamed(execute, late))
 
     async def mark_failed(self, part: OutgoingMessage, *, give_up: bool) -> None:
         """Count a failed attempt; a part that is given up keeps its text."""

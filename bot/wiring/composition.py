@@ -44,6 +44,7 @@ from bot.dispatch.incoming.message_requests import MessageRequests
 from bot.dispatch.incoming.pairing import Pairing
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outgoing.doubts import Doubts
+from bot.dispatch.outgoing.noted_sends import NotedSends
 from bot.dispatch.outgoing.notices import Notices
 from bot.dispatch.outgoing.outbox import Outbox
 from bot.dispatch.outgoing.presence import Presence
@@ -412,7 +413,7 @@ class _Wiring:
     def approvals(self) -> ApprovalDesk:
         return ApprovalDesk(
             store=self._ground.store,
-            channel=self._ground.messenger,
+            channel=self.noted_sends,
             is_admin=self.access.is_admin,
             clock=self._ground.clock.time,
         )
@@ -488,7 +489,7 @@ class _Wiring:
             contexts=TurnContexts(
                 ground.store,
                 self.approvals,
-                ground.messenger,
+                self.noted_sends,
                 progress_shown=self.presence.message_sent,
                 keep_arguments=self._settings.tools.audit_arguments == "keep",
                 clock=ground.clock.time,
@@ -545,6 +546,10 @@ class _Wiring:
         )
 
     # What goes out
+
+    @cached_property
+    def noted_sends(self) -> NotedSends:
+        return NotedSends(self._ground.messenger, self._ground.store)
 
     @cached_property
     def outbox(self) -> Outbox:

@@ -15,6 +15,7 @@ from conversation_store.migrations import (
     m0004_good_guest,
     m0005_pairings,
     m0006_doubts,
+    m0007_unnamed_sends,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -24,6 +25,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0004_good_guest.apply,
     m0005_pairings.apply,
     m0006_doubts.apply,
+    m0007_unnamed_sends.apply,
 )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
@@ -11,10 +11,12 @@ from typing import Any, Final
 import apsw
 import pytest
 
+from bot.backoff import Backoff
 from bot.dispatch.outgoing import doubts
 from bot.dispatch.outgoing.doubts import MAX_CONFIRMED_BY_ONE, Doubts
-from bot.dispatch.outgoing.outbox import Outbox
-from bot.errors import SignalUnavailable
+from bot.dispatch.outgoing.noted_sends import NotedSends
+from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
+from bot.errors import SignalTimeout, SignalUnavailable
 from bot.messaging.account import Attachment, Group
 from bot.messaging.events import ChatId, Receipt, SentElsewhere
 from bot.messaging.messenger import Quote
@@ -39,6 +41,7 @@ START_MS: Final = 1_795_291_728_000
 WAIT_SECONDS: Final = 5.0
 SOON_SECONDS: Final = 0.3
 A_DAY_MS: Final = 86_400_000
+AT_ONCE: Final = SendPolicy(backoff=Backoff(first_seconds=0.001, longest_seconds=0.001))
 
 
 @dataclass(slots=True)
@@ -559,6 +562,127 @@ async def test_a_receipt_may_be_for_an_earlier_sign_of_progress(bot: Bot) -> Non
         life.confirm(START_MS + 5)
         await life.settled()
     assert len(bot.signal.sent) == 1
+
+
+async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_forgotten_turn(bot: Bot) -> None:
+    await leave(bot, "to Ada")
+    async with bot.store() as store:
+        turn = await begun(store)
+        notes = NotedSends(bot.signal, store)
+        bot.signal.next_timestamp = START_MS + 4
+        store.record_progress(turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate"))
+        deletion = ReceivedMessage(
+            "+49", BOB, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
+            target_author=BOB, target_timestamp=2,
+        )  # fmt: skip
+        (accepted,) = await store.accept([deletion])
+        assert accepted is not None
+        await store.forget(accepted)
+    assert bot.query("SELECT * FROM turns") == []
+    bot.signal.sent.clear()
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_receipts_may_be_for_the_messages_of_long_questions(bot: Bot) -> None:
+    await leave(bot, "to Ada")
+    async with bot.store() as store:
+        await begun(store)
+        notes = NotedSends(bot.signal, store)
+        bot.signal.next_timestamp = START_MS + 4
+        parts = [await notes.send(ChatId.parse(GROUP), "part of a question") for _ in range(20)]
+        await store.ping()
+    bot.signal.sent.clear()
+    async with bot.life() as life:
+        life.confirm(*parts)
+        await life.settled()
+    assert len(bot.signal.sent) == 1
+
+
+async def test_what_may_be_a_message_of_a_killed_turn_is_not_deleted_as_a_copy(bot: Bot) -> None:
+    await leave(bot, "to all", chat=GROUP)
+    async with bot.store() as store:
+        await begun(store)
+    async with bot.life() as life:
+        await life.settled()
+        ((kept, _),) = bot.signal.sent
+        life.confirm(START_MS + 5, kept)
+        life.confirm(START_MS + 5, kept, person=BOB)
+        bot.signal.happened.clear()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bot.signal.happened.wait(), 2 * SOON_SECONDS)
+    assert bot.signal.deleted == []
+
+
+async def test_a_receipt_may_be_for_the_copy_of_a_message_that_was_forgotten(bot: Bot) -> None:
+    await leave(bot, "to all", chat=GROUP)
+    async with bot.store() as store:
+        await answered(store, "to Ada, never sent", number=2)
+        (found, _) = (await store.doubts(START_MS + 1_000, reaction_ms=None)).waiting
+        await store.expect_copy(found)  # and then there is no connection until it is deleted
+        deletion = ReceivedMessage(
+            "+49", ADA, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
+            target_author=ADA, target_timestamp=1,
+        )  # fmt: skip
+        (accepted,) = await store.accept([deletion])
+        assert accepted is not None
+        await store.forget(accepted)
+    assert bot.query("SELECT chat FROM outbox") == [(PRIVATE,)]
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
+
+
+class Losing(Signal):
+    """A Signal side that takes everything and does not answer the first send."""
+
+    async def send(self, chat: ChatId, text: str, **more: Any) -> int:
+        timestamp = await super().send(chat, text, **more)
+        if len(self.sent) == 1:
+            raise SignalTimeout("the reply was lost")
+        return timestamp
+
+
+async def test_a_receipt_may_be_for_an_earlier_try_of_a_message_that_is_marked(bot: Bot) -> None:
+    bot.now_ms = int(time() * 1_000)
+    async with bot.store() as store:
+        await answered(store, "to Ada, never sent")
+        to_all = await answered(store, "to all", number=2, chat=GROUP)
+        phones = Losing(next_timestamp=bot.now_ms + 5)
+        assert await Outbox(phones, store, policy=AT_ONCE).deliver(to_all)
+    async with bot.life() as life:
+        life.confirm(*(timestamp for timestamp, _ in phones.sent))
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
+
+
+async def test_any_of_several_tries_proves_an_answer(bot: Bot) -> None:
+    bot.now_ms = int(time() * 1_000)
+    async with bot.store() as store:
+        (part,) = await answered(store, "hello")
+        phones = Losing(next_timestamp=bot.now_ms + 5)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOON_SECONDS):  # killed before the second try
+                await Outbox(phones, store).deliver([part])
+    async with bot.life() as life:
+        life.confirm(phones.sent[0][0])
+        await life.settled()
+    assert bot.signal.sent == []
+
+
+async def test_a_receipt_may_be_for_a_message_that_was_forgotten_on_its_way(bot: Bot) -> None:
+    await leave(bot, "to Ada, never sent")
+    async with bot.store() as store:
+        (to_all,) = await answered(store, "to all", number=2, chat=GROUP)
+        bot.query(f"DELETE FROM outbox WHERE id = {to_all.id}")
+        await store.mark_sent(to_all, START_MS + 5)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
 
 
 async def test_a_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:

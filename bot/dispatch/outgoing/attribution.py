@@ -22,11 +22,13 @@ class Candidate:
         people: ACIs of those who get it; None where they are not known.
         since: the earliest timestamp that it can have, in ms.
         until: its timestamp is an earlier one, in ms.
+        times: how often it may have been sent, each time with a timestamp of its own.
     """
 
     people: frozenset[str] | None
     since: int
     until: int
+    times: int = 1
 
     def may_be(self, timestamp: int, confirmed_by: AbstractSet[str]) -> bool:
         """Whether it can have a timestamp that some people confirmed."""
@@ -35,7 +37,9 @@ class Candidate:
 
 
 def proven(
-    candidates: Sequence[Candidate], confirmed: Mapping[int, AbstractSet[str]]
+    candidates: Sequence[Candidate],
+    confirmed: Mapping[int, AbstractSet[str]],
+    others: Sequence[Candidate] = (),
 ) -> dict[int, int]:
     """Return which candidates were sent for certain, and with which timestamps.
 
@@ -43,13 +47,14 @@ def proven(
     to earlier candidates.
 
     Args:
-        candidates: messages that may have been sent, each once at the most.
-        confirmed: timestamps that belong to none but them, and who confirmed each.
+        candidates: messages that may have been sent.
+        confirmed: timestamps that belong to none but them and the others, and who confirmed each.
+        others: more messages that may have been sent, of which nobody wants to know.
     """
-    matching = _Matching(candidates, confirmed)
+    matching = _Matching([*candidates, *others], confirmed)
     for timestamp in sorted(confirmed):
         matching.explain(timestamp)
-    return matching.essential()
+    return matching.essential(len(candidates))
 
 
 class _Matching:
@@ -76,47 +81,84 @@ class _Matching:
             ]
             for number in self._candidates[timestamp]:
                 self._timestamps[number].append(timestamp)
-        self._count = len(candidates)
-        self._explains: dict[int, int] = {}
+        self._times = [one.times for one in candidates]
+        self._explains: defaultdict[int, list[int]] = defaultdict(list)
         self._explained_by: dict[int, int] = {}
+        self._exhausted: set[int] = set()
 
-    def explain(self, timestamp: int) -> None:
+    def explain(self, timestamp: int) -> bool:
         """Find a candidate for one more timestamp; others may get another one for it."""
         wanted_by: dict[int, int] = {}
         looking = [timestamp]
         for one in looking:
             for candidate in self._candidates[one]:
-                if candidate in wanted_by:
+                if candidate in wanted_by or candidate in self._exhausted:
                     continue
                 wanted_by[candidate] = one
-                if candidate not in self._explains:
+                if len(self._explains[candidate]) < self._times[candidate]:
                     self._hand_on(candidate, wanted_by)
-                    return
-                looking.append(self._explains[candidate])
+                    return True
+                looking.extend(self._explains[candidate])
+        # From where a search has failed, no later one succeeds: each is looked at once in all.
+        self._exhausted |= wanted_by.keys()
+        return False
 
     def _hand_on(self, candidate: int | None, wanted_by: Mapping[int, int]) -> None:
         while candidate is not None:
             timestamp = wanted_by[candidate]
             given_up = self._explained_by.get(timestamp)
-            self._explains[candidate] = timestamp
+            if given_up is not None:
+                self._explains[given_up].remove(timestamp)
+            self._explains[candidate].append(timestamp)
             self._explained_by[timestamp] = candidate
             candidate = given_up
 
-    def essential(self) -> dict[int, int]:
-        """Return the candidates that no other can stand in for, and their timestamps."""
-        free = [number for number in range(self._count) if number not in self._explains]
-        replaceable = set(free)
+    def essential(self, count: int) -> dict[int, int]:
+        """Return those of the first candidates that no other can stand in for, with timestamps."""
+        replaceable = self._replaceable()
+        return {
+            candidate: self._surest(candidate, min(self._explains[candidate]))
+            for candidate in range(count)
+            if self._explains[candidate] and not self._can_do_without(candidate, replaceable)
+        }
+
+    def _replaceable(self) -> set[int]:
+        """Return the candidates that can leave a timestamp to another one."""
+        free = [one for one, times in enumerate(self._times) if len(self._explains[one]) < times]
+        replaceable = {one for one in free if not self._explains[one]}
+        reached = set(free)
         for candidate in free:
             for timestamp in self._timestamps[candidate]:
                 other = self._explained_by.get(timestamp)
-                if other is not None and other not in replaceable:
-                    replaceable.add(other)
+                if other is None or other == candidate:
+                    continue
+                replaceable.add(other)
+                if other not in reached:
+                    reached.add(other)
                     free.append(other)
-        return {
-            candidate: self._surest(candidate, timestamp)
-            for candidate, timestamp in self._explains.items()
-            if candidate not in replaceable
-        }
+        return replaceable
+
+    def _can_do_without(self, candidate: int, replaceable: AbstractSet[int]) -> bool:
+        """Whether others can explain all timestamps that a candidate explains."""
+        if candidate not in replaceable:
+            return False
+        if len(self._explains[candidate]) == 1 and self._times[candidate] == 1:
+            return True
+        return self._without(candidate)
+
+    def _without(self, candidate: int) -> bool:
+        """Try it, and leave everything as it was."""
+        before = {one: list(timestamps) for one, timestamps in self._explains.items()}
+        explained_by, exhausted = dict(self._explained_by), set(self._exhausted)
+        orphans = self._explains.pop(candidate)
+        for timestamp in orphans:
+            del self._explained_by[timestamp]
+        self._exhausted.add(candidate)
+        try:
+            return all(self.explain(timestamp) for timestamp in orphans)
+        finally:
+            self._explains = defaultdict(list, before)
+            self._explained_by, self._exhausted = explained_by, exhausted
 
     def _surest(self, candidate: int, otherwise: int) -> int:
         """Return a timestamp that no other candidate can have; a message may have several."""

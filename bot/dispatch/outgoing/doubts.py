@@ -20,7 +20,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import structlog
@@ -253,24 +253,22 @@ class Doubts:
         """Settle what the receipts that came until now prove."""
         waiting = [doubt for doubt in self._open.values() if not doubt.proof.done()]
         ids = {doubt.sending.id for doubt in waiting}
-        copies = [
-            one.sending
-            for one in self._resent
-            if one.sending.id not in ids
-            for _ in range(one.copies)
+        copies = {one.sending.id: replace(one.sending, times=one.copies) for one in self._resent}
+        candidates = [
+            self._candidate(doubt.sending, earlier=copies.get(doubt.sending.id))
+            for doubt in waiting
         ]
-        others = [*self._others, *copies]
-        candidates = [self._candidate(doubt.sending) for doubt in waiting]
-        candidates += [self._candidate(one) for one in others]
+        copied = (one for id_, one in copies.items() if id_ not in ids)
+        others = [self._candidate(one) for one in (*self._others, *copied)]
         unknown = await self._unknown()
-        found = proven(candidates, unknown)
+        found = proven(candidates, unknown, others)
         sent_before = {one.sending.id for one in self._resent}
         for number, doubt in enumerate(waiting):
             # Whose people are not known, a receipt of anybody's would prove.
             if number not in found or candidates[number].people is None or doubt.proof.done():
                 continue
             proof = found[number]
-            fitting = (one for one in candidates if one.may_be(proof, unknown[proof]))
+            fitting = (one for one in (*candidates, *others) if one.may_be(proof, unknown[proof]))
             # Of several copies all are deleted but the one that is taken to be the message.
             if doubt.sending.id in sent_before and len(list(fitting)) > 1:
                 continue
@@ -306,6 +304,8 @@ class Doubts:
         may_be = private or may_be
         if any(one.timestamp is None for one in may_be):
             return None  # It may be the only one that arrived.
+        if any(self._candidate(one).may_be(timestamp, people) for one in self._others):
+            return None  # It may be a message of its own.
         if len({one.sending.chat for one in may_be}) != 1:
             return None
         if any(one.is_edit for one in may_be):
@@ -393,13 +393,15 @@ class Doubts:
 
     # People
 
-    def _candidate(self, sending: Interrupted) -> Candidate:
+    def _candidate(self, sending: Interrupted, *, earlier: Interrupted | None = None) -> Candidate:
+        """Return a message as receipts see it, with the copies that earlier processes sent."""
         chat = ChatId.parse(sending.chat)
         if chat.is_group:
             people = self._members.get(chat.value)
         else:
             people = frozenset({chat.value}) if _ACI.fullmatch(chat.value) else None
-        return Candidate(people, sending.since, sending.until)
+        times = sending.times + (0 if earlier is None else earlier.times)
+        return Candidate(people, sending.since, sending.until, times)
 
     async def _learn_members(self) -> None:
         """Ask who is in the groups that matter."""

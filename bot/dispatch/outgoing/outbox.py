@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.backoff import Backoff
+from bot.dispatch.outgoing.noted_sends import now_ms
 from bot.errors import (
     SignalError,
     SignalPassedOver,
@@ -32,7 +33,7 @@ from bot.messaging.messenger import Quote
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
-from conversation_store.models import OutgoingMessage
+from conversation_store.models import Interrupted, OutgoingMessage
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -124,7 +125,7 @@ class Outbox:
         began = list(self._began_ms[ChatKind.GROUP].values())
         if person in self._began_ms[ChatKind.DIRECT]:
             began.append(self._began_ms[ChatKind.DIRECT][person])
-        latest = int(time.time() * 1_000) + CLOCK_SKEW_MS
+        latest = now_ms() + CLOCK_SKEW_MS
         return any(ms <= timestamp <= latest for one in began for ms in one)
 
     async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> bool:
@@ -188,7 +189,7 @@ class Outbox:
             await self._messenger.delete(chat, part.replaces)
             return part.replaces
         quote = part.quote
-        with self._on_its_way(chat):
+        with self._noted(part), self._on_its_way(chat):
             return await self._messenger.send(
                 chat,
                 part.text,
@@ -203,15 +204,27 @@ class Outbox:
             )
 
     @contextmanager
+    def _noted(self, part: OutgoingMessage) -> Iterator[None]:
+        """Note a send that may have been done without its timestamp's being told."""
+        since_ms = now_ms() - CLOCK_SKEW_MS
+        try:
+            yield
+        except SignalUnavailable:
+            raise  # it was not done
+        except SignalError:
+            self._store.note_unnamed(Interrupted(part.id, part.chat, since_ms, now_ms()))
+            raise
+
+    @contextmanager
     def _on_its_way(self, chat: ChatId) -> Iterator[None]:
         """Note that a send to a chat is not answered yet; its timestamp will be later than now."""
         sends = self._began_ms[chat.kind]
-        now_ms = int(time.time() * 1_000) - CLOCK_SKEW_MS
-        sends[chat.value].append(now_ms)
+        began_ms = now_ms() - CLOCK_SKEW_MS
+        sends[chat.value].append(began_ms)
         try:
             yield
         finally:
-            sends[chat.value].remove(now_ms)
+            sends[chat.value].remove(began_ms)
             if not sends[chat.value]:
                 del sends[chat.value]
 

@@ -1,0 +1,72 @@
+"""Messages that are in no outbox: signs of progress, questions, reminders.
+
+Phones confirm them like any other. So that such a receipt is not taken for that of an answer after
+a crash (see `doubts`), what was sent is noted: its timestamp, or that nobody told it.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from bot.errors import SignalUnavailable
+from bot.messaging.account import Attachment
+from bot.messaging.events import ChatId
+from bot.messaging.receipts import CLOCK_SKEW_MS
+from conversation_store.doubts import ELSEWHERE
+from conversation_store.models import Interrupted
+from conversation_store.store import ConversationStore
+
+
+class SendChannel(Protocol):
+    """Where messages leave. Implemented by every Messenger."""
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send a message and return Signal's timestamp of it; raises SignalError."""
+        ...
+
+
+class NotedSends:
+    """Sends, and notes in the store what was sent; waits for no disk.
+
+    Args:
+        channel: the Signal side.
+        store: where it is noted.
+    """
+
+    def __init__(self, channel: SendChannel, store: ConversationStore) -> None:
+        self._channel = channel
+        self._store = store
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send a message and return Signal's timestamp of it; raises SignalError."""
+        since_ms = now_ms() - CLOCK_SKEW_MS
+        try:
+            timestamp = await self._channel.send(
+                chat, text, replaces=replaces, attachments=attachments
+            )
+        except SignalUnavailable:
+            raise  # it was not sent
+        except BaseException:  # also where nobody waits for it any more
+            self._store.note_unnamed(Interrupted(None, str(chat), since_ms, now_ms()))
+            raise
+        self._store.confirm([(timestamp, ELSEWHERE)])
+        return timestamp
+
+
+def now_ms() -> int:
+    """Return the time in ms since 1970, as signal-cli counts it."""
+    return int(time.time() * 1_000)
