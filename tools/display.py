@@ -82,7 +82,8 @@ def _spelt_out(run: str) -> str:
         if _combines(character):
             is_first = count == 1 and character not in marks and len(marks) < MAX_MARKS
             shows = is_first and _belongs_to(character, base)
-            marks += character
+            if len(marks) < MAX_MARKS:  # what is beyond counts for nothing
+                marks += character
         else:
             shows, marks = _is_seen(character), ""
             base = character if shows else ""

@@ -173,11 +173,12 @@ class ToolLoop:
             for call in waiting
         ]
         context.audit.show(self._shown_at_once(requests[:allowed]))
+        running = []
         async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(self._run_call(request, context, within=number < allowed))
-                for number, request in enumerate(requests)
-            ]
+            for number, request in enumerate(requests):
+                call = self._run_call(request, context, within=number < allowed)
+                running.append(tasks.create_task(call))
+                await asyncio.sleep(0)  # others' turns go on between the questions of many calls
         for task in running:
             result = task.result()
             state.close(result.request.call_id, result.content)

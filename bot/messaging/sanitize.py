@@ -19,6 +19,8 @@ _MAX_UNITS_BYTES: Final = 2 * MAX_TEXT_BYTES
 """No text of `MAX_TEXT_BYTES` takes more as UTF-16."""
 
 _PLACEHOLDER: Final = "\ufffc"
+MAX_NAME_CHARACTERS: Final = 64
+"""Signal's apps take 26 for each of two names; more is not a name but words put into one."""
 _NOBODY_IN_PARTICULAR: Final = "someone"
 _OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
 _JOINERS: Final = "\u200c\u200d"
@@ -45,13 +47,13 @@ def sanitize_quote(text: str | None) -> str:
 
 
 def sanitize_name(name: str | None) -> str | None:
-    """Return a person's name as one line without anything invisible.
+    """Return a person's name as one line without anything invisible; of a long one its beginning.
 
     None for one that is missing or a phone number.
     """
     if name is None:
         return None
-    line = " ".join(name.replace(_PLACEHOLDER, "").split())
+    line = " ".join(name[:MAX_NAME_CHARACTERS].replace(_PLACEHOLDER, "").split())
     if not line.isprintable():
         line = "".join(one for one in line if one.isprintable() or one in _JOINERS)
     line = line.strip(f" {_JOINERS}")
