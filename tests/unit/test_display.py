@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import unicodedata
 
 import pytest
@@ -128,3 +129,14 @@ def test_every_right_to_left_character_is_known_as_one() -> None:
         character = chr(code)
         if is_right_to_left(character):
             assert visible(character).startswith("⟨"), f"U+{code:04X}"
+
+
+def test_marks_that_pile_up_take_a_time_that_grows_with_their_number_alone() -> None:
+    # Marks whose code points end alike make a search among them slow.
+    pile = "\u0310\u0311" * 32_000 + "\u0610\u0611" * 32_000
+    began = time.process_time()
+    assert visible("a" + pile).startswith("a⟨U+0310⟩")
+    of_the_pile = time.process_time() - began
+    began = time.process_time()
+    visible("a" + "\u0310\u0410" * 64_000)
+    assert of_the_pile < 5 * (time.process_time() - began)
