@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import apsw
 
-from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused, StoreUnreadable
+from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused, WrongKey
 
 T = TypeVar("T")
 Value = str | int | float | bytes | None
@@ -267,7 +267,7 @@ async def open_database(
         committed: see `Committed`.
 
     Raises:
-        StoreUnreadable: the key does not fit, or the file is no database.
+        WrongKey: the key does not fit, or the file is no database.
         StoreFailed: the disk does not let it.
     """
     _make_private(path)
@@ -326,7 +326,7 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
         check: looks at the schema before anything is changed; what it raises leaves here as it is.
 
     Raises:
-        StoreUnreadable: the key does not fit, or the file is no database.
+        WrongKey: the key does not fit, or the file is no database.
         StoreFailed: there is no file, or the disk does not let it.
     """
     try:
@@ -487,7 +487,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except apsw.NotADBError as error:
-        raise StoreUnreadable("the key does not fit, or the file is no database") from error
+        raise WrongKey from error
     except apsw.ConstraintError:
         raise
     except tuple(_REFUSALS) as error:

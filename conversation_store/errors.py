@@ -2,7 +2,8 @@
 
 StoreError
 ├── StoreLocked      another process has it open for writing
-├── StoreUnreadable  wrong key, no database, or made by a newer version
+├── StoreUnreadable  made by a newer version, or damaged
+│   └── WrongKey     another key, or no database
 └── StoreFailed      the disk is broken, or not there
     └── StoreRefused it is full, read-only or busy, which may pass
 """
@@ -18,6 +19,13 @@ class StoreLocked(StoreError):
 
 class StoreUnreadable(StoreError):
     """The file is no store that this version can read with this key."""
+
+
+class WrongKey(StoreUnreadable):
+    """The key does not fit, or the file is no database: one looks like the other."""
+
+    def __init__(self) -> None:
+        super().__init__("the key does not fit, or the file is no database")
 
 
 class StoreFailed(StoreError):

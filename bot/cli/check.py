@@ -26,7 +26,8 @@ from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.errors import LlmError, LlmUnauthorized
+from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized
+from bot.llm.messages import Message, Role
 from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
@@ -48,6 +49,8 @@ MODEL_PROOF_SECONDS: Final = 60.0
 """Its evidence comes from three services."""
 DEVICES_SECONDS: Final = 10.0
 CONNECTED_POLL_SECONDS: Final = 0.05
+
+ONE_WORD: Final = "Say one word."
 
 VERDICT_COLUMNS: Final = 8
 PART_COLUMNS: Final = 16
@@ -289,12 +292,29 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
             words = "The endpoint does not answer. See LLM__BASE_URL."
             yield Finding("llm", Severity.FAILED, words)
             return
-    yield Finding("llm", Severity.OK, "The endpoint answers.")
-    yield _listed("model", settings.llm.model, "LLM__MODEL", names)
+        yield Finding("llm", Severity.OK, "The endpoint answers.")
+        if settings.llm.model in names:
+            yield _listed("model", settings.llm.model, "LLM__MODEL", names)
+        else:
+            yield await _unlisted(settings.llm.model, client)
     yield _images(settings, listed=sees)
     yield _voice_notes(settings, names)
     for finding in machine.clock(time):
         yield finding
+
+
+async def _unlisted(model: str, client: LlmClient) -> Finding:
+    """Ask a model for one word: endpoints answer with some models that they do not list."""
+    try:
+        async with asyncio.timeout(PART_SECONDS):
+            await client.complete((Message(Role.USER, ONE_WORD),))
+    except (LlmRejected, LlmUnauthorized):
+        words = f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them."
+        return Finding("model", Severity.FAILED, words)
+    except (LlmError, TimeoutError):
+        words = f"{model} is not listed there, and did not answer. See LLM__MODEL."
+        return Finding("model", Severity.WARNING, words)
+    return Finding("model", Severity.OK, f"{model} is not listed there, but answers.")
 
 
 def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:

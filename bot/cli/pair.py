@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bot.cli.exit_codes import FAILED, OK
+from bot.cli.store_errors import said
 from bot.config.access import AccessSettings
 from bot.config.loading import load_settings
 from bot.dispatch.incoming.pairing import CODE_MS
@@ -48,7 +49,7 @@ def run(arguments: Namespace) -> int:
             else:
                 print(revoke(book, arguments.who, settings.access))
     except StoreError as error:
-        print(f"STORE__PATH: {error}", file=sys.stderr)
+        print(said(error), file=sys.stderr)
         return FAILED
     return OK
 

@@ -27,11 +27,11 @@ def run(_: Namespace) -> int:
     try:
         asyncio.run(app.run_until_signalled(settings))
     except* SettingsError as group:
-        code = _report("", group, WRONG_SETTINGS)
+        code = _report(group, WRONG_SETTINGS)
     except* StoreError as group:
-        code = _report("STORE__PATH: ", group, FAILED)
+        code = _report(group, FAILED)
     except* BotError as group:
-        code = _report("", group, FAILED)
+        code = _report(group, FAILED)
     except* Exception as group:
         # The last boundary: a traceback would tell what people wrote, where an error quotes it.
         structlog.get_logger().error("app.bug", exc_info=group)
@@ -39,10 +39,13 @@ def run(_: Namespace) -> int:
     return code
 
 
-def _report(part: str, group: BaseExceptionGroup[Exception], code: int) -> int:
+def _report(group: BaseExceptionGroup[Exception], code: int) -> int:
     """Say in one line what ended the daemon, and return the exit code."""
+    from bot.cli.store_errors import said
+    from conversation_store.errors import StoreError
+
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    print(f"{part}{error}", file=sys.stderr)
+    print(said(error) if isinstance(error, StoreError) else error, file=sys.stderr)
     return code

@@ -35,7 +35,7 @@ def _phone_number(value: str) -> str:
 class SignalSettings(Section):
     """Where the Signal side is and which account is the bot's."""
 
-    url: Annotated[str, AfterValidator(_signal_url)] = "http://127.0.0.1:8080"
+    url: Annotated[str, AfterValidator(_signal_url)] = "spawn:"
     phone_number: Annotated[str, AfterValidator(_phone_number)]
     trust: Literal["tofu", "always", "verified"] = "tofu"
     data_dir: Path | None = Field(None, description="signal-cli's own folder")

@@ -19,12 +19,13 @@ from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_silences import world as silent_world
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, says, serving
-from tests.fakes.openai_server import models, status
+from tests.fakes.openai_server import Step, echo, models, raw_body, status
 from tests.fakes.signal_rest_api import SignalRestApi
 from tests.fakes.signal_side import ADA
 from tests.fakes.web_server import answer, web_server
 
 ROOT = Path(__file__).parents[2]
+GARBAGE = raw_body(b"<html>no</html>", content_type="text/html")
 
 
 async def report(settings: Settings, trust: Trust = REAL) -> dict[str, Finding]:
@@ -156,7 +157,7 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
 
 
 async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is_unknown() -> None:
-    async with world() as here:
+    async with world(status(404)) as here:
         here.model.models_handler = models("other")
         found = await report(here.settings(signal={"phone_number": "+4915100000099"}))
     assert found["account"].verdict is Severity.FAILED
@@ -388,6 +389,35 @@ async def test_check_says_whether_the_model_is_shown_images(
         found = await report(here.settings(llm={"vision": vision}))
     assert found["images"].verdict is verdict
     assert words in found["images"].words
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict", "words"),
+    [
+        (echo, Severity.OK, "fake is not listed there, but answers."),
+        (status(404, {"error": "no such model"}), Severity.FAILED, "refused. See LLM__MODEL"),
+        (status(401), Severity.FAILED, "refused. See LLM__MODEL"),
+        (GARBAGE, Severity.WARNING, "did not answer. See LLM__MODEL"),
+    ],
+    ids=["answers", "unknown", "not allowed", "garbage"],
+)
+async def test_check_asks_a_model_that_is_not_listed_for_one_word(
+    step: Step, verdict: Severity, words: str
+) -> None:
+    async with world(step) as here:
+        here.model.models_handler = models("another")
+        found = (await report(here.settings()))["model"]
+        asked = [request["messages"] for request in here.model.requests]
+    assert found.verdict is verdict
+    assert words in found.words
+    assert asked[0] == [{"role": "user", "content": "Say one word."}]
+
+
+async def test_check_asks_nothing_of_a_model_that_is_listed() -> None:
+    async with world() as here:
+        here.model.models_handler = models("fake")
+        await report(here.settings())
+        assert here.model.requests == []
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ async def test_a_wrong_store_key_is_said_in_one_line() -> None:
             wrong = {**settings, "STORE__KEY": key}
             code, _, err = await run_command(["run"], wrong, folder=here.folder)
             assert (code, err.count("\n")) == (1, 1)
-            assert err.startswith("STORE__PATH: the key does not fit")
+            assert err.startswith("STORE__KEY: the key does not fit")
 
 
 async def test_a_health_port_in_use_is_said_in_one_line() -> None:

@@ -42,7 +42,7 @@ def test_only_the_number_is_required() -> None:
 def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
     settings = load_settings()
-    assert settings.signal.url == "http://127.0.0.1:8080"
+    assert settings.signal.url == "spawn:"
     assert settings.llm.base_url == "https://cloud-api.near.ai/v1"
     assert settings.llm.model == "openai/gpt-oss-120b"
     assert (settings.llm.timeout_seconds, settings.llm.max_concurrency) == (120, 32)

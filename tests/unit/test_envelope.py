@@ -30,7 +30,7 @@ from bot.messaging.events import (
     SentElsewhere,
 )
 from bot.messaging.frame_parts import MAX_EMOJI, MAX_LIST, MAX_RECEIPT
-from bot.messaging.sanitize import MAX_FILE_NAME, MAX_QUOTE, MAX_TEXT_BYTES
+from bot.messaging.sanitize import MAX_FILE_NAME, MAX_NAME_CHARACTERS, MAX_QUOTE, MAX_TEXT_BYTES
 from tests.signal_frames import (
     ADA,
     BOT,
@@ -738,7 +738,7 @@ def test_names_longer_than_their_mentions_make_a_text_no_longer_than_any_other()
     mentions = [{"start": place, "length": 1, "name": "ü" * 512} for place in range(MAX_LIST)]
     told = parse_frame(frame(message="\ufffc" * MAX_LIST + "end", mentions=mentions), BOT)
     assert isinstance(told, IncomingMessage)
-    assert told.text.startswith(f"@{'ü' * 512}@ü")
+    assert told.text.startswith(f"@{'ü' * MAX_NAME_CHARACTERS}@ü")
     assert MAX_TEXT_BYTES - 1 <= len(told.text.encode()) <= MAX_TEXT_BYTES
 
 
