@@ -337,7 +337,8 @@ def rest_bounds(*, impatient: bool, receipt_seconds: float) -> RestBounds:
         send=0.2 if impatient else 60.0,
         receipt=receipt_seconds,
         ping_every=0.05 if impatient else 20.0,
-        ping_answer=0.2 if impatient else 20.0,
+        # Longer than a request: a silent server is to be found out by what it does not answer.
+        ping_answer=0.4 if impatient else 20.0,
         probe_every=0.05 if impatient else 60.0,
         close=0.5,
         stop=2.0,
