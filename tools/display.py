@@ -81,7 +81,7 @@ def _spelt_out(run: str) -> str:
         count = len([*repeated])
         if _combines(character):
             is_first = count == 1 and character not in marks and len(marks) < MAX_MARKS
-            shows = is_first and _belongs_to(character, base)
+            shows = is_first and _belongs_to(character, base) and _is_one(base + marks + character)
             if len(marks) < MAX_MARKS:  # what is beyond counts for nothing
                 marks += character
         else:
@@ -110,6 +110,12 @@ def _is_seen(character: str) -> bool:
         # One that Unicode holds to be the same as another: the Kelvin sign, say.
         and unicodedata.is_normalized("NFC", character)
     )
+
+
+@lru_cache(maxsize=8_192)
+def _is_one(letter: str) -> bool:
+    """Whether no other text looks like it: neither one character nor another order of its marks."""
+    return unicodedata.is_normalized("NFC", letter)
 
 
 @lru_cache(maxsize=8_192)

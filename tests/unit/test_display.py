@@ -140,3 +140,16 @@ def test_marks_that_pile_up_take_a_time_that_grows_with_their_number_alone() -> 
     began = time.process_time()
     visible("a" + "\u0310\u0410" * 64_000)
     assert of_the_pile < 5 * (time.process_time() - began)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("\u0929", "\u0928\u093c"),  # one letter, and a letter with its sign
+        ("\u05d0\u05b0\u05b1", "\u05d0\u05b1\u05b0"),  # the same points in another order
+        ("\u0995\u09c7\u09be", "\u0995\u09cb"),
+    ],
+)
+def test_two_spellings_of_one_letter_are_told_apart(one: str, other: str) -> None:
+    shown = [unicodedata.normalize("NFC", visible(text)) for text in (one, other)]
+    assert shown[0] != shown[1]
