@@ -304,9 +304,11 @@ class Doubts:
         may_be = private or may_be
         if any(one.timestamp is None for one in may_be):
             return None  # It may be the only one that arrived.
-        if any(self._candidate(one).may_be(timestamp, people) for one in self._others):
+        chats = {one.sending.chat for one in may_be}
+        others = (self._candidate(one) for one in self._others if one.chat in chats)
+        if any(one.may_be(timestamp, people) for one in others):
             return None  # It may be a message of its own.
-        if len({one.sending.chat for one in may_be}) != 1:
+        if len(chats) != 1:
             return None
         if any(one.is_edit for one in may_be):
             return may_be[0] if len(may_be) == 1 else None
