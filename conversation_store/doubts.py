@@ -51,17 +51,18 @@ def load(execute: Execute, now_ms: int, *, reaction_ms: int | None) -> SendsInDo
     behind_ms = _clock_behind(execute)
     waiting, others = _first_waiting(execute, now_ms, behind_ms)
     waiting = [replace(one, times=1 + _times_unnamed(execute, one.id)) for one in waiting]
+    of_turns = [replace(one, since=one.since - behind_ms) for one in _progress(execute, now_ms)]
     if waiting:
         earliest = min(one.since for one in waiting)
-        others += _progress(execute, now_ms)
         others += _deletions(execute, earliest, now_ms)
         others += _unnamed(execute, earliest, {one.id for one in waiting})
         if reaction_ms is not None:
             others += _reactions(execute, earliest, reaction_ms)
-        others = [replace(one, since=one.since - behind_ms) for one in others]
+        others = [*of_turns, *(replace(one, since=one.since - behind_ms) for one in others)]
     return SendsInDoubt(
         waiting=tuple(waiting),
         others=tuple(others),
+        of_turns=tuple(of_turns),
         resent=resent(execute, now_ms),
         confirmed=tuple(
             # Of what proves nothing more there may be a lot; `known` finds it when it is asked for.

@@ -412,12 +412,14 @@ class SendsInDoubt:
         waiting: the messages that may have been sent without being marked: of each answer the
             first part that waits, because parts are sent one after the other.
         others: messages of which nothing is kept, and which phones confirm as well.
+        of_turns: those of them that are messages of turns that were running.
         resent: messages of which there may be several copies.
         confirmed: which timestamps phones confirmed, and whose phones.
     """
 
     waiting: tuple[Interrupted, ...]
     others: tuple[Interrupted, ...]
+    of_turns: tuple[Interrupted, ...]
     resent: tuple[Resent, ...]
     confirmed: tuple[tuple[int, str], ...]
 

@@ -131,6 +131,7 @@ class Doubts:
         self._clock = clock
         self._open: dict[int, _Open] = {}
         self._others: tuple[Interrupted, ...] = ()
+        self._of_turns: tuple[Interrupted, ...] = ()
         self._resent: tuple[Resent, ...] = ()
         self._being_resent = 0
         self._started_ms = 0
@@ -151,6 +152,7 @@ class Doubts:
         found = await self._store.doubts(self._started_ms, reaction_ms=reaction_ms)
         self._open = {one.id: _Open(one) for one in found.waiting if one.id is not None}
         self._others = found.others
+        self._of_turns = found.of_turns
         self._resent = found.resent
         sendings = [*found.waiting, *(one.sending for one in found.resent)]
         if sendings:
@@ -305,9 +307,9 @@ class Doubts:
         if any(one.timestamp is None for one in may_be):
             return None  # It may be the only one that arrived.
         chats = {one.sending.chat for one in may_be}
-        others = (self._candidate(one) for one in self._others if one.chat in chats)
-        if any(one.may_be(timestamp, people) for one in others):
-            return None  # It may be a message of its own.
+        of_turns = (self._candidate(one) for one in self._of_turns if one.chat in chats)
+        if any(one.may_be(timestamp, people) for one in of_turns):
+            return None  # It may be a question, or a sign of progress, which is no copy.
         if len(chats) != 1:
             return None
         if any(one.is_edit for one in may_be):
