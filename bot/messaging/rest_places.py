@@ -233,8 +233,9 @@ class Places:
             SignalUnavailable: no place was free in time.
         """
         call = await self._enter(kind)
-        later = asyncio.get_running_loop().call_later
-        late = later(self._usual[kind].late_after, self._run_late, call)
+        # Counted from the same instant as the deadline, so that both fire where they are equal.
+        late_at = call.began + self._usual[kind].late_after
+        late = asyncio.get_running_loop().call_at(late_at, self._run_late, call)
         try:
             async with call.deadline:
                 yield

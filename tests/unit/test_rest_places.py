@@ -5,7 +5,15 @@ import asyncio
 import pytest
 
 from bot.errors import SignalUnavailable
-from bot.messaging.rest_places import PLACES, USUAL_TIMES, Queue, Usual
+from bot.messaging.rest_places import (
+    PLACES,
+    USUAL_TIMES,
+    Places,
+    Queue,
+    RequestKind,
+    RequestTimeouts,
+    Usual,
+)
 
 LEAST = 5.0
 MOST = 60.0
@@ -108,3 +116,23 @@ async def test_whoever_is_refused_and_cancelled_at_once_gives_no_place_back() ->
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await queue.enter()
+
+
+@pytest.mark.parametrize("kind", RequestKind)
+async def test_a_request_that_used_all_its_time_ran_late(kind: RequestKind) -> None:
+    longest = 0.002
+    places = Places(RequestTimeouts(turn=1.0, least=5.0, question=longest, answer=longest))
+    busy = asyncio.create_task(keep_the_loop_busy())  # so that no two timers fire at once
+    try:
+        with pytest.raises(TimeoutError):
+            async with places.take(kind):
+                await asyncio.Event().wait()
+    finally:
+        busy.cancel()
+    assert places.stuck
+    assert places.ran_late.is_set()
+
+
+async def keep_the_loop_busy() -> None:
+    while True:
+        await asyncio.sleep(0)
