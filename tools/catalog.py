@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from sandbox.errors import WorkUnavailable
+from sandbox.policy import SandboxPolicy
 from tools.base import Tool
 from tools.calculator.tool import open_calculator
 from tools.clock import current_time
 from tools.errors import ToolUnavailable
 from tools.registry import Registry
-from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
 from tools.weather.tool import open_weather
@@ -61,7 +62,7 @@ async def open_tools(
                 continue
             try:
                 tool = await resources.enter_async_context(opened(settings, sandboxes))
-            except ToolUnavailable as error:
+            except (ToolUnavailable, WorkUnavailable) as error:
                 registry.withdraw(name, str(error))
             else:
                 registry.offer(name, (tool,))

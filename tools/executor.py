@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from tools import policy
 from tools.approval import Approval
 from tools.audit import Audit
@@ -160,11 +161,13 @@ class ToolExecutor:
             try:
                 async with asyncio.timeout(seconds) as bound:
                     return await tool.run(arguments)
-            except ToolUnavailable as error:
+            except (ToolUnavailable, WorkUnavailable) as error:
                 self._registry.withdraw(tool.name, str(error))
-                raise
-            except ToolTimeout as error:
+                raise ToolUnavailable(str(error)) from None
+            except (ToolTimeout, WorkTimeout) as error:
                 raise _timed_out(tool, str(error)) from None
+            except WorkError as error:
+                raise ToolError(str(error)) from None
             except TimeoutError:
                 if not bound.expired():
                     raise

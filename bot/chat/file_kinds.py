@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from conversation_store.models import ReceivedFile
-from tools.web.reader.kinds import may_be_document
+from documents.kinds import may_be_document
 
 _UNSAID: Final = frozenset({"", "application/octet-stream"})
 _MAX_NAME_CHARACTERS: Final = 80

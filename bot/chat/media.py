@@ -23,13 +23,12 @@ from bot.llm.transcription import MAX_AUDIO_BYTES
 from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import FileTooBig
 from conversation_store.models import ReceivedFile, ReceivedMessage, StoredImage
-from tools.errors import ToolError
+from documents.client import Read, open_reader
+from documents.document import Document, DocumentSource
+from documents.kinds import kind_of
+from sandbox.errors import SandboxBug, WorkError
+from sandbox.policy import SandboxPolicy
 from tools.results import UNTRUSTED, mark, trim
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import SandboxBug
-from tools.web.reader.client import Read, open_reader
-from tools.web.reader.document import Document, DocumentSource
-from tools.web.reader.kinds import kind_of
 
 MAX_FILES: Final = 8
 """Of one message; the others are not looked at."""
@@ -235,7 +234,7 @@ class Media:
         except LlmError as error:
             log.info("media.not_heard", error=type(error).__name__)
             return _Found(_UNHEARD, NOT_HEARD, understood=False)
-        except (ToolError, SandboxBug, SignalError, TimeoutError) as error:
+        except (WorkError, SandboxBug, SignalError, TimeoutError) as error:
             log.info("media.not_read", error=type(error).__name__)
             return _unread(file, _what_went_wrong(error))
 
@@ -276,19 +275,19 @@ class Media:
     async def _fetched(
         self, message: ReceivedMessage, file: ReceivedFile, most_bytes: int, budget: _Budget
     ) -> bytes:
-        """Return a file's bytes; ToolError where there are more than it, or the turn, may have."""
+        """Return a file's bytes; WorkError where there are more than it, or the turn, may have."""
         limit = min(most_bytes, budget.file_bytes)
         try:
             data = await self._fetch(ChatId.parse(message.chat), _incoming(file), limit)
         except FileTooBig:
             megabytes = most_bytes // 2**20
-            raise ToolError(
+            raise WorkError(
                 f"It is too large; I read up to {megabytes} MB, and"
                 f" {MAX_TURN_BYTES // 2**20} MB at once."
             ) from None
         budget.file_bytes -= len(data)
         if not data:
-            raise ToolError("It is empty.")
+            raise WorkError("It is empty.")
         return data
 
     async def _fetch(self, chat: ChatId, file: IncomingFile, max_bytes: int) -> bytes:
@@ -347,7 +346,7 @@ def _unread(file: ReceivedFile, why: str) -> _Found:
 
 def _what_went_wrong(error: Exception) -> str:
     match error:
-        case ToolError():
+        case WorkError():
             return str(error)
         case TimeoutError():
             return "It took too long to read."
@@ -361,10 +360,10 @@ def _room(budget: _Budget) -> int:
     """Return the bytes that words may still take.
 
     Raises:
-        ToolError: hardly any.
+        WorkError: hardly any.
     """
     if budget.words_bytes < MIN_TEXT_BYTES:
-        raise ToolError("It is too much to read at once; please send it in a message of its own.")
+        raise WorkError("It is too much to read at once; please send it in a message of its own.")
     return budget.words_bytes
 
 

@@ -36,12 +36,12 @@ from bot.wiring.parts import make_messenger, open_endpoint, store_key, tool_sett
 from conversation_store.backup import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
+from sandbox.errors import WorkError
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import survey
+from sandbox.walls import ESSENTIAL, Wall
 from tools.catalog import open_tools
-from tools.errors import ToolError
 from tools.probing import probe
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import survey
-from tools.sandbox.walls import ESSENTIAL, Wall
 from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
@@ -385,7 +385,7 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
     try:
         await survey(policy)
         policy.require_walls()
-    except ToolError as error:
+    except WorkError as error:
         return Finding(part, Severity.FAILED, str(error))
     if not policy.missing:
         walls = ", ".join(Wall)

@@ -73,12 +73,12 @@ from bot.wiring.parts import (
 )
 from bot.wiring.readiness import health_checks, serve_health
 from conversation_store.store import ConversationStore, open_store
+from sandbox.policy import SandboxPolicy
 from tools.catalog import open_tools
 from tools.executor import ToolExecutor
 from tools.probing import probe
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.sandbox.policy import SandboxPolicy
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

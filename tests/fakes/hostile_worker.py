@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
-from tools.sandbox.child import serve
+from sandbox.child import serve
 
 ARM: Final = os.uname().machine == "aarch64"
 NOBODY: Final = 65_534

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from sandbox.errors import SandboxBug, WorkError
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
 from tests.processes import end_of
-from tools.errors import ToolError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox, SandboxBug
 
 
 def descendants(pid: int) -> list[int]:
@@ -27,7 +27,7 @@ def descendants(pid: int) -> list[int]:
 async def outcome(sandbox: Sandbox, deed: str) -> str:
     try:
         return await sandbox.call(deed)
-    except (ToolError, SandboxBug) as error:
+    except (WorkError, SandboxBug) as error:
         return f"{type(error).__name__}: {error}"
 
 

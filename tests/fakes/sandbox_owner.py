@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from tools.sandbox.pool import Sandbox
+from sandbox.pool import Sandbox
 
 
 async def main() -> None:

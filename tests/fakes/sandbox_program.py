@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from tools.errors import ToolError
-from tools.sandbox.child import serve
+from sandbox.child import serve
+from sandbox.errors import WorkError
 
 PID = os.getpid()
 """As the bot knows it: taken before the walls stand, and the process has a number of its own."""
@@ -40,11 +40,11 @@ def write(line: bytes) -> str:
 
 
 def refuse() -> NoReturn:
-    raise ToolError("No.")
+    raise WorkError("No.")
 
 
 def refuse_at_length() -> NoReturn:
-    raise ToolError("No. " * 10_000)
+    raise WorkError("No. " * 10_000)
 
 
 def fail() -> NoReturn:

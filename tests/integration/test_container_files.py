@@ -104,7 +104,7 @@ def test_what_the_image_is_made_of_reaches_the_builder_and_nothing_else_does() -
     assert ignore_lines()[0] == "*"
     assert all((ROOT / name).exists() for name in taken)
     hatch = (ROOT / "pyproject.toml").read_text()
-    for package in ("bot", "tools", "conversation_store"):
+    for package in ("bot", "tools", "documents", "sandbox", "conversation_store"):
         assert package in taken
         assert f'"{package}"' in hatch
     secret = {".env", "data", "deploy", "deploy/secrets", "tests", ".git"}

@@ -15,17 +15,17 @@ from time import monotonic
 import pytest
 from structlog.testing import capture_logs
 
+from sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES
+from sandbox.pool import CALL_SECONDS, Limits, Sandbox
 from tests.fakes.sandbox_caller import descendants
 from tests.processes import end_of
 from tools.approval import Decision
 from tools.base import Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
-from tools.errors import ToolError, ToolTimeout
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES
-from tools.sandbox.pool import CALL_SECONDS, Limits, Sandbox, SandboxBug
 from tools.settings import ToolSettings
 
 PROGRAM = "tests.fakes.sandbox_program"
@@ -211,7 +211,7 @@ async def test_when_every_process_hangs_the_next_call_gets_a_fresh_one() -> None
 async def stopped(sandbox: Sandbox) -> float:
     """Return after how many seconds a call that hangs was stopped."""
     started = monotonic()
-    with pytest.raises(ToolTimeout, match="took over 2 seconds"):
+    with pytest.raises(WorkTimeout, match="took over 2 seconds"):
         await sandbox.call("hang")
     return monotonic() - started
 
@@ -224,7 +224,7 @@ async def test_a_process_is_kept_from_one_call_to_the_next() -> None:
 async def test_memory_is_bounded() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        with pytest.raises(ToolError, match="more memory than it may have"):
+        with pytest.raises(WorkError, match="more memory than it may have"):
             await sandbox.call("swell")
         assert await sandbox.call("pid") == pid
 
@@ -269,9 +269,9 @@ async def test_a_bug_inside_is_logged_by_its_type_and_place_without_its_text() -
 
 async def test_expected_failures_inside_are_errors_outside() -> None:
     async with Sandbox(PROGRAM) as sandbox:
-        with pytest.raises(ToolError, match=r"^No\.$"):
+        with pytest.raises(WorkError, match=r"^No\.$"):
             await sandbox.call("refuse")
-        with pytest.raises(ToolError, match="The result is too long"):
+        with pytest.raises(WorkError, match="The result is too long"):
             await sandbox.call("long")
 
 
@@ -279,7 +279,7 @@ async def test_expected_failures_inside_are_errors_outside() -> None:
 async def test_a_process_that_dies_or_babbles_is_replaced(deed: str) -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        with pytest.raises(ToolError, match="ended before it was done"):
+        with pytest.raises(WorkError, match="ended before it was done"):
             await sandbox.call(deed)
         assert await sandbox.call("pid") != pid
         assert not is_running(pid)
@@ -298,14 +298,14 @@ async def test_a_process_gets_no_request_when_its_life_is_over(
 ) -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        monkeypatch.setattr("tools.sandbox.pool.LIFE_SECONDS", 0.0)
+        monkeypatch.setattr("sandbox.pool.LIFE_SECONDS", 0.0)
         assert await sandbox.call("pid") != pid
         assert not is_running(pid)
 
 
 async def test_a_long_complaint_is_cut() -> None:
     async with Sandbox(PROGRAM) as sandbox:
-        with pytest.raises(ToolError) as complaint:
+        with pytest.raises(WorkError) as complaint:
             await sandbox.call("refuse at length")
     assert len(str(complaint.value)) == 2_000
 
@@ -354,13 +354,13 @@ async def test_closing_ends_idle_stopped_and_busy_processes() -> None:
 
 
 async def interrupted(sandbox: Sandbox) -> None:
-    with pytest.raises(ToolError, match="The program is stopping"):
+    with pytest.raises(WorkError, match="The program is stopping"):
         await sandbox.call("hang")
 
 
 async def test_a_program_that_cannot_start_is_an_error_that_is_told() -> None:
     async with Sandbox("tests.fakes.there_is_no_such_program") as sandbox:
-        with pytest.raises(ToolError, match="ended before it was done"):
+        with pytest.raises(WorkError, match="ended before it was done"):
             await sandbox.call("pid")
 
 

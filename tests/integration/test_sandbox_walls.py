@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from benchmarks.loop_stall import stalls
+from sandbox import pool
+from sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from sandbox.limits import Limits
+from sandbox.pool import Sandbox
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
 from tests.processes import end_of
-from tools.errors import ToolError, ToolTimeout
-from tools.sandbox import pool
-from tools.sandbox.limits import Limits
-from tools.sandbox.pool import Sandbox, SandboxBug
 
 AS_THE_BOTS_USER = "tests.fakes.hostile_worker"
 AS_NOBODY = "tests.fakes.hostile_nobody"
@@ -50,7 +50,7 @@ async def failure_of(sandbox: Sandbox, deed: str) -> Exception:
     """Return how a deed ended; it must not have worked."""
     try:
         done = await sandbox.call(deed)
-    except (SandboxBug, ToolError) as error:
+    except (SandboxBug, WorkError) as error:
         return error
     pytest.fail(f"{deed}: {done}")
 
@@ -124,7 +124,7 @@ async def test_every_deed_of_no_honest_code_ends_the_worker_and_is_noted(user: s
 async def test_a_worker_that_outlasts_signals_is_stopped(deed: str) -> None:
     async with Sandbox(AS_THE_BOTS_USER, HASTY) as sandbox:
         with capture_logs() as logs:
-            assert isinstance(await failure_of(sandbox, deed), ToolTimeout)
+            assert isinstance(await failure_of(sandbox, deed), WorkTimeout)
         assert list(events(logs)) == [("sandbox.worker_stopped", "")]
         assert (await sandbox.call("pid")).isdigit()
 
@@ -143,7 +143,7 @@ async def test_a_worker_that_babbles_or_crashes_is_replaced(deed: str) -> None:
 async def test_a_reply_that_is_hard_to_parse_does_not_stop_the_event_loop() -> None:
     large = Limits(call_seconds=5, line_bytes=32 * 2**20, reply_bytes=32 * 2**20)
     async with Sandbox(AS_THE_BOTS_USER, large) as sandbox, stalls() as longest:
-        assert isinstance(await failure_of(sandbox, "brackets"), ToolError)
+        assert isinstance(await failure_of(sandbox, "brackets"), WorkError)
     assert longest.seconds < MAX_STALL_SECONDS
 
 
@@ -157,7 +157,7 @@ async def test_all_memory_there_is_stays_out_of_reach() -> None:
 async def test_replies_written_ahead_of_time_are_not_taken_for_those_of_the_next_calls() -> None:
     async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
         with capture_logs():
-            assert isinstance(await failure_of(sandbox, "answer twice"), ToolError)
+            assert isinstance(await failure_of(sandbox, "answer twice"), WorkError)
         async with asyncio.TaskGroup() as calls:
             answers = [calls.create_task(sandbox.call("pid")) for _ in range(4)]
         assert all(answer.result().isdigit() for answer in answers)
@@ -210,14 +210,14 @@ async def on_a_machine_without(
 async def test_where_walls_are_required_and_seccomp_is_missing_nothing_runs() -> None:
     answer = await on_a_machine_without("seccomp", "required", ["pid"])
     [refusal] = answer["outcomes"]
-    assert refusal.startswith("ToolUnavailable: This needs a sandbox, and this machine cannot")
+    assert refusal.startswith("WorkUnavailable: This needs a sandbox, and this machine cannot")
     assert refusal.endswith("it lacks seccomp (SANDBOX=required).")
     assert answer["logged"] == ["seccomp"]
 
 
 async def test_a_filter_that_is_said_to_stand_and_does_not_is_missing() -> None:
     answer = await on_a_machine_without("seccomp!", "required", ["pid", "openat"])
-    assert all(outcome.startswith("ToolUnavailable: ") for outcome in answer["outcomes"])
+    assert all(outcome.startswith("WorkUnavailable: ") for outcome in answer["outcomes"])
     assert answer["logged"] == ["seccomp"]
 
 

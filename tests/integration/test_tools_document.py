@@ -50,7 +50,8 @@ async def output_of(*command: str, cwd: Path) -> tuple[str, int | None]:
 
 def put_into(folder: Path, name: str, tool: str, imported: str, entry: str) -> None:
     """Do to a copy of the tools what the document says."""
-    shutil.copytree(ROOT / "tools", folder / "tools")
+    for package in ("tools", "documents", "sandbox"):
+        shutil.copytree(ROOT / package, folder / package)
     (folder / f"tools/{name}.py").write_text(tool)
     catalog = folder / "tools/catalog.py"
     text = catalog.read_text()

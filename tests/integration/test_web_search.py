@@ -13,6 +13,7 @@ from time import monotonic
 import pytest
 from structlog.testing import capture_logs
 
+from sandbox.pool import Sandbox
 from tests.fakes import brave, duckduckgo
 from tests.fakes.brave import KEY, Answer, BraveApi, brave_api, error
 from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
@@ -24,7 +25,6 @@ from tools.executor import ToolExecutor
 from tools.probing import probe
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.sandbox.pool import Sandbox
 from tools.schema import tool_from
 from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
 from tools.web.duckduckgo import MAX_PAGE_BYTES

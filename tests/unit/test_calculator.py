@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandbox.errors import WorkError
 from tools.calculator.arithmetic import calculate
 from tools.calculator.syntax import parse
-from tools.errors import ToolError
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_commas_group_thousands_and_separate_arguments(expression: str, answer: 
 def test_what_cannot_be_read_or_in_two_ways_is_refused_with_a_hint(
     expression: str, hint: str
 ) -> None:
-    with pytest.raises(ToolError, match=r".+\.$") as refusal:
+    with pytest.raises(WorkError, match=r".+\.$") as refusal:
         calculate(expression)
     assert hint in str(refusal.value)
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_or_in_two_ways_is_refused_with_a_hint(
     ],
 )
 def test_what_has_no_result_is_said_in_a_sentence(expression: str, sentence: str) -> None:
-    with pytest.raises(ToolError) as refusal:
+    with pytest.raises(WorkError) as refusal:
         calculate(expression)
     assert str(refusal.value) == sentence
 
@@ -203,7 +203,7 @@ def test_whole_numbers_are_exact_to_a_hundred_digits_and_short_beyond() -> None:
     ],
 )
 def test_numbers_with_more_than_ten_thousand_digits_are_refused(expression: str) -> None:
-    with pytest.raises(ToolError, match="more than 10,000 digits"):
+    with pytest.raises(WorkError, match="more than 10,000 digits"):
         calculate(expression)
 
 
@@ -254,7 +254,7 @@ def test_combinations_are_bounded_by_their_result_not_by_their_arguments() -> No
     ],
 )
 def test_anything_but_arithmetic_is_refused(attack: str) -> None:
-    with pytest.raises(ToolError):
+    with pytest.raises(WorkError):
         calculate(attack)
 
 
@@ -291,7 +291,7 @@ def test_anything_but_arithmetic_is_refused(attack: str) -> None:
     ],
 )
 def test_the_allow_list_of_syntax_holds_without_the_notation_before_it(source: str) -> None:
-    with pytest.raises(ToolError):
+    with pytest.raises(WorkError):
         parse(source)
 
 
@@ -309,7 +309,7 @@ def test_the_allow_list_of_syntax_holds_without_the_notation_before_it(source: s
     ],
 )
 def test_size_and_depth_are_bounded(attack: str) -> None:
-    with pytest.raises(ToolError):
+    with pytest.raises(WorkError):
         calculate(attack)
 
 
@@ -335,7 +335,7 @@ def test_size_and_depth_are_bounded(attack: str) -> None:
 def test_every_text_has_an_answer_or_a_sentence(text: str) -> None:
     try:
         answer = calculate(text)
-    except ToolError as error:
+    except WorkError as error:
         answer = str(error)
     assert answer
 

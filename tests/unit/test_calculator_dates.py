@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandbox.errors import WorkError
 from tools.calculator.dates import calculate_dates
-from tools.errors import ToolError
 
 NOW = datetime(2026, 11, 22, 10, 30, 15, tzinfo=UTC)
 TODAY = "; today is 2026-11-22 (UTC)"
@@ -145,7 +145,7 @@ def test_relative_words_count_from_today_and_say_so(expression: str, answer: str
     ],
 )
 def test_what_has_no_answer_is_said_in_a_sentence(expression: str, hint: str) -> None:
-    with pytest.raises(ToolError, match=r".+\.$") as refusal:
+    with pytest.raises(WorkError, match=r".+\.$") as refusal:
         calculate(expression)
     assert hint in str(refusal.value)
 
@@ -172,7 +172,7 @@ def test_what_has_no_answer_is_said_in_a_sentence(expression: str, hint: str) ->
 )
 def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
     started = time.thread_time()
-    with pytest.raises(ToolError) as refusal:
+    with pytest.raises(WorkError) as refusal:
         calculate(attack)
     assert time.thread_time() - started < MAX_SECONDS
     assert 0 < len(str(refusal.value)) < MAX_CHARACTERS
@@ -196,7 +196,7 @@ def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
 def test_every_text_has_an_answer_or_a_sentence(text: str) -> None:
     try:
         answer = calculate(text)
-    except ToolError as error:
+    except WorkError as error:
         answer = str(error)
     assert 0 < len(answer) < MAX_CHARACTERS
 
@@ -208,7 +208,7 @@ def test_adding_days_agrees_with_the_calendar(start: date, days: int) -> None:
     try:
         end = start + timedelta(days=days)
     except OverflowError:
-        with pytest.raises(ToolError, match="years 1 to 9999"):
+        with pytest.raises(WorkError, match="years 1 to 9999"):
             calculate(text)
     else:
         assert calculate(text).startswith(f"{end.isoformat()} ({end:%A})")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandbox.errors import WorkError
 from tools.calculator.measuring import calculate_measures
 from tools.calculator.reading import Reading, reading
 from tools.calculator.units import UnitTable
-from tools.errors import ToolError
 
 TABLE = UnitTable()
 MAX_SECONDS = 1.0
@@ -133,7 +133,7 @@ def test_temperatures_are_points_on_a_scale_and_their_differences_amounts(
 
 @pytest.mark.parametrize("expression", ["20 °C + 5 °C", "20 °C * 2", "5 K + 20 °C", "(20 °C)^2"])
 def test_what_has_no_meaning_with_temperatures_is_refused(expression: str) -> None:
-    with pytest.raises(ToolError, match="For anything else write it in K"):
+    with pytest.raises(WorkError, match="For anything else write it in K"):
         calculate(expression)
 
 
@@ -179,7 +179,7 @@ def test_a_result_is_given_as_people_ask_for_it(expression: str, answer: str) ->
     ],
 )
 def test_what_has_no_result_is_said_in_a_sentence(expression: str, sentence: str) -> None:
-    with pytest.raises(ToolError) as refusal:
+    with pytest.raises(WorkError) as refusal:
         calculate(expression)
     assert str(refusal.value) == sentence
 
@@ -188,7 +188,7 @@ def test_what_has_no_result_is_said_in_a_sentence(expression: str, sentence: str
     "expression", ["10 000 km", "(2) 3 m", "5 5 m", "6 m / (2) s", "W/m K", "5 J/kg K"]
 )
 def test_what_can_be_read_in_two_ways_is_refused(expression: str) -> None:
-    with pytest.raises(ToolError, match=r"two ways|Between two numbers"):
+    with pytest.raises(WorkError, match=r"two ways|Between two numbers"):
         calculate(expression)
 
 
@@ -252,7 +252,7 @@ ATTACKS = [
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
     started = time.thread_time()
-    with pytest.raises(ToolError) as refusal:
+    with pytest.raises(WorkError) as refusal:
         calculate(attack)
     assert time.thread_time() - started < MAX_SECONDS
     assert 0 < len(str(refusal.value)) < MAX_CHARACTERS
@@ -261,7 +261,7 @@ def test_attacks_are_refused_in_a_sentence_and_at_once(attack: str) -> None:
 def test_no_name_defines_or_changes_a_unit() -> None:
     before = calculate("5 km in miles")
     for attack in ATTACKS:
-        with pytest.raises(ToolError):
+        with pytest.raises(WorkError):
             calculate(attack)
     assert calculate("5 km in miles") == before
 
@@ -282,7 +282,7 @@ def test_no_name_defines_or_changes_a_unit() -> None:
 def test_every_text_has_an_answer_or_a_sentence(text: str) -> None:
     try:
         answer = calculate(text)
-    except ToolError as error:
+    except WorkError as error:
         answer = str(error)
     assert 0 < len(answer) < MAX_CHARACTERS
 
@@ -293,7 +293,7 @@ def test_also_text_that_nobody_would_write_has_an_answer_or_a_sentence(text: str
     reading(text)
     try:
         answer = calculate(text)
-    except ToolError as error:
+    except WorkError as error:
         answer = str(error)
     assert 0 < len(answer) < MAX_CHARACTERS
 

@@ -19,7 +19,7 @@ from bot.chat.images.client import (
 )
 from bot.chat.images.scaling import MAX_BYTES, MAX_SIDE
 from conversation_store.models import StoredImage
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 RED, BLUE = (254, 0, 0), (0, 0, 254)
 SECRET: Final = b"somewhere in Berlin"
@@ -151,7 +151,7 @@ async def test_a_jpeg_of_two_hundred_million_pixels_is_read_and_a_png_of_them_re
     huge = Image.new("L", (16_000, 12_500), 200)
     async with open_images() as read:
         stored = await read(saved(huge, "JPEG"))
-        with pytest.raises(ToolError, match="too many pixels"):
+        with pytest.raises(WorkError, match="too many pixels"):
             await read(saved(huge, "PNG", compress_level=1))
 
     assert max(opened(stored).size) == MAX_SIDE
@@ -173,7 +173,7 @@ HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)
     ],
 )
 async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str) -> None:
-    with pytest.raises(ToolError, match=words):
+    with pytest.raises(WorkError, match=words):
         await read_once(data)
 
 
@@ -193,7 +193,7 @@ async def small_reader() -> AsyncIterator[ImageReader]:
 
 async def test_an_image_that_needs_too_much_memory_costs_itself_alone() -> None:
     async with small_reader() as read:
-        with pytest.raises(ToolError, match=r"memory|broken|process ended"):
+        with pytest.raises(WorkError, match=r"memory|broken|process ended"):
             await read(saved(Image.new("RGB", (7_500, 8_000)), "PNG", compress_level=1))
 
         assert opened(await read(saved(two_colours(), "JPEG"))).size == (40, 20)

@@ -18,8 +18,7 @@ from bot.chat.rendering.client import (
 from bot.chat.rendering.layout import plain, rendered
 from bot.messaging.formatting import CUT_NOTICE, MAX_ANSWER_BYTES
 from bot.messaging.styled import StyledText
-from tools.errors import ToolError, ToolTimeout
-from tools.sandbox.pool import SandboxBug
+from sandbox.errors import SandboxBug, WorkError, WorkTimeout
 
 QUICK: Final = range(1)
 MANY: Final = range(1_000, 1_040)
@@ -117,11 +116,11 @@ async def hanging(_: str) -> str:
 
 
 async def too_slow(_: str) -> str:
-    raise ToolTimeout("This took over 2 seconds and was stopped.")
+    raise WorkTimeout("This took over 2 seconds and was stopped.")
 
 
 async def refusing(_: str) -> str:
-    raise ToolError("No process for this could be started in time; try again.")
+    raise WorkError("No process for this could be started in time; try again.")
 
 
 async def buggy(_: str) -> str:

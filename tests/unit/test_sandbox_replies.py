@@ -10,11 +10,11 @@ from bot.chat.images.client import MAX_SHOWN_BYTES, open_images
 from bot.chat.images.scaling import MAX_BYTES
 from bot.chat.rendering.client import LIMITS as ANSWERS
 from bot.chat.rendering.client import Renderer
-from tools.errors import ToolError
-from tools.sandbox.pool import Sandbox
-from tools.web.reader.client import open_reader
-from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
-from tools.web.reader.kinds import DocumentKind
+from documents.client import open_reader
+from documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
+from documents.kinds import DocumentKind
+from sandbox.errors import WorkError
+from sandbox.pool import Sandbox
 
 MAX_STALL_SECONDS: Final = 0.1
 PAGE: Final = DocumentSource(
@@ -52,7 +52,7 @@ async def test_an_image_that_no_worker_makes_is_refused(
 ) -> None:
     replying(monkeypatch, reply)
     async with open_images() as read:
-        with pytest.raises(ToolError, match="This image cannot be read"):
+        with pytest.raises(WorkError, match="This image cannot be read"):
             await read(b"an image")
 
 
@@ -68,7 +68,7 @@ async def test_a_document_that_no_worker_makes_is_refused(
 ) -> None:
     replying(monkeypatch, reply)
     async with open_reader() as read:
-        with pytest.raises(ToolError, match="This document cannot be read"):
+        with pytest.raises(WorkError, match="This document cannot be read"):
             await read(PAGE)
 
 

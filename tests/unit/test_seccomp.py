@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from tools.sandbox import seccomp
-from tools.sandbox.seccomp import (
+from sandbox import seccomp
+from sandbox.seccomp import (
     ALLOW,
     ALLOWED,
     ARCHITECTURE_OFFSET,
@@ -20,7 +20,7 @@ from tools.sandbox.seccomp import (
     Instruction,
     program,
 )
-from tools.sandbox.syscalls import ARCHITECTURES, Architecture
+from sandbox.syscalls import ARCHITECTURES, Architecture
 
 X86, ARM = ARCHITECTURES["x86_64"], ARCHITECTURES["aarch64"]
 I386_AUDIT = 0x40000003

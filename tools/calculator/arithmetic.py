@@ -4,32 +4,32 @@ import ast
 
 from asteval import Interpreter
 
+from sandbox.errors import WorkError
 from tools.calculator.display import written
 from tools.calculator.failures import TOO_DEEP, sentence
 from tools.calculator.functions import CONSTANTS, FUNCTIONS
 from tools.calculator.notation import to_python
 from tools.calculator.syntax import parse
-from tools.errors import ToolError
 
 
 def calculate(text: str) -> str:
     """Return the value of an expression, written for people.
 
     Raises:
-        ToolError: it cannot be read, has no real result, or is too large.
+        WorkError: it cannot be read, has no real result, or is too large.
     """
     try:
         return written(_value(parse(to_python(text))))
     except RecursionError:
-        raise ToolError(TOO_DEEP) from None
+        raise WorkError(TOO_DEEP) from None
 
 
 def _value(tree: ast.Expression) -> int | float:
     interpreter = Interpreter(symtable={**CONSTANTS, **FUNCTIONS}, minimal=True, use_numpy=False)
     try:
         value: int | float = interpreter.run(tree.body, expr="")
-    except (ToolError, ArithmeticError) as error:
-        raise ToolError(sentence(_first(error))) from None
+    except (WorkError, ArithmeticError) as error:
+        raise WorkError(sentence(_first(error))) from None
     return value
 
 

@@ -8,8 +8,8 @@ from typing import Final, Self
 
 from dateutil.relativedelta import relativedelta
 
+from sandbox.errors import WorkError
 from tools.calculator.reading import MONTHS, WEEKDAYS
-from tools.errors import ToolError
 
 _MONTH: Final = rf"(?:{'|'.join((*MONTHS, *(month[:3] for month in MONTHS), 'sept'))})\b\.?"
 _DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?\b"
@@ -106,11 +106,11 @@ def read_point(text: str, now: datetime) -> Point:
     """Read what POINT matches.
 
     Raises:
-        ToolError: there is no such day or time, or it can be read in two ways.
+        WorkError: there is no such day or time, or it can be read in two ways.
     """
     found = _POINT.fullmatch(text)
     if found is None or not text:
-        raise ToolError(f"{text!r} is no point in time.")
+        raise WorkError(f"{text!r} is no point in time.")
     present, calendar, clock = found.groups()
     if present:
         return Point(now.replace(second=0, microsecond=0), Precision.BOTH)
@@ -125,7 +125,7 @@ def read_duration(text: str) -> Duration:
     """Read what DURATION matches.
 
     Raises:
-        ToolError: it has parts of a month or a year.
+        WorkError: it has parts of a month or a year.
         OverflowError: it is too long.
     """
     total = Duration(0, timedelta())
@@ -140,7 +140,7 @@ def _duration(number: str, unit: str) -> Duration:
     if months is None:
         return Duration(0, timedelta(**{unit: float(number)}))
     if "." in number:
-        raise ToolError(f"Parts of {unit} have no fixed length: say it in days or hours.")
+        raise WorkError(f"Parts of {unit} have no fixed length: say it in days or hours.")
     return Duration(months * int(number), timedelta())
 
 
@@ -153,7 +153,7 @@ def _day(text: str, today: date) -> date:
     try:
         return date(year, month, day)
     except ValueError:
-        raise ToolError(f"There is no day {text} in the calendar.") from None
+        raise WorkError(f"There is no day {text} in the calendar.") from None
 
 
 def _weekday(text: str, today: date) -> date:
@@ -171,7 +171,7 @@ def _calendar_day(text: str) -> tuple[int, int, int]:
     numbers = [int(number) for number in re.findall(r"\d+", text)]
     if named := re.search(r"[a-z]{3,}", text.replace(" of ", " ")):
         if len(numbers) < 2:
-            raise ToolError(f"Say the year of {text.title()} too.")
+            raise WorkError(f"Say the year of {text.title()} too.")
         month = [name[:3] for name in MONTHS].index(named[0][:3]) + 1
         return numbers[1], month, numbers[0]
     if "." in text:
@@ -183,7 +183,7 @@ def _slashed(text: str) -> tuple[int, int, int]:
     """Read 24/12/2026 and 12/24/2026, but nothing that can mean two days."""
     first, second, year = map(int, text.split("/"))
     if first <= 12 and second <= 12 and first != second:
-        raise ToolError(
+        raise WorkError(
             f"{text} can be read in two ways: write it as YYYY-MM-DD (or, to divide, with spaces)."
         )
     return (year, first, second) if second > 12 else (year, second, first)
@@ -192,10 +192,10 @@ def _slashed(text: str) -> tuple[int, int, int]:
 def _time(text: str) -> time:
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ToolError(f"{text!r} is no time of day.")
+        raise WorkError(f"{text!r} is no time of day.")
     hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
     try:
         clock = time(hour, minute, second)
         return clock.replace(hour=hour % 12 + _HALVES[found[4]]) if found[4] else clock
     except ValueError:
-        raise ToolError(f"There is no time of day {text}.") from None
+        raise WorkError(f"There is no time of day {text}.") from None

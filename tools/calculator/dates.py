@@ -7,6 +7,7 @@ from typing import Final
 
 from dateutil.relativedelta import relativedelta
 
+from sandbox.errors import WorkError
 from tools.calculator.date_notation import (
     DURATION,
     POINT,
@@ -17,7 +18,6 @@ from tools.calculator.date_notation import (
 )
 from tools.calculator.display import written
 from tools.calculator.notation import MAX_CHARACTERS
-from tools.errors import ToolError
 
 _UNREADABLE: Final = (
     "This cannot be read as a calculation with dates. Write for example 2026-11-22 + 6 weeks, "
@@ -63,20 +63,20 @@ def calculate_dates(text: str, now: datetime) -> str:
         now: in UTC, for words such as today.
 
     Raises:
-        ToolError: it cannot be read, or leaves the calendar.
+        WorkError: it cannot be read, or leaves the calendar.
     """
     if len(text) > MAX_CHARACTERS:
-        raise ToolError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
+        raise WorkError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
     plain = " ".join(text.lower().translate(_SPELLINGS).split()).rstrip("=?. ")
     for pattern, answer in _FORMS:
         if found := pattern.fullmatch(plain):
             try:
                 result = answer(found, now)
             except (OverflowError, ValueError):
-                raise ToolError(_OUT_OF_RANGE) from None
+                raise WorkError(_OUT_OF_RANGE) from None
             today = f"; today is {now.date().isoformat()} (UTC)" if _RELATIVE.search(plain) else ""
             return result + today
-    raise ToolError(_UNREADABLE)
+    raise WorkError(_UNREADABLE)
 
 
 def _single(found: re.Match[str], now: datetime) -> str:
@@ -168,7 +168,7 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], s
 def _span(first: Point, second: Point, unit: str | None = None) -> str:
     """Write how long it is from one point to another."""
     if (first.precision is Precision.TIME) != (second.precision is Precision.TIME):
-        raise ToolError(_TWO_KINDS)
+        raise WorkError(_TWO_KINDS)
     if unit in _WORKING_DAYS:
         return _working_days(first, second)
     distance = second.moment - first.moment

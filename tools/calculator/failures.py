@@ -1,6 +1,6 @@
 """What cannot be calculated, in sentences."""
 
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 TOO_DEEP = "The calculation is nested too deep."
 
@@ -8,7 +8,7 @@ TOO_DEEP = "The calculation is nested too deep."
 def sentence(error: BaseException) -> str:
     """Return what to say of an error that a calculation ended with."""
     match error:
-        case ToolError():
+        case WorkError():
             return str(error)
         case ZeroDivisionError():
             return "Division by zero has no result."

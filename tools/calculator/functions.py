@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 MAX_DIGITS: Final = 10_000
 _MAX_FACTORIAL: Final = 3_248  # the last one with fewer than MAX_DIGITS digits
@@ -29,9 +29,9 @@ def _whole(value: Number) -> int:
 def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
         if exponent * math.log10(abs(base)) >= MAX_DIGITS:
-            raise ToolError(_TOO_LONG)
+            raise WorkError(_TOO_LONG)
     elif base < 0 and not float(exponent).is_integer():
-        raise ToolError("A negative number to a fractional power has no real result.")
+        raise WorkError("A negative number to a fractional power has no real result.")
     result: Number = base**exponent
     return result
 
@@ -39,7 +39,7 @@ def _power(base: Number, exponent: Number) -> Number:
 def _factorial(value: Number) -> int:
     number = _whole(value)
     if number > _MAX_FACTORIAL:
-        raise ToolError(_TOO_LONG)
+        raise WorkError(_TOO_LONG)
     return math.factorial(number)
 
 
@@ -47,14 +47,14 @@ def _comb(items: Number, chosen: Number) -> int:
     n, k = _whole(items), _whole(chosen)
     fewer = min(k, n - k)
     if n > 0 and min(fewer * math.log10(n), n * math.log10(2)) >= MAX_DIGITS:  # <= n**k, <= 2**n
-        raise ToolError(_TOO_LONG)
+        raise WorkError(_TOO_LONG)
     return math.comb(n, k)
 
 
 def _perm(items: Number, chosen: Number) -> int:
     n, k = _whole(items), _whole(chosen)
     if n > 0 and min(n, k) * math.log10(n) >= MAX_DIGITS:  # <= n**k
-        raise ToolError(_TOO_LONG)
+        raise WorkError(_TOO_LONG)
     return math.perm(n, k)
 
 
@@ -62,7 +62,7 @@ def _round(value: Number, digits: Number = 0) -> Number:
     """Round half away from zero, as at school, on the decimal digits that a person sees."""
     places = _whole(digits)
     if abs(places) > _MAX_ROUNDING:
-        raise ToolError(f"round takes at most {_MAX_ROUNDING} places.")
+        raise WorkError(f"round takes at most {_MAX_ROUNDING} places.")
     exact = Decimal(value) if isinstance(value, int) else Decimal(repr(value))
     enough = Context(prec=MAX_DIGITS + _MAX_ROUNDING)
     rounded = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, enough)
@@ -94,13 +94,13 @@ def _function(
 
     def call(*values: Any) -> Number:
         if not least <= len(values) <= most:
-            raise ToolError(f"{name} takes {_numbers(least, most)}, not {len(values)}.")
+            raise WorkError(f"{name} takes {_numbers(least, most)}, not {len(values)}.")
         try:
             return function(*values)
         except TypeError:
-            raise ToolError(f"{name} needs whole numbers.") from None
+            raise WorkError(f"{name} needs whole numbers.") from None
         except (ValueError, ZeroDivisionError):
-            raise ToolError(f"{name} has no real result for that number.") from None
+            raise WorkError(f"{name} has no real result for that number.") from None
 
     return call
 

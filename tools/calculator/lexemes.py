@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from sandbox.errors import WorkError
 from tools.calculator.functions import CONSTANTS, FUNCTIONS
 from tools.calculator.notation import INFIX_WORDS, NUMBER
-from tools.errors import ToolError
 
 _LETTERS: Final = r"A-Za-zµμΩΩÅ"
 _DEGREES: Final = r"(?:°|deg(?:rees?)?)\s*"
@@ -61,7 +61,7 @@ def lexemes(text: str) -> list[Lexeme]:
     """Split a text.
 
     Raises:
-        ToolError: it holds a character that has no place in a calculation.
+        WorkError: it holds a character that has no place in a calculation.
     """
     return list(_lexemes(text))
 
@@ -71,7 +71,7 @@ def _lexemes(text: str) -> Iterator[Lexeme]:
     while position < len(text):
         found = _PATTERN.match(text, position)
         if found is None:
-            raise ToolError(f"{text[position]!r} has no place in a calculation.")
+            raise WorkError(f"{text[position]!r} has no place in a calculation.")
         if found.lastgroup != "space":
             part, meaning = _meaning(str(found.lastgroup), found[0])
             yield Lexeme(part, meaning, found.start(), found.end())

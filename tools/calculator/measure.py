@@ -6,11 +6,11 @@ from fractions import Fraction
 from math import isfinite, prod
 from typing import Final, Self
 
+from sandbox.errors import WorkError
 from tools.calculator.display import written
 from tools.calculator.functions import Number
 from tools.calculator.kinds import name_of
 from tools.calculator.units import Dimension, Unit
-from tools.errors import ToolError
 
 MAX_POWER: Final = 9
 _MAX_EXPONENT: Final = 99
@@ -37,7 +37,7 @@ class Measure:
 
     def __post_init__(self) -> None:
         if _bits(self.value) > _MAX_BITS:
-            raise ToolError(_TOO_LARGE)
+            raise WorkError(_TOO_LARGE)
 
     @property
     def dimension(self) -> Dimension:
@@ -58,7 +58,7 @@ class Measure:
         """Return the sum, in the units of this one."""
         self._check_addable(other)
         if other.is_point:
-            raise ToolError(_POINTS)
+            raise WorkError(_POINTS)
         return type(self)(self.value + other.in_root_units / scale_of(self.units), self.units)
 
     def minus(self, other: Self) -> Self:
@@ -95,9 +95,9 @@ class Measure:
         _check_amounts(self)
         exponent = int(power)
         if exponent != power or abs(exponent) > MAX_POWER:
-            raise ToolError(f"With units there are whole powers up to {MAX_POWER}, no others.")
+            raise WorkError(f"With units there are whole powers up to {MAX_POWER}, no others.")
         if _bits(self.value) * abs(exponent) > _MAX_BITS:
-            raise ToolError(_TOO_LARGE)
+            raise WorkError(_TOO_LARGE)
         units = product((unit, own * exponent) for unit, own in self.units)
         return type(self)(self.value**exponent, units)
 
@@ -118,7 +118,7 @@ class Measure:
         kilometer.
 
         Raises:
-            ToolError: the two are of different kinds.
+            WorkError: the two are of different kinds.
             ZeroDivisionError: it is zero, and asked the other way round.
         """
         if self.dimension == target.dimension:
@@ -131,7 +131,7 @@ class Measure:
         inverse = tuple((root, -exponent) for root, exponent in self.dimension)
         if inverse == target.dimension:
             return self.to_the(Fraction(-1)).converted(target)
-        raise ToolError(f"{_comparison(self, target)}: they cannot be converted.")
+        raise WorkError(f"{_comparison(self, target)}: they cannot be converted.")
 
     def written(self) -> str:
         """Write it for people, with at most 12 digits of what is not whole."""
@@ -141,19 +141,19 @@ class Measure:
 
     def _check_addable(self, other: Self) -> None:
         if self.dimension != other.dimension:
-            raise ToolError(f"{_comparison(self, other)}: they cannot be added or subtracted.")
+            raise WorkError(f"{_comparison(self, other)}: they cannot be added or subtracted.")
 
 
 def plain(number: Number) -> Measure:
     """Return a number as a person reads it: 0.1 is a tenth.
 
     Raises:
-        ToolError: it is too large.
+        WorkError: it is too large.
     """
     if isinstance(number, int):
         return Measure(Fraction(number))
     if not isfinite(number):
-        raise ToolError(_TOO_LARGE)
+        raise WorkError(_TOO_LARGE)
     return Measure(Fraction(repr(number)))
 
 
@@ -161,13 +161,13 @@ def product(units: Iterable[tuple[Unit, int]]) -> Units:
     """Return units multiplied with each other.
 
     Raises:
-        ToolError: the power of one is out of all reason.
+        WorkError: the power of one is out of all reason.
     """
     powers: dict[Unit, int] = {}
     for unit, exponent in units:
         powers[unit] = powers.get(unit, 0) + exponent
     if any(abs(exponent) > _MAX_EXPONENT for exponent in powers.values()):
-        raise ToolError(f"Units can have powers up to {_MAX_EXPONENT}.")
+        raise WorkError(f"Units can have powers up to {_MAX_EXPONENT}.")
     return tuple((unit, exponent) for unit, exponent in powers.items() if exponent)
 
 
@@ -184,10 +184,10 @@ def scale_of(units: Units) -> Fraction:
     """Return how many root units one of a product of units is.
 
     Raises:
-        ToolError: the number is too large or too small to be worked with.
+        WorkError: the number is too large or too small to be worked with.
     """
     if sum(_bits(unit.scale) * abs(exponent) for unit, exponent in units) > _MAX_BITS:
-        raise ToolError(_TOO_LARGE)
+        raise WorkError(_TOO_LARGE)
     return prod((unit.scale**exponent for unit, exponent in units), start=Fraction(1))
 
 
@@ -227,7 +227,7 @@ def _comparison(left: Measure, right: Measure) -> str:
 
 def _check_amounts(*measures: Measure) -> None:
     if any(measure.is_point for measure in measures):
-        raise ToolError(_POINTS)
+        raise WorkError(_POINTS)
 
 
 def _bits(value: Fraction) -> int:

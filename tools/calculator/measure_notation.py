@@ -11,10 +11,10 @@ from fractions import Fraction
 from itertools import pairwise, takewhile
 from typing import Final
 
+from sandbox.errors import WorkError
 from tools.calculator.lexemes import Lexeme, Part, lexemes
 from tools.calculator.measure import MAX_POWER, Measure, Units, plain, product
 from tools.calculator.units import UnitTable
-from tools.errors import ToolError
 
 _ASKING: Final = {"in", "to", "as", "into", "->", "→"}
 _JOINING: Final = {"/", "*", "·", "⋅", "×"}  # noqa: RUF001 as people write it
@@ -70,7 +70,7 @@ def read_request(text: str, table: UnitTable) -> Request:
     """Read a calculation with units.
 
     Raises:
-        ToolError: something has no place in it, is no known unit, or can be read in two ways.
+        WorkError: something has no place in it, is no known unit, or can be read in two ways.
     """
     text = text.strip().rstrip("=? ")
     parts = _with_temperatures(lexemes(text))
@@ -84,10 +84,10 @@ def read_request(text: str, table: UnitTable) -> Request:
 def _targets(wanted: Sequence[Lexeme], text: str, table: UnitTable) -> tuple[Target, ...]:
     ands = [index for index, part in enumerate(wanted) if _is(part, _AND)]
     if len(ands) >= _MAX_TARGETS:
-        raise ToolError(f"A result can be given in {_MAX_TARGETS} units at most.")
+        raise WorkError(f"A result can be given in {_MAX_TARGETS} units at most.")
     spans = [wanted[start + 1 : end] for start, end in pairwise([-1, *ands, len(wanted)])]
     if not all(spans):
-        raise ToolError("Say which unit comes after 'and'.")
+        raise WorkError("Say which unit comes after 'and'.")
     return tuple(
         Target(_Reader(span, table).read(), text[span[0].start : span[-1].end]) for span in spans
     )
@@ -188,7 +188,7 @@ class _Reader:
         divided = False
         while units and (sign := self._sign_before_unit()) is not None:
             if divided and not sign:
-                raise ToolError(_TWO_READINGS)
+                raise WorkError(_TWO_READINGS)
             self._position += 1 if sign else 0
             divided = divided or sign == "/"
             factor = -1 if sign == "/" else 1
@@ -216,7 +216,7 @@ class _Reader:
         units = self._named_unit()
         power *= self._exponent() or 1
         if abs(power) > MAX_POWER or _is(self._at(0), _RAISING):
-            raise ToolError(f"A unit can have whole powers up to {MAX_POWER}.")
+            raise WorkError(f"A unit can have whole powers up to {MAX_POWER}.")
         return tuple((unit, exponent * power) for unit, exponent in units)
 
     def _named_unit(self) -> Units:
@@ -224,12 +224,12 @@ class _Reader:
         following = self._parts[self._position :][:_MAX_WORDS]
         words = [part.text for part in takewhile(_is_unit, following)]
         if words and words[0].lower() in _CURRENCIES:
-            raise ToolError("Rates of exchange are not known here: calculate with plain numbers.")
+            raise WorkError("Rates of exchange are not known here: calculate with plain numbers.")
         for count in range(len(words), 0, -1):
             if units := self._table.find("_".join(words[:count])):
                 self._position += count
                 return units
-        raise ToolError(_unknown(words[0], self._table) if words else _UNIT_MISSING)
+        raise WorkError(_unknown(words[0], self._table) if words else _UNIT_MISSING)
 
     def _exponent(self) -> int | None:
         """Read `²`, `^2`, `^-1`, or the 2 of `m2`, if one of them stands here."""
@@ -254,7 +254,7 @@ class _Reader:
 def _refuse_two_numbers(before: Lexeme | None) -> None:
     """Refuse `10 000 km`: a number before a number is no product."""
     if before is not None and (before.part in _NUMBERS or before.text == ")"):
-        raise ToolError("Between two numbers an operator is missing; thousands are written 1,000.")
+        raise WorkError("Between two numbers an operator is missing; thousands are written 1,000.")
 
 
 def _is(part: Lexeme | None, texts: Collection[str]) -> bool:

@@ -6,11 +6,11 @@ A process of its own, because the table of units costs more to load than arithme
 import sys
 from datetime import UTC, datetime
 
+from sandbox.child import serve
 from tools.calculator.dates import calculate_dates
 from tools.calculator.measuring import calculate_measures
 from tools.calculator.reading import Reading, reading
 from tools.calculator.units import UnitTable
-from tools.sandbox.child import serve
 
 _RECURSION_LIMIT = 10_000  # as for arithmetic
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
+from sandbox.errors import WorkError
 from tools.calculator.failures import TOO_DEEP, sentence
 from tools.calculator.functions import CONSTANTS, FUNCTIONS, Number
 from tools.calculator.kinds import KINDS, ValueKind, name_of
@@ -14,7 +15,6 @@ from tools.calculator.measure_notation import Arithmetic, Target, read_request
 from tools.calculator.notation import MAX_CHARACTERS, to_python
 from tools.calculator.syntax import parse
 from tools.calculator.units import Dimension, UnitTable
-from tools.errors import ToolError
 
 _TIME: Final = (("second", 1),)
 _ANGLE: Final = (("radian", 1),)
@@ -43,18 +43,18 @@ def calculate_measures(text: str, table: UnitTable) -> str:
     """Return the value of an expression with units, in the unit that it asks for.
 
     Raises:
-        ToolError: it cannot be read, does not fit together, or is too large.
+        WorkError: it cannot be read, does not fit together, or is too large.
     """
     if len(text) > MAX_CHARACTERS:
-        raise ToolError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
+        raise WorkError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
     try:
         request = read_request(text, table)
         value = _value(request.source)
         return _asked(value, request.targets) if request.targets else _plainly(value, table)
     except ArithmeticError as error:
-        raise ToolError(sentence(error)) from None
+        raise WorkError(sentence(error)) from None
     except RecursionError:
-        raise ToolError(TOO_DEEP) from None
+        raise WorkError(TOO_DEEP) from None
 
 
 def _value(arithmetic: Arithmetic) -> Measure:
@@ -89,7 +89,7 @@ def _combined(left: Value, sign: type[ast.operator], right: Value) -> Value:
     if not isinstance(left, Measure) and not isinstance(right, Measure):
         return _NUMBERS[sign](left, right)
     if sign not in _MEASURES:
-        raise ToolError("With units there is + - * / ^, but no // and no remainder.")
+        raise WorkError("With units there is + - * / ^, but no // and no remainder.")
     return _MEASURES[sign](_measure(left), _measure(right))
 
 
@@ -105,7 +105,7 @@ def _number(value: Value, function: str) -> Number:
     if not isinstance(value, Measure):
         return value
     if value.dimension not in {(), _ANGLE}:
-        raise ToolError(f"{function} takes plain numbers, and this is {name_of(value.dimension)}.")
+        raise WorkError(f"{function} takes plain numbers, and this is {name_of(value.dimension)}.")
     number = value.in_root_units
     return number.numerator if number.denominator == 1 else float(number)
 
@@ -127,7 +127,7 @@ def _asked(value: Measure, targets: Sequence[Target]) -> str:
 def _in_several(value: Measure, units: Sequence[Measure]) -> str:
     """Write a measure as whole feet and the inches that remain."""
     if any(unit.value != 1 for unit in units):
-        raise ToolError("Several units are named without numbers: ft and in.")
+        raise WorkError("Several units are named without numbers: ft and in.")
     parts: list[Measure] = []
     for unit in units[:-1]:
         rest = value.converted(unit)

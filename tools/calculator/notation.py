@@ -8,7 +8,7 @@ import re
 from itertools import accumulate
 from typing import Final
 
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 MAX_CHARACTERS: Final = 1_000
 MAX_NESTING: Final = 50
@@ -34,17 +34,17 @@ def to_python(text: str) -> str:
     """Return the Python expression that a text means.
 
     Raises:
-        ToolError: something has no place in a calculation, or can be read in two ways.
+        WorkError: something has no place in a calculation, or can be read in two ways.
     """
     if len(text) > MAX_CHARACTERS:
-        raise ToolError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
+        raise WorkError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
     expression = text.lower().translate(_SPELLINGS).strip().rstrip("=? ")
     if not expression:
-        raise ToolError("The expression is empty.")
+        raise WorkError("The expression is empty.")
     lexemes = _with_operators(_with_roots(_lexemes(expression)))
     depths = accumulate((lexeme == "(") - (lexeme == ")") for lexeme in lexemes)
     if max(depths) > MAX_NESTING:
-        raise ToolError(f"Parentheses may be nested {MAX_NESTING} deep, not deeper.")
+        raise WorkError(f"Parentheses may be nested {MAX_NESTING} deep, not deeper.")
     return " ".join(lexemes)
 
 
@@ -59,7 +59,7 @@ def _lexemes(text: str) -> list[str]:
             continue
         found = _LEXEME.match(text, position)
         if found is None:
-            raise ToolError(f"{text[position]!r} has no place in a calculation.")
+            raise WorkError(f"{text[position]!r} has no place in a calculation.")
         lexeme = found[0]
         in_call = bool(calls) and calls[-1]
         if lexeme == "(":
@@ -67,9 +67,9 @@ def _lexemes(text: str) -> list[str]:
         elif lexeme == ")" and calls:
             calls.pop()
         elif lexeme == "," and not in_call:
-            raise ToolError("A comma groups thousands, as in 1,234.5; decimals need a point.")
+            raise WorkError("A comma groups thousands, as in 1,234.5; decimals need a point.")
         elif "," in lexeme[1:] and in_call:
-            raise ToolError(f"Write {lexeme} without commas, or with a space after them.")
+            raise WorkError(f"Write {lexeme} without commas, or with a space after them.")
         lexemes.append(_without_grouping(lexeme) if _is_number(lexeme) else lexeme)
         position = found.end()
     return lexemes
@@ -82,7 +82,7 @@ def _with_roots(lexemes: list[str]) -> list[str]:
         if output and output[-1] == "√":
             output[-1] = "sqrt"
             if not (lexeme == "(" or _is_number(lexeme) or _is_name(lexeme)):
-                raise ToolError("√ needs a number or parentheses after it.")
+                raise WorkError("√ needs a number or parentheses after it.")
             output += [lexeme] if lexeme == "(" else ["(", lexeme, ")"]
         else:
             output.append(lexeme)
@@ -113,7 +113,7 @@ def _with_operators(lexemes: list[str]) -> list[str]:
 def _wrap_operand(output: list[str], function: str, sign: str) -> None:
     """Make what stands before a sign the argument of a function."""
     if not output or not _ends_operand(output[-1]):
-        raise ToolError(f"{sign} needs a number before it.")
+        raise WorkError(f"{sign} needs a number before it.")
     start = _operand_start(output)
     output[start:] = [function, "(", *output[start:], ")"]
 
@@ -127,7 +127,7 @@ def _refuse_two_readings(output: list[str]) -> None:
     """Refuse `1/2(3)`: some read (1/2)*3, some 1/(2*3)."""
     start = _operand_start(output)
     if start > 0 and output[start - 1] in _DIVIDING:
-        raise ToolError(
+        raise WorkError(
             f"A product without * after {output[start - 1]} can be read in two ways: "
             "write the * and parentheses."
         )
@@ -140,7 +140,7 @@ def _operand_start(output: list[str]) -> int:
     while depth:
         start -= 1
         if start < 0:
-            raise ToolError("A closing parenthesis has no opening one.")
+            raise WorkError("A closing parenthesis has no opening one.")
         depth += (output[start] == ")") - (output[start] == "(")
     if output[start] == "(" and start > 0 and _is_name(output[start - 1]):
         return start - 1

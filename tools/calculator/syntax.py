@@ -5,8 +5,8 @@ import math
 from collections.abc import Collection
 from typing import Final
 
+from sandbox.errors import WorkError
 from tools.calculator.functions import CONSTANTS, FUNCTIONS
-from tools.errors import ToolError
 
 _ALLOWED: Final = (
     ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Call, ast.BinOp, ast.UnaryOp,
@@ -26,12 +26,12 @@ def parse(source: str, constants: Collection[str] = tuple(CONSTANTS)) -> ast.Exp
         constants: names that stand for values.
 
     Raises:
-        ToolError: it is incomplete, or holds something else than arithmetic.
+        WorkError: it is incomplete, or holds something else than arithmetic.
     """
     try:
         tree = ast.parse(source, mode="eval")
     except (SyntaxError, ValueError, RecursionError):
-        raise ToolError(_INCOMPLETE) from None
+        raise WorkError(_INCOMPLETE) from None
     for node in ast.walk(tree):
         _check(node)
     _check_names(tree, constants)
@@ -40,14 +40,14 @@ def parse(source: str, constants: Collection[str] = tuple(CONSTANTS)) -> ast.Exp
 
 def _check(node: ast.AST) -> None:
     if not isinstance(node, _ALLOWED):
-        raise ToolError("Only arithmetic with numbers and functions can be calculated.")
+        raise WorkError("Only arithmetic with numbers and functions can be calculated.")
     if isinstance(node, ast.Constant):
         if type(node.value) not in {int, float}:
-            raise ToolError("Only numbers can be calculated with.")
+            raise WorkError("Only numbers can be calculated with.")
         if isinstance(node.value, float) and math.isinf(node.value):
-            raise ToolError("A number is too large.")
+            raise WorkError("A number is too large.")
     if isinstance(node, ast.Call) and (not isinstance(node.func, ast.Name) or node.keywords):
-        raise ToolError("Only functions can be called, with plain numbers.")
+        raise WorkError("Only functions can be called, with plain numbers.")
 
 
 def _check_names(tree: ast.Expression, constants: Collection[str]) -> None:
@@ -62,10 +62,10 @@ def _check_name(name: str, known: Collection[str]) -> None:
     if name in known:
         return
     if name in FUNCTIONS:
-        raise ToolError(f"{name} is a function: put its numbers in parentheses.")
+        raise WorkError(f"{name} is a function: put its numbers in parentheses.")
     if name in CONSTANTS:
-        raise ToolError(f"{name} is a constant: write * after it.")
-    raise ToolError(f"There is no {name!r} here. There are: {', '.join(known)}.")
+        raise WorkError(f"{name} is a constant: write * after it.")
+    raise WorkError(f"There is no {name!r} here. There are: {', '.join(known)}.")
 
 
 class _Meaning(ast.NodeTransformer):

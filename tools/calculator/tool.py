@@ -6,11 +6,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
 from tools.base import Tool
 from tools.calculator.notation import MAX_CHARACTERS
 from tools.calculator.reading import Reading, reading
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
 from tools.schema import tool_from
 
 _CALLS_PER_MINUTE: Final = 6_000  # it costs nobody but this machine: the bot's own limit decides

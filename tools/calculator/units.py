@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import pint
 
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 _NAME: Final = re.compile(r"[A-Za-zµμΩΩÅ°][A-Za-z_]{0,39}")
 _NEAREST: Final = 3
@@ -100,7 +100,7 @@ class UnitTable:
             Units with their exponents; none if nothing goes by that name.
 
         Raises:
-            ToolError: the unit is known but cannot be calculated with, as decibel.
+            WorkError: the unit is known but cannot be calculated with, as decibel.
         """
         if _NAME.fullmatch(name) is None:
             return ()
@@ -127,7 +127,7 @@ class UnitTable:
         dimension = tuple(sorted(zero.unit_items()))
         exact = isinstance(zero.magnitude, Fraction) and isinstance(one.magnitude, Fraction)
         if not exact or any(exponent % 1 for _, exponent in dimension):
-            raise ToolError(f"There is no calculating with {name} here.")
+            raise WorkError(f"There is no calculating with {name} here.")
         symbol = self._registry.get_symbol(name)
         return Unit(
             symbol=_SYMBOLS.get(symbol, symbol),

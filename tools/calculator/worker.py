@@ -2,8 +2,8 @@
 
 import sys
 
+from sandbox.child import serve
 from tools.calculator.arithmetic import calculate
-from tools.sandbox.child import serve
 
 _RECURSION_LIMIT = 10_000  # a sum of 500 terms is a tree 500 deep
 

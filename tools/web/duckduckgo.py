@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import FailFast, TypeAdapter, ValidationError
 
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
 from tools.errors import ToolError, ToolUnavailable
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
 from tools.web.client import WebClient
 from tools.web.search_results import SearchResult
 

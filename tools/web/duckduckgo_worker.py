@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 from ddgs.engines.duckduckgo import Duckduckgo
 from ddgs.results import TextResult
 
-from tools.sandbox.child import serve
+from sandbox.child import serve
 
 _MAX_RESULTS: Final = 20
 _MAX_ADDRESS_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out

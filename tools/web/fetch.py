@@ -8,19 +8,19 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from documents.client import Read, open_reader
+from documents.document import Document, DocumentSource
+from documents.kinds import DocumentKind, kind_of
+from sandbox.policy import SandboxPolicy
 from tools.base import Tool
 from tools.cache import Cache
 from tools.errors import ToolError
-from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import ToolSettings
 from tools.web.client import FetchBounds, WebAnswer, WebClient, open_web_client
 from tools.web.guard import MAX_URL, Permits, checked, is_public
 from tools.web.lookup import Lookup
 from tools.web.parts import part_of
-from tools.web.reader.client import Read, open_reader
-from tools.web.reader.document import Document, DocumentSource
-from tools.web.reader.kinds import DocumentKind, kind_of
 
 MAX_DOWNLOADED_BYTES: Final = 5 * 2**20
 MAX_PAGES_KEPT: Final = 8

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from pydantic import Field
 
+from sandbox.policy import SandboxPolicy
 from tools.base import Tool
 from tools.cache import Cache
 from tools.errors import InvalidArguments, ToolUnavailable
-from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import SearchProvider, WebSearchSettings
 from tools.web.brave import Brave

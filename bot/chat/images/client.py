@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from conversation_store.models import StoredImage
-from tools.errors import ToolError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from sandbox.errors import WorkError
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
 
 MAX_FILE_BYTES: Final = 20 * 2**20
 IMAGE_LIMITS: Final = Limits(
@@ -23,7 +23,7 @@ MAX_SHOWN_BYTES: Final = 2**20
 _TYPES: Final = frozenset({"image/jpeg", "image/png"})
 
 ImageReader = Callable[[bytes], Awaitable[StoredImage]]
-"""Makes of an image's file what a model is shown; raises ToolError where it cannot be read."""
+"""Makes of an image's file what a model is shown; raises WorkError where it cannot be read."""
 
 
 @asynccontextmanager
@@ -48,5 +48,5 @@ def _image(reply: str) -> StoredImage:
     except ValueError:
         image = StoredImage("", b"")
     if image.content_type not in _TYPES or not 0 < len(image.data) <= MAX_SHOWN_BYTES:
-        raise ToolError("This image cannot be read.")
+        raise WorkError("This image cannot be read.")
     return image

@@ -6,7 +6,7 @@ from typing import Final
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 MAX_SIDE: Final = 1_568
 """Pixels. A larger image is scaled down by the endpoints themselves before a model sees it.
@@ -31,17 +31,17 @@ def scaled(data: bytes) -> Encoded:
     small enough, else a JPEG.
 
     Raises:
-        ToolError: it is no image that can be read; the text says why.
+        WorkError: it is no image that can be read; the text says why.
     """
     image = _opened(data)
     if image.width * image.height > MAX_PIXELS:
-        raise ToolError("This image has too many pixels for me.")
+        raise WorkError("This image has too many pixels for me.")
     try:
         picture = _picture(image)
     except MemoryError:
         raise
     except Exception as error:  # an image may be made to trip its decoder anywhere
-        raise ToolError("This image is broken and cannot be read.") from error
+        raise WorkError("This image is broken and cannot be read.") from error
     return next(encoded for encoded in _encodings(picture) if len(encoded[1]) <= MAX_BYTES)
 
 
@@ -51,13 +51,13 @@ def _opened(data: bytes) -> Image.Image:
         image = Image.open(BytesIO(data), formats=FORMATS)
         image.draft(None, (2 * MAX_SIDE, 2 * MAX_SIDE))
     except UnidentifiedImageError:
-        raise ToolError(
+        raise WorkError(
             "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
         ) from None
     except MemoryError:
         raise
     except Exception as error:  # as above
-        raise ToolError("This image is broken and cannot be read.") from error
+        raise WorkError("This image is broken and cannot be read.") from error
     return image
 
 

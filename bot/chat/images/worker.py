@@ -9,14 +9,14 @@ from io import BytesIO
 from PIL import Image, MpoImagePlugin, TiffImagePlugin
 
 from bot.chat.images.scaling import FORMATS, scaled
-from tools.sandbox.child import serve
+from sandbox.child import serve
 
 LOADED_LATER = (MpoImagePlugin, TiffImagePlugin)
 """Pillow imports these only for some JPEG and for Exif; nothing can be opened then."""
 
 
 def answer(request: str) -> str:
-    """Return an image as a model is shown it; ToolError where it cannot be read."""
+    """Return an image as a model is shown it; WorkError where it cannot be read."""
     content_type, data = scaled(base64.b64decode(request))
     return f"{content_type} {base64.b64encode(data).decode('ascii')}"
 

@@ -17,9 +17,9 @@ from pydantic import FailFast, TypeAdapter
 from bot.chat.rendering.layout import plain, rendered
 from bot.messaging.markdown import stops_in
 from bot.messaging.styled import StyledText, StyleRange, TextStyle
-from tools.errors import ToolError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox, SandboxBug
+from sandbox.errors import SandboxBug, WorkError
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
 
 SHORT_CHARACTERS: Final = 2_048
 SHORT_STOPS: Final = 256
@@ -69,7 +69,7 @@ class Renderer:
         try:
             async with asyncio.timeout(self._seconds):
                 return _messages(await self._ask(request))
-        except (ToolError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
+        except (WorkError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
             log.warning("answer.not_rendered", error=type(error).__name__)
         return await self.as_typed(answer, notices)
 

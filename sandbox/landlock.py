@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from tools.sandbox.syscalls import system_call
+from sandbox.syscalls import system_call
 
 _ASK_VERSION: Final = 1
 _FILE_RIGHTS: Final[Mapping[int, int]] = {1: 13, 2: 14, 3: 15, 5: 16}

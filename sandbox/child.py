@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
-from tools.errors import ToolError
-from tools.sandbox.limits import LIFE_CPU_SECONDS, Limits
-from tools.sandbox.protocol import MAX_PLACES, ReplyKind
-from tools.sandbox.walls import raise_walls
+from sandbox.errors import WorkError
+from sandbox.limits import LIFE_CPU_SECONDS, Limits
+from sandbox.protocol import MAX_PLACES, ReplyKind
+from sandbox.walls import raise_walls
 
 _FIRST_TO_CLOSE: Final = 2
 
@@ -25,7 +25,7 @@ def serve(answer: Callable[[str], str]) -> NoReturn:
     Nothing can be opened any more, so whatever is read from disk must be loaded before.
 
     Args:
-        answer: what this sandbox is for; raises ToolError for an expected failure.
+        answer: what this sandbox is for; raises WorkError for an expected failure.
     """
     limits = Limits.from_argument(sys.argv[1])
     _close_descriptors()
@@ -64,7 +64,7 @@ def _next_request(limits: Limits) -> tuple[str, str] | None:
 def _reply(answer: Callable[[str], str], request: str, send: Callable[..., None]) -> None:
     try:
         send(ReplyKind.RESULT, answer(request))
-    except ToolError as error:
+    except WorkError as error:
         send(ReplyKind.ERROR, str(error))
     except MemoryError:
         send(ReplyKind.ERROR, "This needs more memory than it may have.")
@@ -81,7 +81,7 @@ def _send(
 ) -> None:
     body = text.encode(errors="replace")
     if len(body) > reply_bytes:
-        raise ToolError("The result is too long.")
+        raise WorkError("The result is too long.")
     head = {"ticket": ticket, "kind": kind, "size": len(body), "where": where}
     sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + body)
     sys.stdout.buffer.flush()

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from tools.errors import ToolUnavailable
-from tools.sandbox.walls import ESSENTIAL, Wall, lacking_here
+from sandbox.errors import WorkUnavailable
+from sandbox.walls import ESSENTIAL, Wall, lacking_here
 
 log = structlog.get_logger()
 
@@ -38,10 +38,10 @@ class SandboxPolicy:
         """Return where sandboxes may run.
 
         Raises:
-            ToolUnavailable: an essential wall is missing, and walls are required.
+            WorkUnavailable: an essential wall is missing, and walls are required.
         """
         if self._required and (missing := self._missing & ESSENTIAL):
-            raise ToolUnavailable(
+            raise WorkUnavailable(
                 f"This needs a sandbox, and this machine cannot wall one off: it lacks"
                 f" {', '.join(sorted(missing))} (SANDBOX=required)."
             )

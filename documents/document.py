@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
-from tools.web.reader.kinds import DocumentKind
+from documents.kinds import DocumentKind
 
 MAX_CHARACTERS: Final = 1_000_000
 MAX_LINE_CHARACTERS: Final = 400

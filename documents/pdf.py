@@ -6,9 +6,9 @@ from typing import Final
 from pypdf import PdfReader
 from pypdf.errors import DependencyError
 
-from tools.errors import ToolError
-from tools.web.reader.document import MAX_CHARACTERS, Document
-from tools.web.reader.time_bound import TimeIsUp, time_bound
+from documents.document import MAX_CHARACTERS, Document
+from documents.time_bound import TimeIsUp, time_bound
+from sandbox.errors import WorkError
 
 PDF_SECONDS: Final = 5.0
 MAX_PAGES: Final = 300
@@ -19,7 +19,7 @@ def document_of(body: bytes) -> Document:
     """Return what a PDF says, as far as time and size allow.
 
     Raises:
-        ToolError: it is broken, protected, or has no text.
+        WorkError: it is broken, protected, or has no text.
     """
     pages: list[str] = []
     title, count = "", 0
@@ -31,14 +31,14 @@ def document_of(body: bytes) -> Document:
             _collect(reader, pages)
     except TimeIsUp:
         pass
-    except (ToolError, OSError):
+    except (WorkError, OSError):
         raise  # OSError: not the document's fault; a part of the library was not loaded in time
     except Exception as error:  # a PDF may be made to trip the library anywhere
         if not pages:
-            raise ToolError("This PDF is broken and cannot be read.") from error
+            raise WorkError("This PDF is broken and cannot be read.") from error
     text = "\n\n".join(page for page in pages if page)
     if not text:
-        raise ToolError(
+        raise WorkError(
             "This PDF takes too long to be read."
             if len(pages) < min(count, MAX_PAGES) or not count
             else "This PDF has no text; its pages are probably images."
@@ -54,7 +54,7 @@ def _unlock(reader: PdfReader) -> None:
     except DependencyError:
         locked = True
     if locked:
-        raise ToolError("This PDF is protected with a password and cannot be read.")
+        raise WorkError("This PDF is protected with a password and cannot be read.")
 
 
 def _title(reader: PdfReader) -> str:

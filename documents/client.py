@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from tools.errors import ToolError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
-from tools.web.reader.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
+from documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
+from sandbox.errors import WorkError
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
 
 READER_LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,
@@ -18,7 +18,7 @@ READER_LIMITS: Final = Limits(
 )
 
 Read = Callable[[DocumentSource], Awaitable[Document]]
-"""Turns a document into text; raises ToolError where it cannot be read."""
+"""Turns a document into text; raises WorkError where it cannot be read."""
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def open_reader(
     limits: Limits = READER_LIMITS, sandboxes: SandboxPolicy | None = None
 ) -> AsyncIterator[Read]:
     """Provide a reader; its processes start with the first document and end when idle."""
-    async with Sandbox("tools.web.reader.worker", limits, policy=sandboxes) as sandbox:
+    async with Sandbox("documents.worker", limits, policy=sandboxes) as sandbox:
 
         async def read(source: DocumentSource) -> Document:
             return _document(await sandbox.call(source.as_text()))
@@ -39,4 +39,4 @@ def _document(reply: str) -> Document:
     try:
         return Document.from_text(reply)
     except ValueError:
-        raise ToolError("This document cannot be read.") from None
+        raise WorkError("This document cannot be read.") from None

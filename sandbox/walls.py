@@ -8,9 +8,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from tools.sandbox import landlock, namespaces, seccomp
-from tools.sandbox.limits import Limits, limit_descriptors, limit_resources
-from tools.sandbox.syscalls import checked, libc
+from sandbox import landlock, namespaces, seccomp
+from sandbox.limits import Limits, limit_descriptors, limit_resources
+from sandbox.syscalls import checked, libc
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4

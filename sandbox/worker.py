@@ -13,9 +13,9 @@ from typing import Annotated, Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.sandbox.limits import Limits
-from tools.sandbox.protocol import HEAD_BYTES, MAX_PLACES, TICKET_BYTES, ReplyKind
-from tools.sandbox.walls import Wall
+from sandbox.limits import Limits
+from sandbox.protocol import HEAD_BYTES, MAX_PLACES, TICKET_BYTES, ReplyKind
+from sandbox.walls import Wall
 
 START_SECONDS: Final = 8.0
 STOP_SECONDS: Final = 2.0
@@ -80,7 +80,7 @@ class Worker:
 
     @classmethod
     async def start(cls, module: str, limits: Limits) -> Self:
-        """Start a module that calls `tools.sandbox.child.serve`; return when its walls stand.
+        """Start a module that calls `sandbox.child.serve`; return when its walls stand.
 
         Raises:
             WorkerDied: it ended instead.

@@ -1,4 +1,4 @@
-"""The program of the reader's sandbox: `python -I -m tools.web.reader.worker`.
+"""The program of the reader's sandbox: `python -I -m documents.worker`.
 
 A request is a `DocumentSource`, the reply a `Document`, both as JSON.
 """
@@ -7,12 +7,12 @@ import encodings
 
 import pypdf
 
-from tools.errors import ToolError
-from tools.sandbox.child import serve
-from tools.web.reader import charset, html, pdf
-from tools.web.reader.document import MAX_CHARACTERS, Document, DocumentSource
-from tools.web.reader.kinds import DocumentKind
-from tools.web.reader.preload import load_all_of
+from documents import charset, html, pdf
+from documents.document import MAX_CHARACTERS, Document, DocumentSource
+from documents.kinds import DocumentKind
+from documents.preload import load_all_of
+from sandbox.child import serve
+from sandbox.errors import WorkError
 
 _SAMPLE_WORDS = "<p>Some words, so that every part of the libraries is loaded from disk.</p>"
 _SAMPLE_PAGE = f"<html><head><title>Sample</title></head><body>{_SAMPLE_WORDS}</body></html>"
@@ -22,11 +22,11 @@ def read(request: str) -> str:
     """Read a document and return it as text.
 
     Raises:
-        ToolError: it cannot be read.
+        WorkError: it cannot be read.
     """
     document = _document(DocumentSource.from_text(request))
     if not document.text.strip():
-        raise ToolError("There is no text here; the page is empty, or made by scripts.")
+        raise WorkError("There is no text here; the page is empty, or made by scripts.")
     return _bounded(document).as_text()
 
 

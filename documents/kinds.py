@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from tools.errors import ToolError
+from sandbox.errors import WorkError
 
 _MAX_SHOWN: Final = 60
 _SNIFFED_BYTES: Final = 1_024
@@ -64,7 +64,7 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
         body: the first kilobyte is looked at.
 
     Raises:
-        ToolError: it is something that cannot be read; the text names it.
+        WorkError: it is something that cannot be read; the text names it.
     """
     declared = content_type.partition(";")[0].strip().lower()
     start = body[:_SNIFFED_BYTES]
@@ -101,6 +101,6 @@ def _is_marked_up(declared: str) -> bool:
     return declared.endswith(("+xml", "+json", "+yaml"))
 
 
-def _unreadable(sort: str, name: str) -> ToolError:
+def _unreadable(sort: str, name: str) -> WorkError:
     shown = f" ({name[:_MAX_SHOWN]})" if name else ""
-    return ToolError(f"This is {sort}{shown}, which I cannot read.")
+    return WorkError(f"This is {sort}{shown}, which I cannot read.")

@@ -9,11 +9,11 @@ from typing import Final, Self
 
 import structlog
 
-from tools.errors import ToolError, ToolTimeout, ToolUnavailable
-from tools.sandbox.limits import CALL_SECONDS, Limits
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.protocol import ENVELOPE_BYTES, ReplyKind
-from tools.sandbox.worker import STOP_SECONDS, Worker, WorkerDied, WorkerEscaping, WorkerReply
+from sandbox.errors import SandboxBug, WorkError, WorkTimeout, WorkUnavailable
+from sandbox.limits import CALL_SECONDS, Limits
+from sandbox.policy import SandboxPolicy
+from sandbox.protocol import ENVELOPE_BYTES, ReplyKind
+from sandbox.worker import STOP_SECONDS, Worker, WorkerDied, WorkerEscaping, WorkerReply
 
 QUEUE_SECONDS: Final = 6.0
 """Beyond the time of one call: whoever waits gets a place when calls that hang give theirs up."""
@@ -27,13 +27,9 @@ _MAX_ERROR_CHARACTERS: Final = 2_000
 _MAX_NAME_CHARACTERS: Final = 64
 _SMALL: Final = Limits()
 
-__all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox", "SandboxBug"]
+__all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox"]
 
 log = structlog.get_logger()
-
-
-class SandboxBug(Exception):
-    """The code inside the sandbox failed in a way that it should not; details are in the log."""
 
 
 class Sandbox:
@@ -43,7 +39,7 @@ class Sandbox:
 
     Args:
         module: loads all it needs, also what its libraries would read from disk later, and then
-            calls `tools.sandbox.child.serve`.
+            calls `sandbox.child.serve`.
         limits: what each process may take: memory, time for a call, length of a text (bytes are
             sent as Base64), time without a call. The defaults are for small texts; what parses
             documents needs more of everything.
@@ -85,26 +81,26 @@ class Sandbox:
         """Have one request answered.
 
         Raises:
-            ToolError: what the code inside says is wrong, or there is no process for it.
-            ToolUnavailable: this machine lacks a wall that the operator demands.
-            ToolTimeout: it took longer than the limit; its process is gone.
+            WorkError: what the code inside says is wrong, or there is no process for it.
+            WorkUnavailable: this machine lacks a wall that the operator demands.
+            WorkTimeout: it took longer than the limit; its process is gone.
             SandboxBug: the code inside failed unexpectedly.
         """
         self._policy.require_walls()
         request = json.dumps(text).encode()
         if len(request) + ENVELOPE_BYTES > self._limits.line_bytes:
-            raise ToolError("This is too long to be worked on.")
+            raise WorkError("This is too long to be worked on.")
         for _ in range(_ATTEMPTS):
             try:
                 reply = await self._attempt(request)
             except WorkerEscaping:
                 log.error("sandbox.escape_stopped")  # no second try: the request is an attack
-                raise ToolError("This tried to break out of its sandbox and was stopped.") from None
+                raise WorkError("This tried to break out of its sandbox and was stopped.") from None
             except WorkerDied:
                 log.warning("sandbox.worker_lost")
             else:
                 return _result(reply)
-        raise ToolError("This could not be worked out: its process ended before it was done.")
+        raise WorkError("This could not be worked out: its process ended before it was done.")
 
     async def _attempt(self, request: bytes) -> WorkerReply:
         seconds = self._limits.call_seconds
@@ -113,7 +109,7 @@ class Sandbox:
                 return await worker.ask(request, timeout_seconds=seconds)
             except TimeoutError:
                 log.warning("sandbox.worker_stopped", reason="timeout", seconds=seconds)
-                raise ToolTimeout(f"This took over {seconds:g} seconds and was stopped.") from None
+                raise WorkTimeout(f"This took over {seconds:g} seconds and was stopped.") from None
 
     @asynccontextmanager
     async def _worker(self) -> AsyncIterator[Worker]:
@@ -135,7 +131,7 @@ class Sandbox:
             async with asyncio.timeout(self._limits.call_seconds + QUEUE_SECONDS):
                 await self._slots.acquire()
         except TimeoutError:
-            raise ToolError("Too much is being worked out right now; try again.") from None
+            raise WorkError("Too much is being worked out right now; try again.") from None
         try:
             yield
         finally:
@@ -143,7 +139,7 @@ class Sandbox:
 
     async def _warm_or_new(self) -> Worker:
         if self._closed:
-            raise ToolError("The program is stopping.")
+            raise WorkError("The program is stopping.")
         while self._idle:
             worker = self._idle.pop()
             if worker.alive and worker.age_seconds < LIFE_SECONDS:
@@ -152,7 +148,7 @@ class Sandbox:
         try:
             worker = await Worker.start(self._module, self._limits)
         except TimeoutError:
-            raise ToolError("No process for this could be started in time; try again.") from None
+            raise WorkError("No process for this could be started in time; try again.") from None
         self._workers.add(worker)
         await self._inspect(worker)
         log.debug("sandbox.worker_started", pid=worker.pid)
@@ -163,7 +159,7 @@ class Sandbox:
         self._policy.note(worker.missing_walls)
         try:
             self._policy.require_walls()
-        except ToolUnavailable:
+        except WorkUnavailable:
             await self._discard(worker)
             raise
 
@@ -176,12 +172,12 @@ async def survey(policy: SandboxPolicy) -> None:
     """Start a sandbox that does nothing, so that the policy knows every wall that is missing.
 
     Raises:
-        ToolError: no sandbox can be started.
+        WorkError: no sandbox can be started.
     """
     try:
-        worker = await Worker.start("tools.sandbox.idle", _SMALL)
+        worker = await Worker.start("sandbox.idle", _SMALL)
     except (TimeoutError, WorkerDied):
-        raise ToolError("No sandbox can be started.") from None
+        raise WorkError("No sandbox can be started.") from None
     policy.note(worker.missing_walls)
     await worker.stop()
 
@@ -191,7 +187,7 @@ def _result(reply: WorkerReply) -> str:
         case ReplyKind.RESULT:
             return reply.text
         case ReplyKind.ERROR:
-            raise ToolError(reply.text[:_MAX_ERROR_CHARACTERS])
+            raise WorkError(reply.text[:_MAX_ERROR_CHARACTERS])
         case _:
             error = reply.text[:_MAX_NAME_CHARACTERS]
             # A process that was taken over must not write what it has read into the log.

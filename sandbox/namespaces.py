@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from tools.sandbox.syscalls import checked, libc
+from sandbox.syscalls import checked, libc
 
 _NEW_USER: Final = 0x10000000
 _NEW_PID: Final = 0x20000000

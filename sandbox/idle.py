@@ -1,6 +1,6 @@
 """The program of a sandbox that does nothing, to see what it is confined by."""
 
-from tools.sandbox.child import serve
+from sandbox.child import serve
 
 if __name__ == "__main__":
     serve(str)

@@ -21,7 +21,7 @@ from errno import ENOSYS, EPERM
 from itertools import chain
 from typing import Final
 
-from tools.sandbox.syscalls import Architecture, architecture, system_call
+from sandbox.syscalls import Architecture, architecture, system_call
 
 Instruction = tuple[int, int, int, int]
 """Code, jump if true, jump if false, constant: struct sock_filter."""
