@@ -4,12 +4,14 @@ Everything is on disk before the next step uses it. The tool loop is in `tool_lo
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
 
+from bot.chat.early_request import EarlyRequest, ModelRequest, asking_early
 from bot.chat.media import Prepared
 from bot.chat.prompt import Prompt
 from bot.chat.quotes import checked
@@ -35,8 +37,10 @@ from conversation_store.models import (
     AnswerPart,
     NewExchange,
     OutgoingMessage,
+    OverheardMessage,
     ReceivedMessage,
     StoredImage,
+    StoredMessage,
     StoredQuote,
     StoredStyle,
     Turn,
@@ -167,15 +171,36 @@ class ChatHandler:
         self._model_name = model_name
         self._clock = clock
 
-    async def run_turn(self, pieces: Sequence[AcceptedMessage]) -> TurnResult:
+    def asking_early(self) -> AbstractAsyncContextManager[EarlyRequest]:
+        """Provide a way to ask the model before it is known what a turn has to answer."""
+        return asking_early(self._first_request, self._loop.send)
+
+    async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> ModelRequest | None:
+        messages = [await checked(piece.message, self._store) for piece in pieces]
+        if any(message.files for message in messages):
+            return None  # to read them takes long, and may be to no purpose
+        now = self._now()
+        chat = messages[0].chat
+        content = self._prompt.user_content(messages, overheard=await self._overheard(chat))
+        return await self._loop.first_request(
+            await self._history(chat, now, (StoredMessage("user", content),)), content, now
+        )
+
+    async def run_turn(
+        self, pieces: Sequence[AcceptedMessage], early: EarlyRequest | None = None
+    ) -> TurnResult:
         """Find the answer to a message, or to several that belong together; may be cancelled.
 
         A model that cannot answer becomes a plain sentence, never an exception.
 
+        Args:
+            pieces: the messages.
+            early: may have the answer to the first request already.
+
         Raises:
             TurnForgotten: the messages are gone.
         """
-        now = datetime.fromtimestamp(self._clock(), UTC)
+        now = self._now()
         accepted = pieces[-1]
         turn, fleeting, can_be_asked = await self._begin(pieces)
         log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
@@ -186,10 +211,8 @@ class ChatHandler:
             refusal = "\n".join(turn.notices)
             shown = await self._renderer.as_typed(refusal, ())
             return TurnResult(turn, TurnStatus.FAILED, refusal, shown, TurnUsage())
-        history = await self._store.history(
-            accepted.message.chat, max_bytes=self._prompt.history_bytes(now, turn.messages)
-        )
-        state = TurnState(turn, history, fleeting)
+        history = await self._history(accepted.message.chat, now, turn.messages)
+        state = TurnState(turn, history, fleeting, early)
         try:
             answer = await self._loop.run(state, self._contexts.of(accepted, turn), now)
         except LlmError as error:
@@ -199,6 +222,18 @@ class ChatHandler:
             return await self._failed(state, EMPTY)
         shown = await self._renderer.messages(answer, state.notices)
         return _result(state, TurnStatus.ANSWERED, answer, shown)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    async def _history(
+        self, chat: str, now: datetime, turn: Sequence[StoredMessage]
+    ) -> tuple[tuple[StoredMessage, ...], ...]:
+        most = self._prompt.history_bytes(now, turn)
+        return await self._store.history(chat, max_bytes=most)
+
+    async def _overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
+        return await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()
 
     async def _failed(self, state: TurnState, sentence: str) -> TurnResult:
         shown = await self._renderer.as_typed(sentence, state.notices)
@@ -217,7 +252,7 @@ class ChatHandler:
             return resumed, (), True
         prepared = await self._media.prepare(messages) if has_files else _as_written(messages)
         chat = messages[0].chat
-        overheard = await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()
+        overheard = await self._overheard(chat)
         turn = self._store.begin_turn(
             pieces,
             self._prompt.user_content(

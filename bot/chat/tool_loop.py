@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.chat.early_request import ModelRequest
 from bot.chat.prompt import Prompt, as_stored
 from bot.chat.turn_context import TurnContext
 from bot.chat.turn_state import TurnState
@@ -20,7 +21,7 @@ from bot.llm.errors import LlmRejected
 from bot.llm.images import without_images
 from bot.llm.messages import Completion, Message, ToolSpec
 from bot.llm.vision import may_be_about_images
-from conversation_store.models import NewExchange
+from conversation_store.models import NewExchange, StoredMessage
 from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
@@ -44,7 +45,11 @@ class ChatModel(Protocol):
     """The model. Implemented by `bot.llm.client.LlmClient`."""
 
     async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        may_call: bool = True,
     ) -> Completion:
         """Return the model's whole answer; raises LlmError."""
         ...
@@ -110,13 +115,36 @@ class ToolLoop:
         async with context.progress.running():
             await self._resume(state, context)
             while self.max_tool_calls > state.calls and self._prompt.tools:
-                completion = await self._ask(state, now, self._prompt.tools)
+                completion = await self._ask(state, now, self._tools)
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
                 asked = state.ask(as_stored(completion.message))
                 await self._store.record_calls(state.turn.id, asked, state.take_exchanged())
                 await self._run_open_calls(state, context)
-            return await self._words(state, await self._ask(state, now, ()), now)
+            completion = await self._ask(state, now, self._tools, may_call=False)
+            return await self._words(state, completion, now)
+
+    async def first_request(
+        self, history: Sequence[Sequence[StoredMessage]], content: str, now: datetime
+    ) -> ModelRequest | None:
+        """Return what a turn with this user message asks first.
+
+        None where images are to be shown, because the model may turn out not to see them.
+        """
+        await self._wait_for_tools()
+        messages = self._prompt.build(now, history, [StoredMessage("user", content)])
+        if any(message.images for message in messages):
+            return None
+        return ModelRequest(messages, self._tools)
+
+    async def send(self, request: ModelRequest) -> Completion:
+        """Send a request that may be a turn's first one; raises LlmError."""
+        return await self._model.complete(request.messages, request.tools)
+
+    @property
+    def _tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that the model is shown."""
+        return self._prompt.tools if self.max_tool_calls else ()
 
     async def _wait_for_tools(self) -> None:
         """Wait for tools that are still starting."""
@@ -124,7 +152,14 @@ class ToolLoop:
             async with asyncio.timeout(TOOLS_START_SECONDS):
                 await self._registry.settled()
 
-    async def _ask(self, state: TurnState, now: datetime, tools: Sequence[ToolSpec]) -> Completion:
+    async def _ask(
+        self,
+        state: TurnState,
+        now: datetime,
+        tools: Sequence[ToolSpec],
+        *,
+        may_call: bool = True,
+    ) -> Completion:
         messages = self._prompt.build(now, state.history, state.messages)
         shows_images = any(message.images for message in messages)
         # History may hold images from before the model refused one.
@@ -133,27 +168,49 @@ class ToolLoop:
         if state.images_disabled:
             messages = without_images(messages)
         try:
-            completion = await self._model.complete(messages, tools)
+            completion = await self._complete(state, messages, tools, may_call=may_call)
         except LlmRejected as error:
-            if state.images_disabled or not shows_images or not may_be_about_images(error):
+            if shows_images and not state.images_disabled and may_be_about_images(error):
+                messages = without_images(messages)
+                completion = await self._model.complete(messages, tools, may_call=may_call)
+                self._vision.refused()
+                state.disable_images()
+            elif tools and not may_call:  # perhaps the endpoint does not know `tool_choice`
+                completion = await self._model.complete(messages)
+            else:
                 raise
-            completion = await self._model.complete(without_images(messages), tools)
-            self._vision.refused()
-            state.disable_images()
         state.count(completion)
         if self._keeps_exchanges:
             state.exchanged.append(_exchange(completion))
         return completion
 
+    async def _complete(
+        self,
+        state: TurnState,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        may_call: bool,
+    ) -> Completion:
+        """Return the answer to a request, which may have been made early."""
+        early, state.early = state.early, None
+        if early is not None and may_call:
+            completion = await early.answer_to(ModelRequest(messages, tools))
+            if completion is not None:
+                return completion
+        return await self._model.complete(messages, tools, may_call=may_call)
+
     async def _words(self, state: TurnState, completion: Completion, now: datetime) -> str:
-        """Return a completion's text; where it has none, ask once more, without tools."""
+        """Return a completion's text; where it has none, ask once more, for words alone."""
         words = (completion.message.content or "").strip()
         if words:
             return words
         said = completion.finish_reason
         reason = said if said in FINISH_REASONS else "other"
         log.info("turn.empty_answer", finish_reason=reason, turn=state.turn.id)
-        again = await self._ask(state, now, ())
+        # Whoever calls tools against `tool_choice` is not shown any.
+        tools = () if completion.message.tool_calls else self._tools
+        again = await self._ask(state, now, tools, may_call=False)
         return (again.message.content or "").strip()
 
     async def _resume(self, state: TurnState, context: TurnContext) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
+from bot.chat.early_request import EarlyRequest
 from bot.chat.media import CANNOT_SEE
 from bot.chat.quotes import without_bots_words
 from bot.llm.messages import Completion
@@ -25,6 +26,7 @@ class TurnState:
         turn: which.
         history: what came before.
         fleeting: images that are shown and never kept.
+        early: may have the answer to the first request already.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class TurnState:
         turn: Turn,
         history: Sequence[Sequence[StoredMessage]],
         fleeting: Sequence[StoredImage] = (),
+        early: EarlyRequest | None = None,
     ) -> None:
         self.turn = turn
+        self.early = early
         self.history = history
         person, *rest = turn.messages
         self.messages = [replace(person, images=(*person.images, *fleeting)), *rest]

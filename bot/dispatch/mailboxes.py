@@ -144,8 +144,8 @@ class Mailboxes:
         """Whether anything waits in a chat, behind the job that runs."""
         return bool(self._waiting.get(chat))
 
-    async def arrival(self, chat: str, *, seconds: float) -> None:
-        """Wait until another job comes to a chat whose job runs, or so long."""
+    async def arrival(self, chat: str, *, seconds: float) -> bool:
+        """Wait up to `seconds` for another job in a chat that is busy; return whether one came."""
         arrived = self._arrivals[chat] = asyncio.Event()
         try:
             # Not `wait_for`: of a cancellation that comes together with a job, it tells nobody.
@@ -155,6 +155,7 @@ class Mailboxes:
             pass
         finally:
             del self._arrivals[chat]
+        return arrived.is_set()
 
     def _place(self, chat: str, inbox_id: int) -> int | None:
         for place, job in enumerate(self._waiting.get(chat, ())):

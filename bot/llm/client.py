@@ -12,7 +12,7 @@ import hashlib
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -145,7 +145,11 @@ class LlmClient:
         self._headers = _headers(self._endpoint)
 
     async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        may_call: bool = True,
     ) -> Completion:
         """Return the model's whole answer.
 
@@ -154,13 +158,17 @@ class LlmClient:
 
         Args:
             messages: the conversation, oldest first.
-            tools: what the model may ask to be called; none are offered when empty.
+            tools: what the model is told that it may call; none are offered when empty.
+            may_call: whether it may call them in this answer. Where it may not, they are sent all
+                the same, so that the request begins like the one before and can be cached.
 
         Raises:
             LlmError: no usable answer, see bot.llm.errors for the kinds.
         """
         with counted("answer"):
-            completion = await self._answer(messages, tools)
+            completion = await self._answer(
+                partial(request_body, self._model, messages, tools, may_call=may_call)
+            )
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
             LLM_TOKENS.labels("completion").inc(completion.usage.completion_tokens)
@@ -222,7 +230,7 @@ class LlmClient:
         except httpx.TransportError as error:
             raise LlmUnavailable(str(error)) from error
 
-    async def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
+    async def _answer(self, body_for: Callable[..., bytes]) -> Completion:
         """Attempt until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = math.inf
         failures = broken = 0
@@ -231,7 +239,7 @@ class LlmClient:
                 await self._wait_for_place()
                 try:
                     give_up_at = min(give_up_at, time.monotonic() + self._retry.bound_seconds)
-                    return await self._attempt(messages, tools)
+                    return await self._attempt(body_for)
                 finally:
                     self._slots.release()
             except _TryAgain as again:
@@ -261,12 +269,12 @@ class LlmClient:
         with LLM_WAITING.track_inprogress():
             await self._slots.acquire()
 
-    async def _attempt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Completion:
+    async def _attempt(self, body_for: Callable[..., bytes]) -> Completion:
         """Ask as streamed as the endpoint allows, and remember what it allows."""
         streaming = self._streaming
         while True:
             try:
-                completion = await self._ask(messages, tools, streaming)
+                completion = await self._ask(body_for, streaming)
             except _Refused as refused:
                 simpler = refused.refusal.simpler_streaming(streaming)
                 if simpler is None:
@@ -276,20 +284,10 @@ class LlmClient:
                 self._streaming = max(streaming, self._streaming)
                 return completion
 
-    async def _ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], streaming: Streaming
-    ) -> Completion:
+    async def _ask(self, body_for: Callable[..., bytes], streaming: Streaming) -> Completion:
         attested = self._admission is not None and await self._admission.admit()
         sealing = await self._encryption.begin() if self._encryption is not None else None
-        make_body = partial(
-            request_body,
-            self._model,
-            messages,
-            tools,
-            streaming,
-            attested=attested,
-            sealing=sealing,
-        )
+        make_body = partial(body_for, streaming, attested=attested, sealing=sealing)
         # On a thread: each of perhaps thousands of messages is encrypted on its own.
         body = make_body() if sealing is None else await asyncio.to_thread(make_body)
         request = self._request(body, attested=attested, sealing=sealing)

@@ -45,6 +45,7 @@ def request_body(
     tools: Sequence[ToolSpec],
     streaming: Streaming,
     *,
+    may_call: bool = True,
     attested: bool = False,
     sealing: Sealing | None = None,
 ) -> bytes:
@@ -53,13 +54,16 @@ def request_body(
     Args:
         model: its name at the endpoint.
         messages: the conversation; of its images the latest are sent, see `latest_images`.
-        tools: what may be called.
+        tools: what the model is told that it may call.
+        may_call: whether it may call them in this answer.
         streaming: how the answer is asked for.
         attested: usage is asked for with every piece, because NEAR AI's gateway then passes the
             model's bytes on as they are: the model's own machine signs them, not the gateway.
         sealing: encrypts the words; None leaves them as they are.
     """
-    body: Mapping[str, object] = _request(model, messages, tools, streaming, attested=attested)
+    body: Mapping[str, object] = _request(
+        model, messages, tools, streaming, may_call=may_call, attested=attested
+    )
     if sealing is not None:
         body = seal_request(body, sealing.seal)
     # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
@@ -72,12 +76,15 @@ def _request(
     tools: Sequence[ToolSpec],
     streaming: Streaming,
     *,
+    may_call: bool,
     attested: bool,
 ) -> Mapping[str, object]:
     said = [_message(message) for message in latest_images(messages)]
     body: dict[str, object] = {"model": model, "messages": said}
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
+        if not may_call:
+            body["tool_choice"] = "none"
     body["stream"] = streaming is not Streaming.OFF
     if streaming is Streaming.WITH_USAGE:
         options = {"include_usage": True}

@@ -168,6 +168,11 @@ LLM_FIRST_BYTE_SECONDS = _histogram(
 )
 LLM_WAITING = _gauge("llm_requests_waiting", "Requests that wait for one of the places")
 LLM_RETRIES = _counter("llm_retries", "Requests to the model that were tried again")
+EARLY_REQUESTS = _counter(
+    "llm_early_requests",
+    "Requests made while a person might still be writing",
+    outcome=("used", "discarded"),
+)
 LLM_TOKENS = _counter(
     "llm_tokens", "Tokens as the endpoint counted them", kind=("prompt", "completion")
 )

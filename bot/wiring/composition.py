@@ -49,7 +49,7 @@ from bot.dispatch.outgoing.notices import Notices
 from bot.dispatch.outgoing.outbox import Outbox
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.outgoing.proofs import AnswerProofs
-from bot.dispatch.turns.batching import Pieces
+from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
@@ -95,7 +95,7 @@ class Adjustable:
     group_permissions: GroupPermissions
     notices: Notices
     loop_guard: LoopGuard
-    pieces: Pieces
+    batching: Batching
     presence: Presence
     prompt: Prompt
     tool_loop: ToolLoop
@@ -269,7 +269,7 @@ class _Wiring:
             group_permissions=self.group_permissions,
             notices=self.notices,
             loop_guard=self.loop_guard,
-            pieces=self.pieces,
+            batching=self.batching,
             presence=self.presence,
             prompt=self.prompt,
             tool_loop=self.tool_loop,
@@ -424,7 +424,7 @@ class _Wiring:
             commands=self._commands(),
             conversation=self.conversation,
             turns=self.turns,
-            pieces=self.pieces,
+            batching=self.batching,
             approvals=self.approvals,
             outbox=self.outbox,
             store=self._ground.store,
@@ -437,8 +437,8 @@ class _Wiring:
         )
 
     @cached_property
-    def pieces(self) -> Pieces:
-        return Pieces(
+    def batching(self) -> Batching:
+        return Batching(
             self.mailboxes,
             settle_seconds=self._settings.bot.settle_seconds,
             clock=self._ground.clock.time,

@@ -59,7 +59,7 @@ def _system_prompt(parts: Adjustable, settings: Settings) -> None:
 
 def _manners(parts: Adjustable, settings: Settings) -> None:
     parts.presence.ack_reaction, parts.presence.read_receipts = acknowledgements(settings)
-    parts.pieces.settle_seconds = settings.bot.settle_seconds
+    parts.batching.settle_seconds = settings.bot.settle_seconds
 
 
 LIVE: Final[Mapping[str, Apply]] = {

@@ -69,7 +69,8 @@ async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> N
             assert (await here.answer()).text == "Enough."
     assert "tools" in here.model.requests[1]
     last = here.model.requests[2]
-    assert "tools" not in last
+    assert last["tools"] == here.model.requests[1]["tools"]
+    assert last["tool_choice"] == "none"
     results = [message["content"] for message in last["messages"] if message["role"] == "tool"]
     assert results[:3] == ["5461", "5461", "5461"]
     assert results[3].startswith("Not run")

@@ -230,7 +230,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
             assert parts.executor.timeout_seconds == 4
             assert (parts.tool_limits.per_person, parts.tool_limits.per_bot) == (65, 660)
             assert (parts.presence.ack_reaction, parts.presence.read_receipts) == ("🌵", False)
-            assert parts.pieces.settle_seconds == 0.5
+            assert parts.batching.settle_seconds == 0.5
 
 
 # What does not ------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.errors import WorkError
 from sandbox.pool import Limits, Sandbox
 from tests.fakes.web_server import answer, redirect, web_server
 from tests.integration.web_pages import Fetch, pdf, web_fetch
 from tests.processes import end_of
 from tools.base import Outcome
-from tools.errors import ToolError
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.fetch import MAX_DOWNLOADED_BYTES
 
@@ -327,7 +327,7 @@ async def test_each_sandbox_has_limits_of_its_own() -> None:
         pid = int(await sandbox.call("pid"))
         assert resource.prlimit(pid, resource.RLIMIT_AS) == (300 * 2**20,) * 2
         assert len(await sandbox.call("long")) == 100_000  # too long by default
-        with pytest.raises(ToolError, match=r"took over 0\.2 seconds"):
+        with pytest.raises(WorkError, match=r"took over 0\.2 seconds"):
             await sandbox.call("hang")
-        with pytest.raises(ToolError, match="too long to be worked on"):
+        with pytest.raises(WorkError, match="too long to be worked on"):
             await sandbox.call("x" * 200_000)

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.turns.batching import MAX_PIECES, Pieces
+from bot.dispatch.turns.batching import MAX_PIECES, Batching
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import ADA, received
 
@@ -27,7 +27,7 @@ class Desk:
         self.mailboxes = Mailboxes(tasks)
         self.gathered: list[AcceptedMessage] = []
         self.left_alone: list[int] = []
-        self._pieces = Pieces(
+        self._pieces = Batching(
             self.mailboxes, settle_seconds=settle_seconds, clock=lambda: NOW_MS / 1_000
         )
 

@@ -1,4 +1,4 @@
-"""People write in pieces: messages that follow each other closely become one turn."""
+"""People write in several messages: those that follow each other closely become one turn."""
 
 import time
 from collections.abc import Callable
@@ -10,12 +10,15 @@ from conversation_store.models import AcceptedMessage
 MAX_PIECES: Final = 20
 """Messages that one turn answers; who writes more in one go gets another answer."""
 
+PAUSE_SECONDS: Final = 0.05
+"""Silence after which the person may have finished; messages of one burst follow faster."""
 
-class Pieces:
+
+class Batching:
     """Gathers what a person writes in one go.
 
     Args:
-        mailboxes: where further pieces come in.
+        mailboxes: where further messages come in.
         settle_seconds: silence that ends a person's words; 0 answers each message alone.
         clock: seconds since 1970.
 
@@ -34,15 +37,27 @@ class Pieces:
         self.settle_seconds = settle_seconds
         self._clock = clock
 
-    async def gather(self, chat: str, pieces: list[AcceptedMessage]) -> None:
+    async def gather(
+        self,
+        chat: str,
+        pieces: list[AcceptedMessage],
+        *,
+        paused: Callable[[], None] = lambda: None,
+    ) -> None:
         """Wait until a person has finished, and add what was written to the pieces.
 
         Of what waits already, messages join that were sent close to each other; of what comes in
         meanwhile, all of the same author. It ends at once where something else waits.
+
+        Args:
+            chat: the chat.
+            pieces: the messages so far, which others are added to.
+            paused: called whenever the person pauses and may have finished with these pieces.
         """
         if not self.settle_seconds:
             return
         began_at = self._clock() * 1_000
+        paused_after = 0
 
         def joins(following: AcceptedMessage) -> bool:
             last, message = pieces[-1].message, following.message
@@ -55,7 +70,12 @@ class Pieces:
             if following is not None:
                 pieces.append(following)
                 continue
-            left = pieces[-1].message.received_at / 1_000 + self.settle_seconds - self._clock()
+            silent = self._clock() - pieces[-1].message.received_at / 1_000
+            left = min(self.settle_seconds - silent, self.settle_seconds)
             if left <= 0 or self._mailboxes.has_waiting(chat):
                 return
-            await self._mailboxes.arrival(chat, seconds=min(left, self.settle_seconds))
+            if len(pieces) == paused_after:
+                await self._mailboxes.arrival(chat, seconds=left)
+            elif not await self._mailboxes.arrival(chat, seconds=min(left, PAUSE_SECONDS)):
+                paused_after = len(pieces)
+                paused()

@@ -16,7 +16,7 @@ from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job
 from bot.dispatch.outgoing.outbox import Outbox
 from bot.dispatch.outgoing.presence import Presence
-from bot.dispatch.turns.batching import Pieces
+from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import ChatId, Person
@@ -80,7 +80,7 @@ class Router:
         commands: by name, without the exclamation mark.
         conversation: everything that is no command.
         turns: makes the conversation stoppable.
-        pieces: gathers what is written in one go.
+        batching: gathers what is written in one go.
         approvals: knows the questions that wait for an answer.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
@@ -98,7 +98,7 @@ class Router:
         commands: dict[str, Command],
         conversation: ChatHandler,
         turns: Turns,
-        pieces: Pieces,
+        batching: Batching,
         approvals: ApprovalDesk,
         outbox: Outbox,
         store: ConversationStore,
@@ -112,7 +112,7 @@ class Router:
         self._commands = commands
         self._conversation = conversation
         self._turns = turns
-        self._pieces = pieces
+        self._batching = batching
         self._approvals = approvals
         self._outbox = outbox
         self._store = store
@@ -241,7 +241,7 @@ class Router:
                 return outgoing
             try:
                 result = await self._turns.run(
-                    first.message.chat, pieces, partial(self._think, pieces)
+                    first.message.chat, pieces, partial(self._run_turn, pieces)
                 )
                 quote = _quote_of(pieces[-1])
                 return await self._conversation.finish(pieces, result, quote=quote)
@@ -257,13 +257,20 @@ class Router:
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
         return ()
 
-    async def _think(self, pieces: list[AcceptedMessage]) -> TurnResult:
-        if not pieces[0].begun:
-            await self._pieces.gather(pieces[0].message.chat, pieces)
+    async def _run_turn(self, pieces: list[AcceptedMessage]) -> TurnResult:
+        if pieces[0].begun:
+            return await self._conversation.run_turn(tuple(pieces))
+        async with self._conversation.asking_early() as early:
+
+            def paused() -> None:
+                if self._turns.has_room:
+                    early.ask(tuple(pieces))
+
+            await self._batching.gather(pieces[0].message.chat, pieces, paused=paused)
             for piece in pieces[1:]:
                 if ChatId.parse(piece.message.chat).is_group:
                     self.notice(piece.message)
-        return await self._conversation.run_turn(tuple(pieces))
+            return await self._conversation.run_turn(tuple(pieces), early)
 
     async def _answer_alone(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...] | None:
         """Answer what needs no conversation; None where it does."""

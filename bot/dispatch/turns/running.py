@@ -100,6 +100,11 @@ class Turns:
         """How many turns are in progress."""
         return len(self._running)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another turn could begin at once."""
+        return not self._places.locked()
+
     async def run(
         self, chat: str, pieces: list[AcceptedMessage], work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:

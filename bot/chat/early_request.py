@@ -1,0 +1,100 @@
+"""Asking the model while the person may still be writing.
+
+A person often writes several short messages, so the bot waits for a silence before it answers. The
+model is asked at the first pause meanwhile. The turn takes that answer over if it asks for exactly
+the same; else it is thrown away, and nobody has seen anything of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from bot.llm.errors import LlmError
+from bot.llm.messages import Completion, Message, ToolSpec
+from bot.observability import metrics
+from conversation_store.models import AcceptedMessage
+
+MAX_EARLY_REQUESTS: Final = 3
+"""For one turn: whoever pauses more often is waited for, as each request may cost money."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What the model is asked: the conversation, and the tools that it may call."""
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec]
+
+
+Prepare = Callable[[Sequence[AcceptedMessage]], Awaitable[ModelRequest | None]]
+"""Returns what a turn of these messages would ask first; None where that cannot be told yet."""
+
+Ask = Callable[[ModelRequest], Awaitable[Completion]]
+"""Asks the model; raises LlmError."""
+
+
+class EarlyRequest:
+    """One request at a time that a turn may or may not make use of.
+
+    Args:
+        prepare: makes a request of messages.
+        ask: sends it.
+    """
+
+    def __init__(self, prepare: Prepare, ask: Ask) -> None:
+        self._prepare = prepare
+        self._ask = ask
+        self._request: ModelRequest | None = None
+        self._answer: asyncio.Task[Completion | LlmError | None] | None = None
+        self._begun = 0
+
+    def ask(self, pieces: Sequence[AcceptedMessage]) -> None:
+        """Ask about these messages, instead of those that were asked about before."""
+        self.discard()
+        if self._begun < MAX_EARLY_REQUESTS:
+            self._begun += 1
+            self._answer = asyncio.create_task(self._run(pieces))
+
+    async def answer_to(self, request: ModelRequest) -> Completion | None:
+        """Return the answer to a request, once; None unless exactly that was asked.
+
+        Raises:
+            LlmError: the model could not answer it.
+        """
+        if self._answer is None or self._request != request:
+            self.discard()
+            return None
+        answer, self._answer = self._answer, None
+        metrics.EARLY_REQUESTS.labels("used").inc()
+        completion = await answer
+        if isinstance(completion, LlmError):
+            raise completion
+        return completion
+
+    def discard(self) -> None:
+        """Throw the answer away."""
+        if self._answer is not None:
+            metrics.EARLY_REQUESTS.labels("discarded").inc()
+            self._answer.cancel()
+        self._answer = self._request = None
+
+    async def _run(self, pieces: Sequence[AcceptedMessage]) -> Completion | LlmError | None:
+        self._request = await self._prepare(pieces)
+        if self._request is None:
+            return None
+        try:
+            return await self._ask(self._request)
+        except LlmError as error:  # the turn raises it, if it wants this answer at all
+            return error
+
+
+@asynccontextmanager
+async def asking_early(prepare: Prepare, ask: Ask) -> AsyncIterator[EarlyRequest]:
+    """Provide an early request that ends with the block."""
+    early = EarlyRequest(prepare, ask)
+    try:
+        yield early
+    finally:
+        early.discard()
