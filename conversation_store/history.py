@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from conversation_store.database import Execute, Row
-from conversation_store.models import StoredImage, StoredMessage, StoredToolCall
+from conversation_store.models import History, StoredImage, StoredMessage, StoredToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt; bounds a chat of thousands of one-word turns."""
@@ -19,7 +19,7 @@ HISTORY_IMAGES: Final = 4
 HISTORY_SQL: Final = """
     SELECT turns.id, role, content, tool_calls, tool_call_id
     FROM turns JOIN messages ON messages.turn_id = turns.id
-    WHERE turns.chat = ? AND turns.state IN ('answered', 'failed')
+    WHERE turns.chat = ? AND turns.id >= ? AND turns.state IN ('answered', 'failed')
     ORDER BY turns.id DESC, messages.id DESC
     LIMIT ?
 """
@@ -27,11 +27,15 @@ HISTORY_SQL: Final = """
 Messages = tuple[StoredMessage, ...]
 
 
-def of_chat(execute: Execute, chat: str, max_bytes: int) -> tuple[Messages, ...]:
+def of_chat(
+    execute: Execute, chat: str, *, max_bytes: int, max_rows: int, first_turn: int
+) -> History:
     """Return the newest whole turns of a chat that fit, oldest first, with the newest images."""
-    turns = _newest_turns(execute(HISTORY_SQL, (chat, MAX_HISTORY_ROWS)), max_bytes)
+    rows = list(execute(HISTORY_SQL, (chat, first_turn, max_rows + 1)))
+    turns = _newest_turns(rows[:max_rows], max_bytes)
+    whole = len(rows) <= max_rows and sum(map(len, turns.values())) == len(rows)
     if not turns:
-        return ()
+        return History((), first_turn, whole=whole)
     shown: dict[int, list[StoredImage]] = {}
     rows = list(
         execute(
@@ -42,9 +46,10 @@ def of_chat(execute: Execute, chat: str, max_bytes: int) -> tuple[Messages, ...]
     )
     for turn_id, content_type, data in rows:
         shown.setdefault(turn_id, []).insert(0, StoredImage(content_type, data))
-    return tuple(
+    with_images = (
         _with_images(messages, shown.get(turn_id, ())) for turn_id, messages in turns.items()
     )
+    return History(tuple(with_images), min(turns), whole=whole)
 
 
 def of_turn(execute: Execute, turn_id: int) -> Messages:

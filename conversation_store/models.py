@@ -159,6 +159,21 @@ class StoredImage:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """The newest turns of a chat, oldest first.
+
+    Attributes:
+        turns: the messages of each.
+        first_turn: the id of the oldest; what was asked for where there is none.
+        whole: whether no older turn had to be left out.
+    """
+
+    turns: "tuple[tuple[StoredMessage, ...], ...]"
+    first_turn: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StoredToolCall:
     """A call as the model asked for it."""
 

@@ -51,6 +51,7 @@ from conversation_store.models import (
     EditOutcome,
     ExchangeState,
     Expired,
+    History,
     Interrupted,
     NewExchange,
     OutgoingMessage,
@@ -326,15 +327,30 @@ class ConversationStore:
         await self._database.write(lambda execute: turns.forget(execute, turn_id))
         self._database.scrub_soon()
 
-    async def history(self, chat: str, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
+    async def history(
+        self,
+        chat: str,
+        *,
+        max_bytes: int,
+        max_messages: int = history.MAX_HISTORY_ROWS,
+        first_turn: int = 0,
+    ) -> History:
         """Return the newest whole turns of a chat that fit, oldest first.
 
         Args:
             chat: the chat.
             max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends it. The
                 newest images come along beside that, at most `history.HISTORY_IMAGES`.
+            max_messages: of all turns together.
+            first_turn: nothing older is read.
         """
-        return await self._database.read(lambda execute: history.of_chat(execute, chat, max_bytes))
+
+        def select(execute: Execute) -> History:
+            return history.of_chat(
+                execute, chat, max_bytes=max_bytes, max_rows=max_messages, first_turn=first_turn
+            )
+
+        return await self._database.read(select)
 
     async def has_result_with(self, chat: str, words: str) -> bool:
         """Whether anything that is kept of what tools returned or people sent has these words."""

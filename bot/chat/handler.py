@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.chat.early_request import EarlyRequest, ModelRequest, asking_early
+from bot.chat.history_window import HistoryWindow
 from bot.chat.media import Prepared
 from bot.chat.prompt import Prompt
 from bot.chat.quotes import checked
@@ -165,6 +166,7 @@ class ChatHandler:
         self._contexts = contexts
         self._prompt = prompt
         self._store = store
+        self._window = HistoryWindow(store)
         self._media = media
         self._renderer = renderer
         self._proofs = proofs
@@ -230,7 +232,7 @@ class ChatHandler:
         self, chat: str, now: datetime, turn: Sequence[StoredMessage]
     ) -> tuple[tuple[StoredMessage, ...], ...]:
         most = self._prompt.history_bytes(now, turn)
-        return await self._store.history(chat, max_bytes=most)
+        return await self._window.read(chat, max_bytes=most)
 
     async def _overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
         return await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()

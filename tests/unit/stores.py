@@ -125,7 +125,7 @@ async def call(store: ConversationStore, turn: Turn, result: str, **more: Any) -
 
 async def questions(store: ConversationStore, chat: str = ADA) -> list[str | None]:
     """Return what the history of a chat says that people have asked."""
-    return [turn[0].content for turn in await store.history(chat, max_bytes=1_000_000)]
+    return [turn[0].content for turn in (await store.history(chat, max_bytes=1_000_000)).turns]
 
 
 async def waiting(store: ConversationStore) -> list[int]:

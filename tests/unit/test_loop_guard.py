@@ -204,5 +204,6 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(MAX_KNOWN - 1):
         talk.write(after=0.0, author=str(number))
     assert talk.write(after=0.1) is LoopVerdict.SILENCE
-    talk.write(after=0.0, author="one more")
+    for number in range(MAX_KNOWN):
+        talk.write(after=0.0, author=f"another {number}")
     assert talk.write(after=0.1) is LoopVerdict.TALK

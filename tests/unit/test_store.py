@@ -213,7 +213,7 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
         )
         running = await accept_one(store, 2)
         store.begin_turn([running], "half")
-        assert await store.history("direct:ada", max_bytes=10_000) == (
+        assert (await store.history("direct:ada", max_bytes=10_000)).turns == (
             (
                 StoredMessage("user", "What is 127*43?"),
                 StoredMessage("assistant", "hm", (CALL,)),
@@ -227,10 +227,10 @@ async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> Non
     async with store_at(tmp_path) as store:
         for number in range(5):
             await answer_one(store, number, question=f"q{number}" + "x" * 98, answer="y" * 100)
-        turns = await store.history("direct:ada", max_bytes=500)
+        turns = (await store.history("direct:ada", max_bytes=500)).turns
         assert [turn[0].content for turn in turns] == ["q3" + "x" * 98, "q4" + "x" * 98]
-        assert await store.history("direct:ada", max_bytes=100) == ()
-        assert await store.history("direct:nobody", max_bytes=10_000) == ()
+        assert (await store.history("direct:ada", max_bytes=100)).turns == ()
+        assert (await store.history("direct:nobody", max_bytes=10_000)).turns == ()
 
 
 async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
             model="m",
             usage=TurnUsage(),
         )
-        ((_, _, result, answer),) = await store.history("direct:ada", max_bytes=10_000)
+        ((_, _, result, answer),) = (await store.history("direct:ada", max_bytes=10_000)).turns
     assert result.content is not None
     assert "cut off" in result.content
     assert answer.content == "The model cannot be reached."
@@ -258,7 +258,7 @@ async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: P
         store.begin_turn([running], "secret plan")
         await store.stop([running.id, waiting.id])
         assert (await store.unfinished()).accepted == ()
-        assert await store.history("direct:ada", max_bytes=10_000) == ()
+        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
 
@@ -268,8 +268,8 @@ async def test_clearing_forgets_one_chat_alone(tmp_path: Path) -> None:
         await answer_one(store, 2)
         await answer_one(store, 3, chat="direct:bob")
         assert await store.clear("direct:ada") == 2
-        assert await store.history("direct:ada", max_bytes=10_000) == ()
-        assert len(await store.history("direct:bob", max_bytes=10_000)) == 1
+        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
+        assert len((await store.history("direct:bob", max_bytes=10_000)).turns) == 1
 
 
 async def test_clearing_forgets_answers_that_could_not_be_sent(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ async def test_a_duplicate_is_still_known_after_a_short_retention(tmp_path: Path
 async def test_retention_zero_keeps_nothing_past_the_turn(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=0) as store:
         (outgoing,) = await answer_one(store, 1, "quiet question", "quiet answer")
-        assert await store.history("direct:ada", max_bytes=10_000) == ()
+        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
         await store.mark_sent(outgoing, 5)
     content = (tmp_path / "data" / "store.db").read_bytes()
     assert b"quiet" not in content
@@ -330,7 +330,7 @@ async def test_an_encrypted_store_opens_with_its_key_alone(tmp_path: Path) -> No
             async with store_at(tmp_path, key=wrong):
                 pass
     async with store_at(tmp_path, key="it's a secret") as store:
-        assert len(await store.history("direct:ada", max_bytes=1000)) == 1
+        assert len((await store.history("direct:ada", max_bytes=1000)).turns) == 1
 
 
 async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_key(
@@ -349,7 +349,7 @@ async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_ke
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert b"before" not in target.read_bytes()
     async with open_store(target, key="k") as copy:
-        ((_, answer),) = await copy.history("direct:ada", max_bytes=1000)
+        ((_, answer),) = (await copy.history("direct:ada", max_bytes=1000)).turns
         assert answer.content == "before"
 
 
@@ -411,7 +411,7 @@ async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
         accepted = await accept_one(store, 1)
         store.begin_turn([accepted], "secret plan")
         await store.answer(accepted, ["Something went wrong."], outcome="bug")
-        assert await store.history("direct:ada", max_bytes=10_000) == ()
+        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
         assert await store.purge(4_000_000_000_000) == 1
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 

@@ -318,7 +318,7 @@ async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_p
         await answer(store, received(1, "q1"))
         await answer(store, received(2, "q2"))
         await answer_edit(store, 1, 3, "A")
-        assert await store.history(ADA, max_bytes=1_000) == (
+        assert (await store.history(ADA, max_bytes=1_000)).turns == (
             (StoredMessage("user", "q2"), StoredMessage("assistant", "a")),
             (StoredMessage("user", "edit 3"), StoredMessage("assistant", "A")),
         )

@@ -101,7 +101,7 @@ async def test_a_row_of_an_earlier_try_is_not_in_the_way(tmp_path: Path) -> None
         store.begin_turn([accepted], "the first try", images=[IMAGE])
         turn = store.begin_turn([accepted], "the second try")
         await finish(store, turn)
-        assert await store.history(ADA, max_bytes=1_000) == (
+        assert (await store.history(ADA, max_bytes=1_000)).turns == (
             (StoredMessage("user", "the second try"), StoredMessage("assistant", "a")),
         )
 
@@ -133,7 +133,7 @@ async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> 
         bob = await accept(store, received(9, chat="direct:bob", author="bob"))
         await finish(store, store.begin_turn([bob], "bob's", images=[IMAGE]))
     async with store_at(tmp_path) as store:
-        turns = await store.history(ADA, max_bytes=1_000)
+        turns = (await store.history(ADA, max_bytes=1_000)).turns
     shown = [[image.data for image in turn[0].images] for turn in turns]
     assert shown == [[], [], [b"2.1", b"2.2"], [b"3.1", b"3.2"]]
 

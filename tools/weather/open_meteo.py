@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar
 
+from cachetools import TTLCache
 from pydantic import TypeAdapter, ValidationError
 
-from tools.cache import Cache
 from tools.errors import ToolError
 from tools.settings import WeatherSettings
 from tools.weather.answers import Forecast, Place, Places, Problem, one_line
@@ -91,11 +91,11 @@ class OpenMeteo:
         self._web = web
         self._settings = settings
         self._now = now
-        self._places: Cache[tuple[str, int], tuple[Place, ...]] = Cache(
-            seconds=PLACES_SECONDS, entries=CACHE_ENTRIES, now=now
+        self._places: TTLCache[tuple[str, int], tuple[Place, ...]] = TTLCache(
+            CACHE_ENTRIES, PLACES_SECONDS, now
         )
-        self._forecasts: Cache[tuple[str, str, UnitSystem, int], Forecast] = Cache(
-            seconds=FORECAST_SECONDS, entries=CACHE_ENTRIES, now=now
+        self._forecasts: TTLCache[tuple[str, str, UnitSystem, int], Forecast] = TTLCache(
+            CACHE_ENTRIES, FORECAST_SECONDS, now
         )
 
     async def places(self, name: str, count: int) -> tuple[Place, ...]:
@@ -113,7 +113,7 @@ class OpenMeteo:
             {"name": name, "count": count, "language": "en", "format": "json"},
             _PLACES,
         )
-        self._places.put((name, count), answer.results)
+        self._places[name, count] = answer.results
         return answer.results
 
     async def forecast(
@@ -144,7 +144,7 @@ class OpenMeteo:
         )
         if answer.current is None and answer.daily is None:
             raise ToolError("The weather service has no data for this place.")
-        self._forecasts.put(key, answer)
+        self._forecasts[key] = answer
         return answer
 
     async def _ask(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final
 
+from cachetools import TTLCache
 from pydantic import AfterValidator, Field
 
 from documents.client import Read, open_reader
@@ -13,7 +14,6 @@ from documents.document import Document, DocumentSource
 from documents.kinds import DocumentKind, kind_of
 from sandbox.policy import SandboxPolicy
 from tools.base import Tool
-from tools.cache import Cache
 from tools.errors import ToolError
 from tools.schema import tool_from
 from tools.settings import ToolSettings
@@ -63,7 +63,7 @@ class Pages:
     def __init__(self, client: WebClient, read: Read) -> None:
         self._client = client
         self._read = read
-        self._kept: Cache[str, Page] = Cache(seconds=PAGE_KEPT_SECONDS, entries=MAX_PAGES_KEPT)
+        self._kept: TTLCache[str, Page] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
 
     async def fresh(self, url: str) -> Page:
         """Download and read a page.
@@ -75,7 +75,7 @@ class Pages:
             url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
         )
         page = Page(answer.url, await self._read(_source(answer)))
-        self._kept.put(url, page)
+        self._kept[url] = page
         return page
 
     async def kept(self, url: str) -> Page:

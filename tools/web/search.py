@@ -6,11 +6,11 @@ from time import monotonic
 from typing import Annotated, Final, Protocol
 from urllib.parse import quote
 
+from cachetools import TTLCache
 from pydantic import Field
 
 from sandbox.policy import SandboxPolicy
 from tools.base import Tool
-from tools.cache import Cache
 from tools.errors import InvalidArguments, ToolUnavailable
 from tools.schema import tool_from
 from tools.settings import SearchProvider, WebSearchSettings
@@ -30,7 +30,7 @@ REMEMBERED_SECONDS: Final = 600.0
 MAX_REMEMBERED: Final = 64
 _CALLS_PER_MINUTE: Final = 30
 
-_Recent = Cache[tuple[str, int], str]
+_Recent = TTLCache[tuple[str, int], str]
 """What was answered in the last minutes, by query and count."""
 
 
@@ -64,7 +64,7 @@ async def open_web_search(
         ToolUnavailable: the engine has no key, its package is not installed, its address in the
             settings can never be asked, or its sandboxes may not run here.
     """
-    recent: _Recent = Cache(seconds=REMEMBERED_SECONDS, entries=MAX_REMEMBERED, now=now)
+    recent: _Recent = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
     async with _open_engine(settings, sandboxes or SandboxPolicy()) as engine:
         yield _tool(engine, settings.max_results, recent)
 
@@ -111,7 +111,7 @@ def _tool(engine: SearchEngine, max_results: int, recent: _Recent) -> Tool:
         count = count or max_results
         if (answer := recent.get((query, count))) is None:
             answer = numbered(await engine.search(query, count), count)
-            recent.put((query, count), answer)
+            recent[query, count] = answer
         return answer
 
     return tool_from(

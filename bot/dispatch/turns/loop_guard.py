@@ -12,11 +12,12 @@ group everybody is looked at alone, for there the others write while the bot ans
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from cachetools import LRUCache
 
 TYPED_PER_SECOND: Final = 15.0
 """Characters; about twice what the fastest on a phone type."""
@@ -93,7 +94,7 @@ class LoopGuard:
     ) -> None:
         self.messages_per_minute = messages_per_minute
         self._clock = clock
-        self._partners: OrderedDict[tuple[str, str], _Partner] = OrderedDict()
+        self._partners: LRUCache[tuple[str, str], _Partner] = LRUCache(MAX_KNOWN)
 
     @property
     def _limit(self) -> int:
@@ -153,11 +154,7 @@ class LoopGuard:
             partner.suspicion = max(0, partner.suspicion + added)
 
     def _partner(self, chat: str, author: str) -> _Partner:
-        partner = self._partners.setdefault((chat, author), _Partner())
-        self._partners.move_to_end((chat, author))
-        if len(self._partners) > MAX_KNOWN:
-            self._partners.popitem(last=False)
-        return partner
+        return self._partners.setdefault((chat, author), _Partner())
 
 
 def _suspicion(behind_answer: float, behind_own: float, length: int) -> int:

@@ -1,0 +1,50 @@
+"""Which earlier turns the model is shown: from the same turn on for as long as they fit.
+
+A history that loses its oldest turn with every new one begins differently each time, and an
+endpoint that caches the beginnings of requests can reuse hardly anything. So when a history no
+longer fits, a good part of it goes at once, and the next requests begin alike.
+"""
+
+from typing import Final
+
+from cachetools import LRUCache
+
+from conversation_store.history import MAX_HISTORY_ROWS
+from conversation_store.models import StoredMessage
+from conversation_store.store import ConversationStore
+
+KEPT_SHARE: Final = 0.7
+"""Of what fits, how much is kept when something has to go."""
+
+MAX_CHATS: Final = 10_000
+"""A chat that is forgotten here may lose more of its history than it had to, once."""
+
+
+class HistoryWindow:
+    """Reads the history of chats.
+
+    Args:
+        store: has it.
+    """
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self._first_turns: LRUCache[str, int] = LRUCache(MAX_CHATS)
+
+    async def read(self, chat: str, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
+        """Return the turns to be shown, oldest first.
+
+        Args:
+            chat: the chat.
+            max_bytes: UTF-8 bytes that they may take.
+        """
+        first_turn = self._first_turns.get(chat, 0)
+        history = await self._store.history(chat, max_bytes=max_bytes, first_turn=first_turn)
+        if not history.whole:
+            history = await self._store.history(
+                chat,
+                max_bytes=int(max_bytes * KEPT_SHARE),
+                max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),
+            )
+            self._first_turns[chat] = history.first_turn
+        return history.turns

@@ -1,0 +1,88 @@
+"""Which earlier turns the model is shown, and how alike two requests begin."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+from bot.chat.history_window import KEPT_SHARE, HistoryWindow
+from conversation_store.history import MAX_HISTORY_ROWS
+from conversation_store.store import ConversationStore
+from tests.unit.stores import ADA, answer, received, store_at
+
+BOB = "direct:bob"
+MAX_BYTES = 10_000
+
+
+async def answered(store: ConversationStore, number: int, *, text: str, chat: str = ADA) -> None:
+    await answer(store, received(number + 1, text, chat))
+
+
+async def words_of(window: HistoryWindow, chat: str = ADA, max_bytes: int = MAX_BYTES) -> list[str]:
+    turns = await window.read(chat, max_bytes=max_bytes)
+    return [message.content or "" for turn in turns for message in turn]
+
+
+def shared(before: str, after: str) -> float:
+    """Which part of the request before the next one begins with."""
+    same = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    return (len(before) if same is None else same) / len(before)
+
+
+async def test_requests_begin_alike_also_when_the_history_is_full(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        window = HistoryWindow(store)
+        requests = []
+        for number in range(120):
+            await answered(store, number, text=f"{number} {'w' * 200}")
+            requests.append(json.dumps(await words_of(window))[:-1])
+    full = [shared(*pair) for pair in pairwise(requests[50:])]
+    assert sum(full) / len(full) > 0.9
+    assert max(map(len, requests)) > MAX_BYTES * 0.9
+
+
+async def test_as_much_as_fits_is_shown_and_never_more(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        window = HistoryWindow(store)
+        for number in range(60):
+            await answered(store, number, text=f"{number} {'w' * 400}")
+            size = sum(len(words.encode()) for words in await words_of(window))
+            assert size <= MAX_BYTES
+            if number > 40:
+                assert size > MAX_BYTES * KEPT_SHARE - 1_000
+
+
+async def test_what_was_left_out_once_does_not_come_back(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        window = HistoryWindow(store)
+        for number in range(20):
+            await answered(store, number, text=f"{number} {'w' * 400}")
+        short = await words_of(window, max_bytes=3_000)
+        assert await words_of(window) == short
+
+
+async def test_chats_have_windows_of_their_own_and_a_cleared_one_begins_afresh(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        window = HistoryWindow(store)
+        for number in range(40):
+            await answered(store, number, text=f"{number} {'w' * 400}")
+        await answered(store, 100, chat=BOB, text="hello")
+        await words_of(window)
+        assert (await words_of(window, BOB))[0].endswith("hello")
+        await store.clear(ADA)
+        assert await words_of(window) == []
+        await answered(store, 200, text="afresh")
+        assert (await words_of(window))[0].endswith("afresh")
+
+
+async def test_a_chat_of_thousands_of_short_turns_is_cut_in_one_go_as_well(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        window = HistoryWindow(store)
+        most = MAX_HISTORY_ROWS
+        for number in range(most // 2 + 2):
+            await answered(store, number, text="a")
+        first = await words_of(window, max_bytes=10**9)
+        assert len(first) <= most * KEPT_SHARE
+        await answered(store, 10_000, text="b")
+        assert (await words_of(window, max_bytes=10**9))[: len(first)] == first
