@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol, TypeVar
 import apsw
 
 from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused, WrongKey
+from conversation_store.keys import key_for
 
 T = TypeVar("T")
 Value = str | int | float | bytes | None
@@ -413,7 +414,7 @@ def _configure(connection: Any) -> None:
 def _unlock(connection: Any, key: str | None) -> None:
     """Give the key, if any, and prove that it fits by reading."""
     if key is not None:
-        connection.pragma("key", key)
+        connection.pragma("key", key_for(connection, key))
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 
 

@@ -272,7 +272,8 @@ def came_between(execute: Execute, turn_id: int, chat: str) -> bool:
     """Whether a message came into a chat after the first of a turn, and is none of the turn's."""
     rows = list(
         execute(
-            "SELECT 1 FROM inbox WHERE id > ? AND chat = ? AND kind = 'message'"
+            "SELECT 1 FROM inbox INDEXED BY inbox_of_chat"
+            " WHERE id > ? AND chat = ? AND kind = 'message'"
             " AND turn_id IS NOT ? LIMIT 1",
             (turn_id, chat, turn_id),
         )

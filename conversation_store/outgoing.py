@@ -168,7 +168,7 @@ def said_between(execute: Execute, inbox_id: int, chat: str) -> bool:
     """Whether the bot said something else in a chat since it received a message."""
     rows = list(
         execute(
-            "SELECT 1 FROM outbox WHERE created_at >="
+            "SELECT 1 FROM outbox INDEXED BY outbox_of_chat WHERE created_at >="
             " (SELECT received_at FROM inbox WHERE inbox.id = ?)"
             " AND chat = ? AND inbox_id IS NOT ? LIMIT 1",
             (inbox_id, chat, inbox_id),

@@ -16,6 +16,7 @@ from conversation_store.migrations import (
     m0005_pairings,
     m0006_doubts,
     m0007_unnamed_sends,
+    m0008_chat_indexes,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -26,6 +27,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0005_pairings.apply,
     m0006_doubts.apply,
     m0007_unnamed_sends.apply,
+    m0008_chat_indexes.apply,
 )
 
 
