@@ -27,6 +27,7 @@ from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.process import descriptors
+from bot.process.collector import calm_collector
 from bot.process.sighup import hangups
 from bot.wiring.composition import Parts, wired
 from bot.wiring.reload import Reload
@@ -121,7 +122,8 @@ async def run(
             log.info("app.started", version=__version__)
             manager.ready()
             ready()
-            await told_to_stop.wait()
+            with calm_collector():
+                await told_to_stop.wait()
             log.info("app.stopping")
             reloading.cancel()
             manager.stopping()

@@ -3,7 +3,8 @@
 Every write is a function over one connection. Writes that arrive while a commit is on its way
 to the disk go together into the next one (group commit), so full durability
 (`synchronous=FULL`) costs one fsync a batch, not one a write. Reads have a connection of their
-own and never wait for a commit (WAL).
+own and never wait for a commit (WAL). Most are small and run on the event loop: the way to a thread
+and back takes longer than they do.
 
 What the disk refuses (it is full, say) waits and is tried again, in its order, until the disk
 takes it: whoever writes waits as long, and nothing is lost.
@@ -101,9 +102,12 @@ class _Write:
 class Database:
     """An open database. Made by `open_database`."""
 
-    def __init__(self, writer: Any, reader: Any, committed: Committed) -> None:
+    def __init__(
+        self, writer: Any, reader: apsw.Connection, aside: Any, committed: Committed
+    ) -> None:
         self._writer = writer
         self._reader = reader
+        self._aside = aside
         self._committed = committed
         self._waiting: list[_Write] = []
         self._wake = asyncio.Event()
@@ -150,12 +154,23 @@ class Database:
         self._wake.set()
 
     async def read(self, operation: Operation[T]) -> T:
-        """Run a reading operation and return its result.
+        """Run an operation that reads a little, on the event loop, and return its result.
 
         Raises:
             StoreFailed: the disk is broken.
         """
-        result: T = await self._reader.async_run(_read, self._reader, operation)
+        try:
+            return _read(self._reader, operation)
+        except StoreRefused:  # another process may hold the file for a moment: wait on a thread
+            return await self.read_aside(operation)
+
+    async def read_aside(self, operation: Operation[T]) -> T:
+        """Run an operation that may read much, on a thread, and return its result.
+
+        Raises:
+            StoreFailed: the disk is broken.
+        """
+        result: T = await self._aside.async_run(_read, self._aside, operation)
         return result
 
     async def scrub(self) -> bool:
@@ -272,25 +287,44 @@ async def open_database(
         StoreFailed: the disk does not let it.
     """
     _make_private(path)
-    writer = await _connect(path, key)
-    try:
+    async with _connection(path, key) as writer:
         await writer.async_run(_transact, writer, [prepare])
-        reader = await _connect(path, key)
-        try:
-            await reader.async_run(_execute(reader), "PRAGMA query_only = ON")
-            database = Database(writer, reader, committed)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(database.commit_batches())
-                scrubbing = tasks.create_task(database.scrub_when_asked())
-                try:
-                    yield database
-                finally:
-                    scrubbing.cancel()  # who closes the file last empties its log
-                    database.close()
-        finally:
-            await reader.aclose()
+        async with _connection(path, key) as aside:
+            await aside.async_run(_execute(aside), "PRAGMA query_only = ON")
+            with _reader(path, key) as reader:
+                database = Database(writer, reader, aside, committed)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(database.commit_batches())
+                    scrubbing = tasks.create_task(database.scrub_when_asked())
+                    try:
+                        yield database
+                    finally:
+                        scrubbing.cancel()  # who closes the file last empties its log
+                        database.close()
+
+
+@asynccontextmanager
+async def _connection(path: Path, key: str | None) -> AsyncIterator[Any]:
+    """Open a connection that works on a thread of its own."""
+    connection = await apsw.Connection.as_async(str(path))
+    try:
+        await connection.async_run(_prepare, connection, key)
+        yield connection
     finally:
-        await writer.aclose()
+        await connection.aclose()
+
+
+@contextmanager
+def _reader(path: Path, key: str | None) -> Iterator[apsw.Connection]:
+    """Open a connection that reads at once or not at all."""
+    connection = apsw.Connection(str(path))
+    try:
+        _prepare(connection, key)
+        connection.set_busy_timeout(0)
+        connection.execute("PRAGMA query_only = ON")
+        yield connection
+    finally:
+        connection.close()
 
 
 class SharedDatabase:
@@ -379,16 +413,6 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
-
-
-async def _connect(path: Path, key: str | None) -> Any:
-    connection = await apsw.Connection.as_async(str(path))
-    try:
-        await connection.async_run(_prepare, connection, key)
-    except BaseException:
-        await connection.aclose()
-        raise
-    return connection
 
 
 def _prepare(connection: Any, key: str | None) -> None:

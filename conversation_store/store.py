@@ -354,7 +354,7 @@ class ConversationStore:
 
     async def has_result_with(self, chat: str, words: str) -> bool:
         """Whether anything that is kept of what tools returned or people sent has these words."""
-        return await self._database.read(
+        return await self._database.read_aside(
             lambda execute: history.has_result_with(execute, chat, words)
         )
 
@@ -718,13 +718,13 @@ class ConversationStore:
             reaction_ms: how long after a message the bot's reaction to it may be sent; None where
                 it gives none.
         """
-        return await self._database.read(
+        return await self._database.read_aside(
             lambda execute: doubts.load(execute, now_ms, reaction_ms=reaction_ms)
         )
 
     async def resent(self, now_ms: int) -> tuple[Resent, ...]:
         """Return the messages of which there may be other copies that can still be deleted."""
-        return await self._database.read(lambda execute: doubts.resent(execute, now_ms))
+        return await self._database.read_aside(lambda execute: doubts.resent(execute, now_ms))
 
     async def known_timestamps(self, timestamps: Sequence[int]) -> frozenset[int]:
         """Return those of some timestamps that belong to messages whose sending is stored."""
@@ -828,7 +828,7 @@ class ConversationStore:
         def select(execute: Execute) -> UnfinishedWork:
             return UnfinishedWork(outgoing.waiting(execute), inbox.waiting(execute))
 
-        return await self._database.read(select)
+        return await self._database.read_aside(select)
 
     async def purge(self, now_ms: int | None = None) -> int:
         """Delete what is older than the retention and return how many turns that were.
@@ -861,7 +861,7 @@ class ConversationStore:
 
         A store that was made by a version before this one keeps its size, and uses it again.
         """
-        log_bytes = await self._database.read(lambda _: upkeep.log_bytes(self._path))
+        log_bytes = await self._database.read_aside(lambda _: upkeep.log_bytes(self._path))
         given_back = 0
         while step := await self._database.write(upkeep.give_back):
             given_back += step
@@ -898,7 +898,7 @@ class ConversationStore:
         Raises:
             StoreFailed: the disk is broken.
         """
-        return await self._database.read(lambda execute: upkeep.sizes(execute, self._path))
+        return await self._database.read_aside(lambda execute: upkeep.sizes(execute, self._path))
 
     async def ping(self) -> None:
         """Write something and wait until it is on disk; see `refusal` for how long that takes.

@@ -1,0 +1,26 @@
+"""Python's garbage collector, set for a process that runs for weeks."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+THRESHOLDS: Final = (20_000, 20, 50)
+"""Allocations before a young, an older and a full collection; by default 700, 10 and 10.
+
+A full one looks at everything that is there and stops the event loop meanwhile: for 100 to 180 ms
+with a thousand chats.
+"""
+
+
+@contextmanager
+def calm_collector() -> Iterator[None]:
+    """Collect less often inside the block, and leave alone what was made before it."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
