@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol
 
 from benchmarks import (
+    default_settings,
     history,
     loop_stall,
     memory,
@@ -14,6 +15,7 @@ from benchmarks import (
     proof,
     report,
     start,
+    streamed_answer,
     sustained,
     thousand_chats,
     tool_turn,
@@ -32,6 +34,8 @@ class Measure(Protocol):
 MEASURES: Final[dict[str, Measure]] = {
     "plain_turn": plain_turn.measure,
     "tool_turn": tool_turn.measure,
+    "default_settings": default_settings.measure,
+    "streamed_answer": streamed_answer.measure,
     "thousand_chats": thousand_chats.measure,
     "sustained": sustained.measure,
     "history": history.measure,

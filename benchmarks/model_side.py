@@ -2,7 +2,8 @@
 
     python -m benchmarks.model_side --delay-seconds 1 --calculate
 
-With `--calculate` it first asks for one calculation and then answers, if the result is right.
+With `--calculate` it first asks for one calculation and then answers, if the result is right. With
+`--tokens 300 --token-seconds 0.005` it answers in so many tokens, each in a write of its own.
 """
 
 import argparse
@@ -25,18 +26,19 @@ USAGE: Final = {"prompt_tokens": 700, "completion_tokens": 15, "total_tokens": 7
 Deltas = tuple[dict[str, Any], ...]
 
 
-def _streamed(deltas: Deltas, finish_reason: str) -> bytes:
-    """A whole HTTP response, each event in a chunk of its own."""
+HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+
+
+def _streamed(deltas: Deltas, finish_reason: str) -> tuple[bytes, ...]:
+    """A whole HTTP response: its head, then each event in a chunk of its own, then its end."""
     choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": finish_reason})
     events: list[Json] = [_event([choice]) for choice in choices]
     events.append({**_event([]), "usage": USAGE})
     lines = [*(json.dumps(event) for event in events), "[DONE]"]
-    body = b"".join(_chunk(f"data: {line}\n\n".encode()) for line in lines) + _chunk(b"")
-    head = (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    return head + body
+    return (HEAD, *(_chunk(f"data: {line}\n\n".encode()) for line in lines), _chunk(b""))
 
 
 def _event(choices: list[Json]) -> Json:
@@ -48,12 +50,12 @@ def _chunk(payload: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(payload), payload)
 
 
-def _words(text: str) -> bytes:
+def _words(text: str) -> tuple[bytes, ...]:
     pieces = tuple({"content": piece} for piece in re.findall(r"\S+\s*", text))
     return _streamed(({"role": "assistant", "content": ""}, *pieces), "stop")
 
 
-def _call() -> bytes:
+def _call() -> tuple[bytes, ...]:
     function = {"name": "calculate", "arguments": json.dumps({"expression": EXPRESSION})}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     opening = {"role": "assistant", "content": None}
@@ -78,11 +80,22 @@ class ModelSide(asyncio.Protocol):
     Args:
         delay_seconds: before each answer.
         calculate: ask for a calculation first.
+        words: the answer.
+        token_seconds: between two pieces of an answer; 0 sends it in one write.
     """
 
-    def __init__(self, delay_seconds: float, *, calculate: bool) -> None:
+    def __init__(
+        self,
+        delay_seconds: float,
+        *,
+        calculate: bool,
+        words: tuple[bytes, ...] = WORDS,
+        token_seconds: float = 0.0,
+    ) -> None:
         self._delay_seconds = delay_seconds
         self._calculate = calculate
+        self._words = words
+        self._token_seconds = token_seconds
         self._received = b""
         self._transport: asyncio.Transport | None = None
 
@@ -99,24 +112,31 @@ class ModelSide(asyncio.Protocol):
             return
         self._received = b""
         if head.startswith(b"GET"):
-            self._write(MODELS)
+            self._write((MODELS,))
         elif self._delay_seconds:
             loop = asyncio.get_running_loop()
             loop.call_later(self._delay_seconds, partial(self._write, self._answer(body)))
         else:
             self._write(self._answer(body))
 
-    def _answer(self, body: bytes) -> bytes:
+    def _answer(self, body: bytes) -> tuple[bytes, ...]:
         if not self._calculate:
-            return WORDS
+            return self._words
         last = json.loads(body)["messages"][-1]
         if last["role"] != "tool":
             return CALL
         return WORDS if RESULT in last["content"] else COMPLAINT
 
-    def _write(self, answer: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(answer)
+    def _write(self, answer: tuple[bytes, ...]) -> None:
+        if self._transport is None:
+            return
+        if not self._token_seconds:
+            self._transport.write(b"".join(answer))
+            return
+        self._transport.write(answer[0])
+        if answer[1:]:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._token_seconds, self._write, answer[1:])
 
 
 async def _carry_out(command: Json) -> Json:
@@ -127,9 +147,17 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay-seconds", type=float, default=0.0)
     parser.add_argument("--calculate", action="store_true")
+    parser.add_argument("--tokens", type=int, default=0)
+    parser.add_argument("--token-seconds", type=float, default=0.0)
     chosen = parser.parse_args()
+    words = _words("word " * chosen.tokens + ANSWER)
     server = await asyncio.get_running_loop().create_server(
-        lambda: ModelSide(chosen.delay_seconds, calculate=chosen.calculate),
+        lambda: ModelSide(
+            chosen.delay_seconds,
+            calculate=chosen.calculate,
+            words=words,
+            token_seconds=chosen.token_seconds,
+        ),
         "127.0.0.1",
         0,
         backlog=BACKLOG,

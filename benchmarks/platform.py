@@ -87,6 +87,12 @@ class Bot:
         return _resident_mb(self.pid, "VmHWM")
 
     @property
+    def cpu_seconds(self) -> float:
+        """Processor time that the process itself has taken so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def children_mb(self) -> float:
         """Memory of all processes that it has started."""
         return sum(_resident_mb(child, "VmRSS") for child in _children(self.pid))
@@ -100,14 +106,23 @@ async def folder_on_disk() -> AsyncIterator[Path]:
 
 
 @asynccontextmanager
-async def sides(*, delay_seconds: float = 0.0, calculate: bool = False) -> AsyncIterator[Sides]:
+async def sides(
+    *,
+    delay_seconds: float = 0.0,
+    calculate: bool = False,
+    tokens: int = 0,
+    token_seconds: float = 0.0,
+) -> AsyncIterator[Sides]:
     """Run both sides of a bot.
 
     Args:
         delay_seconds: how long the model thinks.
         calculate: the model asks for one calculation in each turn.
+        tokens: of an answer; 0: a short sentence.
+        token_seconds: from one token to the next.
     """
     arguments = ["--delay-seconds", str(delay_seconds), *(["--calculate"] if calculate else [])]
+    arguments += ["--tokens", str(tokens), "--token-seconds", str(token_seconds)]
     async with folder_on_disk() as folder:
         path = folder / "signal.sock"
         async with (

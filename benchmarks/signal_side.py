@@ -136,7 +136,7 @@ class SignalSide(asyncio.Protocol):
 
     def _take_answer(self, chat: str, text: str) -> None:
         load = self._load
-        if text != ANSWER or load is None:
+        if not text.endswith(ANSWER) or load is None:
             raise SystemExit(f"The bot sent what nobody expects: {text}")
         load.answer(chat)
         if load.pause_seconds:
