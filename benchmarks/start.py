@@ -1,11 +1,15 @@
 """How long from the command to a bot that takes messages, with either Signal transport?"""
 
+import asyncio
 import statistics
+import sys
+import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.platform import folder_on_disk, helper, running_bot, settings, sides
+from benchmarks.platform import ROOT, folder_on_disk, helper, running_bot, settings, sides
 from benchmarks.report import Figure
 
 STARTS: Final = 5
@@ -27,8 +31,21 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
     return (
         Figure("start to ready", seconds, "s", at_most=1.0),
         Figure("start to ready, REST transport", rest_seconds, "s"),
+        Figure("--version", await _version_seconds(starts), "s", at_most=0.3),
         Figure("resident memory, idle, REST transport", rest_mb, "MB"),
     )
+
+
+async def _version_seconds(times: int) -> float:
+    """Middle of the seconds that a command takes that needs next to nothing."""
+    seconds = []
+    for _ in range(times):
+        began = time.perf_counter()
+        command = (sys.executable, "-m", "bot", "--version")
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=DEVNULL)
+        await process.wait()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
 
 
 async def _start(bot_settings: Mapping[str, str], folder: Path, starts: int) -> tuple[float, float]:

@@ -2,11 +2,17 @@
 
 import asyncio
 import inspect
+import os
 from typing import Final
 
 import pytest
 
+from tests.fixtures_attestation import RECORDED
+
 TEST_BOUND_SECONDS: Final = 20.0
+LONG_TEST_BOUND_SECONDS: Final = 90.0
+"""Of a story with many chapters, on a machine that has much else to do."""
+
 FULL_TEST_BOUND_SECONDS: Final = 900.0
 
 
@@ -17,8 +23,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(function):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    full = pyfuncitem.get_closest_marker("full") is not None
-    bound = FULL_TEST_BOUND_SECONDS if full else TEST_BOUND_SECONDS
+    bound = _bound_of(pyfuncitem)
 
     async def bounded() -> None:
         async with asyncio.timeout(bound):
@@ -26,3 +31,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     asyncio.run(bounded())
     return True
+
+
+def _bound_of(test: pytest.Function) -> float:
+    if test.get_closest_marker("full") is not None:
+        return FULL_TEST_BOUND_SECONDS
+    is_long = test.get_closest_marker("long") is not None
+    return LONG_TEST_BOUND_SECONDS if is_long else TEST_BOUND_SECONDS
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to skip a hundred checks where they are meant to run."""
+    if os.environ.get("RECORDINGS") == "required" and not RECORDED.is_dir():
+        pytest.exit(f"RECORDINGS=required, and they are not in {RECORDED}", returncode=1)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import itertools
 import json
 import signal
 import statistics
@@ -21,6 +22,7 @@ from benchmarks.soak.growth import Growth, growth
 from benchmarks.soak.people import ANSWER_SECONDS
 from benchmarks.soak.samples import Sample, sample
 from benchmarks.soak.stage import SoakFailed, Stage, stage
+from bot.llm.transport import IDLE_CONNECTION_SECONDS
 
 MINUTES: Final = 30.0
 MIN_MINUTES: Final = 10.0
@@ -30,6 +32,10 @@ REST_SECONDS: Final = (12.0, 30.0)
 
 REST_WAIT_SECONDS: Final = 40.0
 SETTLING_SECONDS: Final = 1.5
+DRAINED_SECONDS: Final = IDLE_CONNECTION_SECONDS + 3.0
+DRAINED_EVERY: Final = 4
+"""One rest in so many is long enough for idle connections to be closed."""
+
 STOPPED_BY_A_PERSON: Final = 130
 BUGS: Final = frozenset({"app.bug", "turn.bug"})
 
@@ -104,14 +110,21 @@ async def _live(here: Stage, plan: Plan, random: Random, samples: list[Sample]) 
 
 async def _sample(here: Stage, samples: list[Sample]) -> None:
     while True:
-        await _take(here, samples, rest=False)
+        await _take(here, samples)
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
-async def _take(here: Stage, samples: list[Sample], *, rest: bool) -> None:
+async def _take(
+    here: Stage, samples: list[Sample], *, rest: bool = False, drained: bool = False
+) -> None:
     if here.process is not None:
         taken = await sample(
-            here.process, began=here.began, store=here.store, port=here.port, rest=rest
+            here.process,
+            began=here.began,
+            store=here.store,
+            port=here.port,
+            rest=rest,
+            drained=drained,
         )
         if taken is not None:
             samples.append(taken)
@@ -121,13 +134,14 @@ async def _rest(here: Stage, samples: list[Sample], minutes: float) -> None:
     """Now and then have everybody wait until nothing is going on, and look at the bot then."""
     shortest, longest = REST_SECONDS
     every = min(longest, max(shortest, minutes * 60 / 60))
-    while True:
+    for number in itertools.count():
         await asyncio.sleep(every)
+        drained = number % DRAINED_EVERY == 0
         async with here.undisturbed:
             here.crowd.may_write.clear()
             if await _nobody_waits(here):
-                await asyncio.sleep(SETTLING_SECONDS)
-                await _take(here, samples, rest=True)
+                await asyncio.sleep(DRAINED_SECONDS if drained else SETTLING_SECONDS)
+                await _take(here, samples, rest=True, drained=drained)
             here.crowd.may_write.set()
 
 

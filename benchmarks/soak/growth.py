@@ -29,20 +29,21 @@ class Measure:
         unit: for people.
         value: of a sample; None where the sample has none.
         most: that it may grow by, over what was looked at.
+        drained: only samples of drained pools count.
     """
 
     name: str
     unit: str
     value: Callable[[Sample], float | None]
     most: float
+    drained: bool = False
 
 
-MAX_DESCRIPTORS: Final = 8.0
-"""Connections to the model that idle for a while are open at some rests and closed at others."""
+MAX_DESCRIPTORS: Final = 4.0
 
 MEASURES: Final = (
     Measure("memory", "MB", lambda sample: sample.resident_mb, most=8.0),
-    Measure("descriptors", "", lambda sample: sample.descriptors, most=MAX_DESCRIPTORS),
+    Measure("descriptors", "", lambda sample: sample.descriptors, MAX_DESCRIPTORS, drained=True),
     Measure("tasks", "", lambda sample: sample.tasks, most=4.0),
     Measure("threads", "", lambda sample: sample.threads, most=1.0),
     Measure("child processes", "", lambda sample: sample.children, most=1.0),
@@ -96,7 +97,9 @@ def _growth(measure: Measure, life: Sequence[Sample]) -> Growth | None:
     points = [
         (sample.at, value)
         for sample in life
-        if sample.rest and sample.at >= warm_at and (value := measure.value(sample)) is not None
+        if (sample.drained if measure.drained else sample.rest)
+        and sample.at >= warm_at
+        and (value := measure.value(sample)) is not None
     ]
     if len(points) < MIN_SAMPLES:
         return None

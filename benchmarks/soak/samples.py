@@ -35,6 +35,7 @@ class Sample:
         at: seconds since the soak began.
         life: number of the process.
         rest: nobody waits for anything, and nothing is wrong.
+        drained: it has been so for longer than an idle connection is kept.
         resident_mb: memory of the process.
         threads: of it.
         children: processes that it has started.
@@ -46,6 +47,7 @@ class Sample:
     at: float
     life: int
     rest: bool
+    drained: bool
     resident_mb: float
     threads: int
     children: int
@@ -73,7 +75,7 @@ class Process:
 
 
 async def sample(
-    process: Process, *, began: float, store: Path, port: int, rest: bool
+    process: Process, *, began: float, store: Path, port: int, rest: bool, drained: bool
 ) -> Sample | None:
     """Look at a process; None when it has just ended.
 
@@ -83,6 +85,7 @@ async def sample(
         store: the database file.
         port: of `/metrics`.
         rest: see Sample.
+        drained: see Sample.
     """
     gauges = await _gauges(port)
     proc = Path(f"/proc/{process.pid}")
@@ -92,6 +95,7 @@ async def sample(
             at=time.monotonic() - began,
             life=process.life,
             rest=rest,
+            drained=drained,
             resident_mb=int(status["VmRSS"].split()[0]) * 1024 / MB,
             threads=int(status["Threads"]),
             children=sum(

@@ -27,7 +27,6 @@ from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
 from tests.fakes.signal_side import BOT, Sent
 
-QUICK_SECONDS: Final = 0.3
 AT_ONCE_SECONDS: Final = 2.0
 COME_BACK_SECONDS: Final = 5.0
 FORCED: Final = -signal.SIGTERM
@@ -267,15 +266,10 @@ async def test_a_stop_while_the_disk_refuses_ends_in_order_and_the_next_start_an
 
 
 @pytest.mark.parametrize("argument", ["--version", "--help"])
-async def test_version_and_help_come_at_once(argument: str, tmp_path: Path) -> None:
-    seconds = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        code, out, err = await run_command([argument], {}, folder=tmp_path)
-        seconds.append(time.perf_counter() - begun)
-        assert (code, err) == (0, "")
-        assert __version__ in out or "usage: signal-tee-bot" in out
-    assert min(seconds) < QUICK_SECONDS
+async def test_version_and_help_need_no_settings(argument: str, tmp_path: Path) -> None:
+    code, out, err = await run_command([argument], {}, folder=tmp_path)
+    assert (code, err) == (0, "")
+    assert __version__ in out or "usage: signal-tee-bot" in out
 
 
 @pytest.mark.parametrize("argument", ["--version", "--help"])

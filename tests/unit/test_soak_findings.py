@@ -77,6 +77,7 @@ def test_what_grows_steadily_is_found_in_spite_of_noise(
             at=minute * 60.0,
             life=1,
             rest=True,
+            drained=True,
             resident_mb=100.0 + noise.uniform(-1, 1),
             threads=5,
             children=2,
