@@ -47,8 +47,7 @@ from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
 from tools import policy
 from tools.base import Heard, Tool
-from tools.calculator.notation import MAX_CHARACTERS
-from tools.calculator.reading import reading
+from tools.dates import MAX_DATE_CHARACTERS, difference
 from tools.display import shown, visible
 from tools.errors import ToolError
 from tools.mcp.arguments import parser
@@ -174,7 +173,11 @@ def _addresses(text: str) -> Reads:
     yield partial(_parsed, checked, f"https://{text}"[:MAX_URL])
     yield partial(_parsed, checked, f"https://{''.join(filter(str.isalnum, text))}"[:MAX_URL])
     yield partial(folded, text[:MAX_PLACE_CHARACTERS])
-    yield partial(reading, text[:MAX_CHARACTERS])
+    yield partial(_parsed, _date, text[:MAX_DATE_CHARACTERS])
+
+
+def _date(text: str) -> str:
+    return difference(text, text, datetime.now(UTC))
 
 
 def _names(text: str) -> Reads:

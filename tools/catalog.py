@@ -7,8 +7,9 @@ from typing import Final
 from sandbox.errors import WorkUnavailable
 from sandbox.policy import SandboxPolicy
 from tools.base import Tool
-from tools.calculator.tool import open_calculator
+from tools.calculator.tool import open_calculator, open_converter
 from tools.clock import current_time
+from tools.dates import date_difference, shift_date
 from tools.errors import ToolUnavailable
 from tools.registry import Registry
 from tools.schema import tool_from
@@ -35,6 +36,9 @@ def offering(tool: Tool) -> Opener:
 
 CATALOG: Final[Mapping[str, Opener]] = {
     "calculate": lambda _, sandboxes: open_calculator(sandboxes),
+    "convert_units": lambda _, sandboxes: open_converter(sandboxes),
+    "shift_date": offering(tool_from(shift_date)),
+    "date_difference": offering(tool_from(date_difference)),
     "current_time": offering(tool_from(current_time)),
     "web_fetch": lambda settings, sandboxes: open_web_fetch(settings, sandboxes=sandboxes),
     "get_weather": lambda settings, _: open_weather(settings.weather),

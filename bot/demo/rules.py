@@ -14,6 +14,7 @@ from bot.demo.arithmetic import find_expressions
 from bot.llm.messages import Message, Role, ToolCall
 
 CALCULATE: Final = "calculate"
+DATE_TOOLS: Final = frozenset({"date_difference", "shift_date"})
 CURRENT_TIME: Final = "current_time"
 MAX_CALLS: Final = 5
 HOW_TO_CONNECT: Final = (
@@ -34,7 +35,7 @@ class Call:
     """Ask for a tool first."""
 
     tool: str
-    arguments: Mapping[str, str]
+    arguments: Mapping[str, object]
 
 
 Reply = Reading | tuple[Call, ...]
@@ -88,21 +89,35 @@ def _read(messages: Sequence[Message], tools: frozenset[str]) -> Conversation:
 
 
 _DAY = r"(?:today|\d{4}-\d\d-\d\d)"
-_MEASURE = re.compile(
-    r"(?:(?:what is|what's|how much is|how many|convert) )?"
-    r"(-?\d[\d.]{0,20} ?°?[a-z]{1,20} (?:in|to) °?[a-z]{1,20}"
-    rf"|days between {_DAY} and {_DAY}|{_DAY} ?[-+] ?\d{{1,4}} (?:day|week|month|year)s?)"
-    r" ?[?.!]?",
+_ASKED = r"(?:(?:what is|what's|how much is|how many|convert) )?"
+_UNITS = re.compile(
+    rf"{_ASKED}(-?\d[\d.]{{0,20}}) ?(°?[a-z]{{1,20}}) (?:in|to) (°?[a-z]{{1,20}}) ?[?.!]?",
     re.IGNORECASE,
+)
+_BETWEEN = re.compile(rf"{_ASKED}days between ({_DAY}) and ({_DAY}) ?[?.!]?", re.IGNORECASE)
+_SHIFTED = re.compile(
+    rf"{_ASKED}({_DAY}) ?([-+]) ?(\d{{1,4}}) (day|week|month|year)s? ?[?.!]?", re.IGNORECASE
 )
 
 
 def _measure(conversation: Conversation) -> Reply | None:
     """Answer what is about units or dates, one at a time."""
-    asked = _MEASURE.fullmatch(conversation.text)
-    if asked is None or CALCULATE not in conversation.tools:
-        return None
-    return (Call(CALCULATE, {"expression": asked[1]}),)
+    call = _measuring_call(conversation.text)
+    return (call,) if call is not None and call.tool in conversation.tools else None
+
+
+def _measuring_call(text: str) -> Call | None:
+    if asked := _UNITS.fullmatch(text):
+        value, from_unit, to_unit = asked.groups()
+        if value.count(".") < 2:  # else it is no number
+            units = {"from_unit": from_unit, "to_unit": to_unit}
+            return Call("convert_units", {"value": float(value), **units})
+    if asked := _BETWEEN.fullmatch(text):
+        return Call("date_difference", {"start": asked[1], "end": asked[2]})
+    if asked := _SHIFTED.fullmatch(text):
+        day, sign, number, unit = asked.groups()
+        return Call("shift_date", {"start": day, f"{unit.lower()}s": int(f"{sign}{number}")})
+    return None
 
 
 def _calculate(conversation: Conversation) -> Reply | None:
@@ -223,7 +238,8 @@ def _admit(conversation: Conversation) -> Reading:
 
 def _abilities(conversation: Conversation) -> str:
     tools = {
-        CALCULATE: "calculate (What is 127*43? What is 5 km in miles?)",
+        CALCULATE: "calculate (What is 127*43?)",
+        "convert_units": "convert (What is 5 km in miles?)",
         CURRENT_TIME: "look at the clock (What time is it in Tokyo?)",
     }
     offered = [text for tool, text in tools.items() if tool in conversation.tools]
@@ -246,6 +262,8 @@ def _tell_result(call: ToolCall, result: str) -> str:
     subject = _subject(call)
     if call.name == CURRENT_TIME and (clock := _CLOCK.match(result)):
         return f"It is {clock[1]}."
+    if call.name in DATE_TOOLS and result.endswith((")", "s", "h", "min", "day")):
+        return f"It is {result}." if call.name == "shift_date" else f"{result}."
     if not _NUMBER.match(result) or result.endswith("."):
         return f"I could not work out {subject}. The {call.name} tool says: {result}"
     return f"{result}." if " = " in result else f"{subject} = {result}."

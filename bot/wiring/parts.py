@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from pydantic import SecretStr
 
@@ -65,13 +66,17 @@ async def store_key(settings: Settings) -> str | None:
     return await derive_store_key(agent, may_be_lost=settings.store.key_may_be_lost)
 
 
+CALCULATOR: Final = ("calculate", "convert_units", "shift_date", "date_difference")
+"""What `TOOLS__CALCULATOR__ENABLED` is about."""
+
+
 def tool_settings(settings: Settings) -> ToolSettings:
     """Return which tools are wanted; none where the model could not call them anyway."""
     wanted = settings.tools
     if not wanted.enabled or wanted.max_tool_calls == 0:
         return ToolSettings(disabled=frozenset(CATALOG))
     switches = {
-        "calculate": wanted.calculator.enabled,
+        **dict.fromkeys(CALCULATOR, wanted.calculator.enabled),
         "current_time": wanted.current_time.enabled,
         "get_weather": wanted.weather.enabled,
         "web_search": wanted.web_search.enabled,

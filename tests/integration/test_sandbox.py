@@ -95,9 +95,12 @@ def an_executor(tools: Iterable[Tool]) -> ToolExecutor:
 
 
 async def calculate(executor: ToolExecutor, expression: str) -> ToolResult:
-    arguments = json.dumps({"expression": expression})
+    return await called(executor, "calculate", expression=expression)
+
+
+async def called(executor: ToolExecutor, tool: str, **arguments: object) -> ToolResult:
     return await executor.execute(
-        ToolRequest("call_1", "calculate", arguments, "someone"), Ignore(), AskNobody()
+        ToolRequest("call_1", tool, json.dumps(arguments), "someone"), Ignore(), AskNobody()
     )
 
 
@@ -155,20 +158,29 @@ async def test_long_honest_calculations_are_done(expression: str, answer: str) -
     assert result.content == answer
 
 
-async def test_units_and_dates_are_calculated_in_a_sandbox_too() -> None:
+async def test_units_are_converted_in_a_sandbox_too() -> None:
     async with open_tools(ToolSettings()) as registry:
         executor = an_executor(registry)
-        answers = [
-            (await calculate(executor, expression)).content
-            for expression in ("5 km in miles", "5 furlog in m", "2026-11-22 + 6 weeks", "today")
-        ]
-    today = datetime.now(UTC).date()
-    assert answers[:3] == [
-        "5 km = 3.10685596119 mi",
-        "There is no unit 'furlog' here. Near: furlong, fur, floz.",
-        "2027-01-03 (Sunday)",
-    ]
-    assert str(today) in answers[3] or str(today - timedelta(days=1)) in answers[3]
+        miles = await called(executor, "convert_units", value=5, from_unit="km", to_unit="miles")
+        furlog = await called(executor, "convert_units", value=5, from_unit="furlog", to_unit="m")
+        nothing = await called(executor, "convert_units", value="x", from_unit="m", to_unit="m")
+    assert miles.content == "5 km = 3.10685596119 mi"
+    assert furlog.content.startswith("There is no unit 'furlog'.")
+    assert nothing.outcome is Outcome.INVALID
+
+
+async def test_dates_are_worked_out_with_the_clock_of_this_machine() -> None:
+    async with open_tools(ToolSettings()) as registry:
+        executor = an_executor(registry)
+        later = await called(executor, "shift_date", start="2026-11-22", weeks=6)
+        today = await called(executor, "shift_date", start="today")
+        between = await called(executor, "date_difference", start="2026-01-01", end="2026-01-03")
+        wrong = await called(executor, "shift_date", start="soon")
+    now = datetime.now(UTC).date()
+    assert later.content == "2027-01-03 (Sunday)"
+    assert str(now) in today.content or str(now - timedelta(days=1)) in today.content
+    assert between.content.endswith(": 2 days")
+    assert "send today, now, YYYY-MM-DD" in wrong.content
 
 
 @pytest.mark.parametrize("module", ["tools.calculator.tool", "tools.calculator.worker"])

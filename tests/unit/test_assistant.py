@@ -104,15 +104,23 @@ def test_the_result_of_a_tool_becomes_a_sentence() -> None:
     assert after_result("2-5", "-3") == "2-5 = -3."
 
 
+def units(value: float, from_unit: str, to_unit: str) -> dict[str, object]:
+    return {"value": value, "from_unit": from_unit, "to_unit": to_unit}
+
+
 def test_units_dates_and_clocks_are_asked_of_the_tools() -> None:
-    tools = CALCULATE | {"current_time"}
-    for text, expression in (
-        ("What is 5 km in miles?", "5 km in miles"),
-        ("100 °F to °C", "100 °F to °C"),
-        ("2026-11-22 + 6 weeks", "2026-11-22 + 6 weeks"),
-        ("days between 2026-01-01 and today", "days between 2026-01-01 and today"),
+    tools = frozenset({"convert_units", "shift_date", "date_difference", "current_time"})
+    for text, call in (
+        ("What is 5 km in miles?", Call("convert_units", units(5.0, "km", "miles"))),
+        ("100 °F to °C", Call("convert_units", units(100.0, "°F", "°C"))),
+        ("2026-11-22 + 6 weeks", Call("shift_date", {"start": "2026-11-22", "weeks": 6})),
+        ("today - 1 day", Call("shift_date", {"start": "today", "days": -1})),
+        (
+            "days between 2026-01-01 and today",
+            Call("date_difference", {"start": "2026-01-01", "end": "today"}),
+        ),
     ):
-        assert reply([user(STAMP + text)], tools) == sums(expression)
+        assert reply([user(STAMP + text)], tools) == (call,)
     clock = (Call("current_time", {"zone": "Tokyo"}),)
     assert reply([user("What time is it in Tokyo?")], tools) == clock
     assert "I cannot answer that" in words(user("5 km in miles"), tools=frozenset())
@@ -120,10 +128,12 @@ def test_units_dates_and_clocks_are_asked_of_the_tools() -> None:
 
 
 def test_measures_and_clocks_become_sentences() -> None:
-    assert after_result("5 km in miles", "5 km = 3.1 mi") == "5 km = 3.1 mi."
-    assert after_result("2026-11-22 + 6 weeks", "2027-01-03 (Sunday)") == (
-        "2026-11-22 + 6 weeks = 2027-01-03 (Sunday)."
+    assert after_result("5 km", "5 km = 3.1 mi", tool="convert_units") == "5 km = 3.1 mi."
+    assert (
+        after_result("", "2027-01-03 (Sunday)", tool="shift_date") == "It is 2027-01-03 (Sunday)."
     )
+    between = "From 2026-01-01 (Thursday) to 2026-01-03 (Saturday): 2 days"
+    assert after_result("", between, tool="date_difference") == f"{between}."
     now = datetime(2026, 11, 22, 2, 40, tzinfo=UTC)
     for zone, said in (
         ("Tokyo", "It is Sunday, 22 November 2026, 11:40:00 in Asia/Tokyo."),
