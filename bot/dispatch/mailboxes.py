@@ -87,7 +87,11 @@ class Mailboxes:
         worker.add_done_callback(self._workers.discard)
 
     def divide(self, chat: str) -> None:
-        """Let nothing that comes join what a chat has in work or waiting."""
+        """Let nothing that comes join what a chat has in work or waiting.
+
+        What is written after a `!stop` is no part of the turn that it ends, however closely it
+        follows.
+        """
         if chat in self._waiting:
             self.add(chat, Job(_nothing))
 

@@ -1,7 +1,8 @@
 """DuckDuckGo's page for browsers without JavaScript; there is no API.
 
 What to send and how to read the answer is ddgs' knowledge, https://github.com/deedy5/ddgs; the
-request goes through our own client. Programs are often asked whether a human is searching, with
+request goes through our own client, because theirs knows neither the guard nor a bound on bytes.
+Programs are often asked whether a human is searching, with
 HTTP 202 or 200 and a page about an "anomaly", least of all those that look like a browser:
 https://github.com/zeroclaw-labs/zeroclaw/pull/6625, https://github.com/can1357/oh-my-pi/pull/3800.
 """

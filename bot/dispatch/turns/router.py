@@ -243,6 +243,7 @@ class Router:
                 result = await self._turns.run(
                     first.message.chat, pieces, partial(self._run_turn, pieces)
                 )
+                # Outside what can be stopped: from here on the answer is certain to be sent.
                 quote = _quote_of(pieces[-1])
                 return await self._conversation.finish(pieces, result, quote=quote)
             except TurnStopped:
