@@ -729,7 +729,7 @@ def test_a_schema_of_which_everything_is_missing_takes_no_time_to_say_so() -> No
     began = thread_time()
     with pytest.raises(InvalidArguments, match="lacks 0, 1, 2"):
         parser({"type": "object", "required": names})("{}")
-    assert thread_time() - began < 0.1
+    assert thread_time() - began < 0.5
 
 
 def _processor_seconds() -> float:

@@ -75,7 +75,7 @@ def test_a_flood_of_claims_takes_no_time() -> None:
     claims = {number + 5: {str(number % 20)} for number in range(20 * 200)}
     began = time.process_time()
     assert proven([Candidate(members, 5, 1_000_000)], claims, turns).keys() == {0}
-    assert time.process_time() - began < A_SECOND / 10
+    assert time.process_time() - began < A_SECOND / 2
 
 
 def test_a_message_counts_as_sent_only_where_nothing_else_explains_the_receipts() -> None:

@@ -14,7 +14,7 @@ from tests.fakes.rest_markup import served
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
 BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
-MAX_SECONDS: Final = 0.2
+MAX_SECONDS: Final = 1.0
 UNITS: Final = (
     "\\",
     "*",
