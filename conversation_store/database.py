@@ -88,12 +88,25 @@ class _Write:
 
     operation: Operation[Any]
     done: asyncio.Future[Any]
+    ordered: bool = False
+
+    def __call__(self, execute: Execute) -> Any:
+        """Run it on the writer's thread; whoever wants only the order is told at once."""
+        result = self.operation(execute)
+        if self.ordered:
+            self.done.get_loop().call_soon_threadsafe(self.settle, result, None)
+        return result
 
     def settle(self, result: Any, error: Exception | None) -> None:
-        """Tell whoever waits how it went."""
-        if self.done.cancelled():
-            return
-        if error is None:
+        """Tell whoever waits how it went.
+
+        Raises:
+            Exception: it failed after it was told that it went well.
+        """
+        if self.done.done():
+            if error is not None and not self.done.cancelled():
+                raise error
+        elif error is None:
             self.done.set_result(result)
         else:
             self.done.set_exception(error)
@@ -110,6 +123,9 @@ class Database:
         self._aside = aside
         self._committed = committed
         self._waiting: list[_Write] = []
+        self._uncommitted = 0
+        self._all_committed = asyncio.Event()
+        self._all_committed.set()
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._to_scrub = asyncio.Event()
@@ -144,6 +160,19 @@ class Database:
         self._wake.set()
         return await done
 
+    async def write_ordered(self, operation: Operation[T]) -> T:
+        """Run an operation as `write` does, and return its result when it has run.
+
+        It is on disk before any later write is, so nothing that builds on it can outlive it; and
+        `read` waits until it is. When the disk fails then, the writer ends with that error.
+        """
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._uncommitted += 1
+        self._all_committed.clear()
+        self._waiting.append(_Write(operation, done, ordered=True))
+        self._wake.set()
+        return await done
+
     def write_later(self, operation: Operation[None]) -> None:
         """Queue an operation without waiting for the disk; it comes before every later write.
 
@@ -153,12 +182,18 @@ class Database:
         self._waiting.append(_Write(operation, done))
         self._wake.set()
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def read(self, operation: Operation[T], *, latest: bool = True) -> T:
         """Run an operation that reads a little, on the event loop, and return its result.
+
+        Args:
+            operation: reads.
+            latest: what `write_ordered` has written counts as well; else it may be missing.
 
         Raises:
             StoreFailed: the disk is broken.
         """
+        if latest:
+            await self._all_committed.wait()
         try:
             return _read(self._reader, operation)
         except StoreRefused:  # another process may hold the file for a moment: wait on a thread
@@ -170,6 +205,7 @@ class Database:
         Raises:
             StoreFailed: the disk is broken.
         """
+        await self._all_committed.wait()
         result: T = await self._aside.async_run(_read, self._aside, operation)
         return result
 
@@ -229,24 +265,32 @@ class Database:
         """Write a batch, however often the disk refuses it meanwhile."""
         delay = FIRST_RETRY_SECONDS
         while batch:
-            operations = [write.operation for write in batch]
+            operations: list[Operation[Any]] = list(batch)
             began = time.monotonic()
             outcomes, refused = await self._writer.async_run(
                 _commit_together, self._writer, operations
             )
             if outcomes:
                 self._committed(len(outcomes), time.monotonic() - began)
+            self._count_committed(batch[: len(outcomes)])
             for write, outcome in zip(batch, outcomes, strict=False):
                 write.settle(*outcome)
             del batch[: len(outcomes)]
             self._note(refused)
             if refused is not None and self._closing.is_set():
                 for write in batch:
-                    write.settle(None, refused)
+                    if not write.done.done():
+                        write.settle(None, refused)
+                self._all_committed.set()
                 return
             if refused is not None:
                 await self._pause(delay)
                 delay = min(delay * 2, MAX_RETRY_SECONDS)
+
+    def _count_committed(self, writes: Sequence[_Write]) -> None:
+        self._uncommitted -= sum(write.ordered for write in writes)
+        if not self._uncommitted:
+            self._all_committed.set()
 
     async def _pause(self, seconds: float) -> None:
         try:

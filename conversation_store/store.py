@@ -350,7 +350,7 @@ class ConversationStore:
                 execute, chat, max_bytes=max_bytes, max_rows=max_messages, first_turn=first_turn
             )
 
-        return await self._database.read(select)
+        return await self._database.read(select, latest=False)  # of turns that are over
 
     async def has_result_with(self, chat: str, words: str) -> bool:
         """Whether anything that is kept of what tools returned or people sent has these words."""
@@ -365,6 +365,9 @@ class ConversationStore:
         exchanged: Sequence[NewExchange] = (),
     ) -> None:
         """Store that the model asks for calls, each as started, before any of them runs.
+
+        Returns before it is on disk: what must not run twice is asked about first, and that is
+        stored behind it (`approval`, `begin_allowed`).
 
         Args:
             turn_id: the turn.
@@ -382,7 +385,7 @@ class ConversationStore:
                 started = StoredMessage("tool", None, tool_call_id=call.id)
                 turns.add_message(execute, turn_id, started, now)
 
-        await self._database.write(insert)
+        await self._database.write_ordered(insert)
 
     async def record_result(
         self,
@@ -392,7 +395,7 @@ class ConversationStore:
         entry: AuditEntry,
         files: Sequence[StoredAttachment] = (),
     ) -> None:
-        """Store what a call came to, before the model sees it.
+        """Store what a call came to, before the model sees it; on disk before the answer is.
 
         Of a turn that was forgotten only that the call ran is stored, without its arguments.
 
@@ -411,7 +414,7 @@ class ConversationStore:
             audit_log.append(execute, known, open_call)
             turn_files.keep(execute, turn_id, files)
 
-        await self._database.write(update)
+        await self._database.write_ordered(update)
 
     async def approval(
         self, turn_id: int, tool_call_id: str, *, chat: str, asker: str, fingerprint: str

@@ -62,8 +62,8 @@ class Statement:
         identity_key: hex of the account's public identity key, 33 bytes (0x05 and the point).
         issued_at: UTC, as in 2026-06-29T02:06:57Z; as good as the machine's clock.
         key_origin: whether the key was made inside the enclave.
-        linked_devices: devices of the account beside the primary one; whoever holds one reads along,
-            so a bundle that names any fails.
+        linked_devices: devices of the account beside the primary one. Whoever holds one reads
+            along, so a bundle that names any fails.
         policy_sha256: hex, of the policy that goes with the statement.
         commit: of the source, as the build says.
         version: of the bot, as the build says.
