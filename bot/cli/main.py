@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Final, TextIO
 
 from bot.cli.arguments import read_arguments
@@ -43,7 +44,7 @@ def _outcome(arguments: Sequence[str] | None) -> int:
 
     try:
         harden()
-        command = import_module(f"bot.cli.{read.command}")
+        command = _module_of(read.command)
         result: int = command.run(read)
     except SettingsError as error:
         print("\n".join(error.problems), file=sys.stderr)
@@ -54,6 +55,16 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return result
+
+
+def _module_of(command: str) -> ModuleType:
+    name = f"bot.cli.{command}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise BotError(f"{command} is not part of this image; run it in a checkout") from None
 
 
 def _flush_log() -> None:

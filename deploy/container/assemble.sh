@@ -33,6 +33,7 @@ install_bot() {
     pip install --no-compile --target "$library/site-packages" --find-links "$builder" \
         'signal-tee-bot[duckduckgo,mcp]'
     rm -r "$library/site-packages/bin"
+    rm "$library/site-packages/bot/cli/release.py" # releases are made from a checkout
     cat > "$image/usr/local/bin/signal-tee-bot" <<'PYTHON'
 #!/usr/local/bin/python3 -I
 import sys

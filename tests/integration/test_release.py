@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,15 @@ from bot.attestation.release import Release
 from bot.cli.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
 from bot.cli.verify import VerifyRequest, verify
 from bot.errors import SettingsError
+from tests.e2e.daemon_process import run_command
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS, SOME_PINS_TEXT
 from tests.processes import run_process
 from tests.unit.soft_machine import machine
 
-COMPOSE: Final = (Path(__file__).parents[2] / COMPOSE_FILE).read_text()
+ROOT: Final = Path(__file__).parents[2]
+COMPOSE: Final = (ROOT / COMPOSE_FILE).read_text()
 BOT_IMAGE: Final = f"somebody/signal-tee-bot@sha256:{'ab' * 32}"
 SIGNAL_CLI_IMAGE: Final = f"registry.example:5000/signal-cli:1@sha256:{'cd' * 32}"
 KMS_ID: Final = "aa" * 32
@@ -427,3 +430,13 @@ async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_
     printed, errors, code = await run("other", *given, f"--commit={COMMIT}")
     assert (printed, code) == ("", 1)
     assert errors.startswith("signal-tee-bot: ")
+
+
+async def test_the_image_has_no_release_command_and_says_where_it_is(tmp_path: Path) -> None:
+    without = shutil.ignore_patterns("release.py", "__pycache__")
+    shutil.copytree(ROOT / "bot", tmp_path / "bot", ignore=without)
+    shutil.copy(ROOT / "bot/attestation/release.py", tmp_path / "bot/attestation/release.py")
+    order = ["release", "--os", "label=file", "--kms-id", KMS_ID, "folder"]
+    code, out, err = await run_command(order, {}, folder=tmp_path)
+    assert (code, out) == (1, "")
+    assert err == "signal-tee-bot: release is not part of this image; run it in a checkout\n"
