@@ -37,7 +37,6 @@ from bot.dispatch.incoming import recovery
 from bot.dispatch.incoming.access import Access
 from bot.dispatch.incoming.changes import Changes
 from bot.dispatch.incoming.groups import GroupPermissions, SignsByRights
-from bot.dispatch.incoming.guests import Guests
 from bot.dispatch.incoming.identities import Identities
 from bot.dispatch.incoming.intake import Intake
 from bot.dispatch.incoming.message_requests import MessageRequests
@@ -333,12 +332,10 @@ class _Wiring:
             urgent=self.urgent,
             router=self.router,
             changes=self.changes,
-            guests=Guests(
-                pairing=self.pairing,
-                requests=MessageRequests(self._ground.messenger, self._ground.tasks),
-                group_permissions=self.group_permissions,
-                identities=self.identities,
-            ),
+            pairing=self.pairing,
+            message_requests=MessageRequests(self._ground.messenger, self._ground.tasks),
+            group_permissions=self.group_permissions,
+            identities=self.identities,
             file_cleanup=self.file_cleanup,
             loop_guard=self.loop_guard,
             expiry=self.expiry,

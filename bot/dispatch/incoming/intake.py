@@ -18,6 +18,10 @@ from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.dispatch.incoming.access import Access, Allowance
 from bot.dispatch.incoming.changes import Changes
+from bot.dispatch.incoming.groups import GroupPermissions
+from bot.dispatch.incoming.identities import Identities
+from bot.dispatch.incoming.message_requests import MessageRequests
+from bot.dispatch.incoming.pairing import Pairing
 from bot.dispatch.incoming.received import received, received_deletion, received_edit
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.loop_guard import LoopGuard, LoopVerdict
@@ -49,26 +53,6 @@ TOO_MANY_WAITING: Final = (
 _Words = IncomingMessage | Edit | Deletion
 
 
-class Guests(Protocol):
-    """Those who come for the first time, or come back. Implemented by `guests.Guests`."""
-
-    async def stranger(self, message: IncomingMessage) -> None:
-        """Take a message of somebody who may not talk."""
-        ...
-
-    async def welcome(self, message: IncomingMessage) -> None:
-        """Note that somebody who may talk has written."""
-        ...
-
-    async def group_changed(self, event: GroupChanged) -> None:
-        """Look at a group anew."""
-        ...
-
-    async def identity_changed(self, event: IdentityChanged) -> None:
-        """Deal with a new key."""
-        ...
-
-
 class Due(Protocol):
     """Removes messages that disappear. Implemented by `dispatch.background.expiry.Expiry`."""
 
@@ -88,7 +72,10 @@ class Intake:
         urgent: the lane of what may not wait behind the turn that it concerns.
         router: does the work.
         changes: carries out edits and deletions.
-        guests: strangers, groups and keys.
+        pairing: gives strangers a code, where a code lets people in.
+        message_requests: accepts those of people who may talk.
+        group_permissions: is told when a group changes.
+        identities: is told of new keys, and who has written.
         file_cleanup: deletes files that nobody will look at.
         loop_guard: finds out who is a bot.
         expiry: removes what disappears.
@@ -105,7 +92,10 @@ class Intake:
         urgent: Mailboxes,
         router: Router,
         changes: Changes,
-        guests: Guests,
+        pairing: Pairing,
+        message_requests: MessageRequests,
+        group_permissions: GroupPermissions,
+        identities: Identities,
         file_cleanup: FileCleanup,
         loop_guard: LoopGuard,
         expiry: Due,
@@ -118,7 +108,10 @@ class Intake:
         self._urgent = urgent
         self._router = router
         self._changes = changes
-        self._guests = guests
+        self._pairing = pairing
+        self._message_requests = message_requests
+        self._group_permissions = group_permissions
+        self._identities = identities
         self._file_cleanup = file_cleanup
         self._loop_guard = loop_guard
         self._expiry = expiry
@@ -139,10 +132,10 @@ class Intake:
             if self._access.may_talk(event.author) and self._router.counts(event.author.aci):
                 await self._approvals.react(event)
         elif isinstance(event, GroupChanged):
-            job = Job(partial(self._guests.group_changed, event))
+            job = Job(partial(self._group_permissions.changed, event))
             await self._look_into(str(event.chat), job)
         elif isinstance(event, IdentityChanged):
-            job = Job(partial(self._guests.identity_changed, event))
+            job = Job(partial(self._identities.changed, event))
             await self._look_into(event.person.aci, job)
 
     async def _look_into(self, where: str, job: Job) -> None:
@@ -199,9 +192,11 @@ class Intake:
             metrics.INTAKE.labels("not_admitted").inc()
             log.debug("intake.not_admitted", person=log_ids.person(message.author.aci))
             self._file_cleanup.files_of(message)
-            await self._guests.stranger(message)
+            await self._pairing.stranger(message)
             return
-        await self._guests.welcome(message)
+        if not message.chat.is_group:
+            self._message_requests.accept(message.author.aci)
+        await self._identities.seen(message.author.aci)
         message = self._without_strangers_words(message)
         if self._access.addressed(message):
             admitted.append(received(message, self._clock.now_ms()))
