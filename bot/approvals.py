@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
 
 from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRejected
-from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, Person, Reaction
+from bot.messaging.messenger import Sender
 from bot.messaging.questions import QuestionMessage, question_messages
 from bot.observability import metrics
 from conversation_store.models import (
@@ -72,14 +72,6 @@ _DECISIONS: Final = {
 }
 
 
-class QuestionChannel(Protocol):
-    """Where questions are asked. Implemented by every Messenger."""
-
-    async def send(self, chat: ChatId, text: str, *, attachments: Sequence[Attachment] = ()) -> int:
-        """Send a message and return Signal's timestamp of it; raises SignalError."""
-        ...
-
-
 @dataclass(slots=True)
 class Question:
     """A question that was sent; `state` is final once `decided` is set.
@@ -127,7 +119,7 @@ class ApprovalDesk:
         self,
         *,
         store: ConversationStore,
-        channel: QuestionChannel,
+        channel: Sender,
         is_admin: Callable[[Person], bool],
         patience_seconds: float = PATIENCE_SECONDS,
         catch_up_seconds: float = CATCH_UP_SECONDS,

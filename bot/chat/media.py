@@ -21,7 +21,7 @@ from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES
 from bot.messaging.events import ChatId, IncomingFile
-from bot.messaging.messenger import FileTooBig
+from bot.messaging.messenger import FileTooBig, Messenger
 from conversation_store.models import ReceivedFile, ReceivedMessage, StoredImage
 from documents.client import Read, open_reader
 from documents.document import Document, DocumentSource
@@ -70,18 +70,6 @@ _IMAGE: Final = f"{UNTRUSTED}an image{_DATA}"
 _VIEW_ONCE_IMAGE: Final = f"{UNTRUSTED}a view-once image, which is not kept{_DATA}"
 
 log = structlog.get_logger()
-
-
-class FileSource(Protocol):
-    """Where files are. Implemented by `bot.messaging.messenger.Messenger`."""
-
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
-        """Return the bytes of a file; raises SignalError, FileTooBig among them."""
-        ...
-
-    async def discard_file(self, file: IncomingFile) -> None:
-        """Delete a file; raises SignalError."""
-        ...
 
 
 class Listener(Protocol):
@@ -158,7 +146,7 @@ class Media:
 
     def __init__(
         self,
-        files: FileSource,
+        files: Messenger,
         *,
         images: ImageReader,
         documents: Read,
@@ -303,7 +291,7 @@ class Media:
 
 @asynccontextmanager
 async def open_media(
-    files: FileSource,
+    files: Messenger,
     *,
     transcriber: Listener | None,
     vision: VisionSupport,

@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from bot.errors import SignalError
 from bot.messaging.events import ChatId
+from bot.messaging.messenger import Sender
 
 log = structlog.get_logger()
 
@@ -28,14 +29,6 @@ MAX_EDITS_FOR_MARKS: Final = 5
 
 Remember = Callable[[int], None]
 """Keeps the timestamp that the next edit has to name, in ms."""
-
-
-class ProgressChannel(Protocol):
-    """Where progress is shown. Implemented by every Messenger."""
-
-    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
-        """Send or edit a message and return Signal's timestamp of it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -64,7 +57,7 @@ class Progress:
 
     def __init__(
         self,
-        channel: ProgressChannel,
+        channel: Sender,
         chat: ChatId,
         timestamp: int | None,
         *,

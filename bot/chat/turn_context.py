@@ -6,8 +6,9 @@ from functools import partial
 
 from bot.approvals import ApprovalDesk, TurnApproval
 from bot.chat.audit import TurnAudit
-from bot.chat.progress import Progress, ProgressChannel
+from bot.chat.progress import Progress
 from bot.messaging.events import ChatId
+from bot.messaging.messenger import Sender
 from conversation_store.models import AcceptedMessage, Turn
 from conversation_store.store import ConversationStore
 
@@ -45,7 +46,7 @@ class TurnContexts:
         self,
         store: ConversationStore,
         approvals: ApprovalDesk,
-        channel: ProgressChannel,
+        channel: Sender,
         *,
         progress_shown: Callable[[ChatId], None],
         keep_arguments: bool,

@@ -4,8 +4,7 @@ from typing import Final, Protocol
 
 from bot.commands.base import AdminList, CommandContext, Reply
 from bot.errors import SignalError
-from bot.messaging.account import Group
-from bot.messaging.events import ChatId
+from bot.messaging.messenger import Messenger
 
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
@@ -19,14 +18,6 @@ class Forgetful(Protocol):
         ...
 
 
-class GroupDirectory(Protocol):
-    """Who administers a group. Implemented by every Messenger."""
-
-    async def group(self, chat: ChatId) -> Group | None:
-        """Return what a group is now; None for one that is unknown."""
-        ...
-
-
 class Clear:
     """Forgets the conversation, if the one who asks may decide that."""
 
@@ -34,7 +25,7 @@ class Clear:
     summary = "forget this conversation"
     urgent = False
 
-    def __init__(self, store: Forgetful, groups: GroupDirectory, admins: AdminList) -> None:
+    def __init__(self, store: Forgetful, groups: Messenger, admins: AdminList) -> None:
         self._store = store
         self._groups = groups
         self._admins = admins

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from bot.commands.base import AdminList, CommandContext, Reply
+from bot.messaging.messenger import Messenger
 from bot.observability.figures import ProcessFigures, duration, process_figures, size
 from bot.observability.logs import Trouble, last_trouble
 from conversation_store.models import StoreSizes
@@ -25,15 +26,6 @@ class ModelSummary(Protocol):
 
     def summary(self) -> str:
         """Return it in one or two sentences."""
-        ...
-
-
-class Connection(Protocol):
-    """The way to Signal. Implemented by `bot.messaging.messenger.Messenger`."""
-
-    @property
-    def connected_since(self) -> float | None:
-        """When, by `time.monotonic`, the present connection began; None while there is none."""
         ...
 
 
@@ -90,7 +82,7 @@ class Status:
         registry: Registry,
         sandboxes: Sandboxes,
         workload: Workload,
-        connection: Connection,
+        connection: Messenger,
         store: Store,
         admins: AdminList,
         clock: Callable[[], float] = time.monotonic,

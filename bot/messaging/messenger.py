@@ -91,6 +91,21 @@ class Quote:
     text: str = field(repr=False)
 
 
+class Sender(Protocol):
+    """Where plain messages leave: every Messenger, and what notes them first (`noted_sends`)."""
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send or edit a message and return Signal's timestamp of it; raises SignalError."""
+        ...
+
+
 class Messenger(Protocol):
     """A connection to Signal that mends itself.
 

@@ -41,7 +41,14 @@ class Phone:
         self.failures = list(failures)
         self.rang = asyncio.Event()
 
-    async def send(self, chat: ChatId, text: str, *, attachments: Sequence[Attachment] = ()) -> int:
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure

@@ -31,6 +31,7 @@ from conversation_store.models import (
     Turn,
 )
 from conversation_store.store import ConversationStore, open_store
+from tests.fakes.partial_messenger import PartialMessenger
 
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 BOB: Final = "0d1e2f30-0000-4000-8000-000000000001"
@@ -45,7 +46,7 @@ AT_ONCE: Final = SendPolicy(backoff=Backoff(first_seconds=0.001, longest_seconds
 
 
 @dataclass(slots=True)
-class Signal:
+class Signal(PartialMessenger):
     """A Signal side that takes everything and tells the timestamps it is told to."""
 
     next_timestamp: int = START_MS + 10_000

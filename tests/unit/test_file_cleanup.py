@@ -6,17 +6,18 @@ from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.errors import SignalUnavailable
 from bot.messaging.events import IncomingFile
 from tests.contract.harnesses import in_background
+from tests.fakes.partial_messenger import PartialMessenger
 
 
-class Folder:
+class Folder(PartialMessenger):
     """Files by their ids, some of which cannot be deleted."""
 
     def __init__(self, *stuck: str) -> None:
-        self.stuck = stuck
+        self.kept = stuck
         self.deleted: asyncio.Queue[str] = asyncio.Queue()
 
     async def discard_file(self, file: IncomingFile) -> None:
-        if file.id in self.stuck:
+        if file.id in self.kept:
             raise SignalUnavailable("Nobody answers.")
         self.deleted.put_nowait(file.id)
 

@@ -15,6 +15,7 @@ from bot.messaging.account import Group
 from bot.messaging.events import ChatId, GroupChanged, Person
 from conversation_store.models import ReceivedMessage, TurnStatus, TurnUsage
 from conversation_store.store import ConversationStore, open_store
+from tests.fakes.partial_messenger import PartialMessenger
 
 BOT = "+15550100000"
 ADMIN = Person("boss", "+15550100009", "Boss")
@@ -33,7 +34,7 @@ QUICK = RetryUntil(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_se
 
 
 @dataclass
-class Directory:
+class Directory(PartialMessenger):
     """Knows groups, unless it has troubles first."""
 
     group_now: Group | None = ROOM

@@ -30,6 +30,7 @@ from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.events import IdentityChanged, Person
 from conversation_store.store import open_store
+from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.sending import Letterbox
 
 ADA = Person("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", "+15550100001", "Ada")
@@ -41,7 +42,7 @@ Policy = Literal["tofu", "always", "verified"]
 
 
 @dataclass
-class KeyRing:
+class KeyRing(PartialMessenger):
     """Knows the keys of people, unless it has troubles first."""
 
     identities: dict[str, PeerIdentity] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from tests.fakes.openai_server import (
     status,
     transcript,
 )
+from tests.fakes.partial_messenger import PartialMessenger
 from tests.integration.web_pages import pdf
 from tests.skipped_waits import run_without_waiting
 from tools.results import UNTRUSTED
@@ -46,7 +47,7 @@ def picture(colour: str = "red", form: str = "JPEG") -> bytes:
     return file.getvalue()
 
 
-class Folder:
+class Folder(PartialMessenger):
     """Files by their ids, as the Signal side keeps them."""
 
     def __init__(self, files: Mapping[str, bytes | SignalError]) -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from bot.dispatch.incoming.message_requests import MAX_IN_FLIGHT, MessageRequests
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
+from tests.fakes.partial_messenger import PartialMessenger
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 BEN = "0d1e2f30-0000-4000-8000-00000000000b"
 
 
-class Channel:
+class Channel(PartialMessenger):
     """A Signal side: everybody's request waits in `asked` until it is answered."""
 
     def __init__(self) -> None:

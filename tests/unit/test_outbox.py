@@ -24,6 +24,7 @@ from bot.messaging.styled import StyleRange
 from conversation_store.models import OutgoingMessage, ReceivedMessage, StoredAttachment
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
+from tests.fakes.partial_messenger import PartialMessenger
 
 FAST = SendPolicy(
     max_attempts=3,
@@ -32,11 +33,10 @@ FAST = SendPolicy(
 )
 
 
-class ScriptedMessenger:
+class ScriptedMessenger(PartialMessenger):
     """A Messenger whose sends go as they are told to."""
 
     def __init__(self, *troubles: SignalError) -> None:
-        self.connected = True
         self.troubles = list(troubles)
         self.attempts: list[str] = []
         self.attachments: list[Attachment] = []

@@ -20,13 +20,14 @@ from bot.errors import (
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
 from conversation_store.store import open_store
+from tests.fakes.partial_messenger import PartialMessenger
 
 PNG: Final = b"\x89PNG\r\n\x1a\n and more"
 PROFILE: Final = Profile("Tee", "I answer.", PNG)
 SOON: Final = Backoff(0.001, 0.002)
 
 
-class Phone:
+class Phone(PartialMessenger):
     """Shows what was set; fails as often as it is told to."""
 
     def __init__(self, failures: Sequence[SignalError] = ()) -> None:

@@ -1,7 +1,7 @@
 """The progress message of a turn. The seconds take no time here."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bot.chat.progress import MAX_EDITS, PROGRESS_SECONDS, Progress
 from bot.errors import SignalError, SignalUnavailable
+from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind
 from tests.skipped_waits import run_without_waiting
 
@@ -30,7 +31,14 @@ class Channel:
     def texts(self) -> list[str]:
         return [text for text, _ in self.shown]
 
-    async def send(self, chat: ChatId, text: str, *, replaces: int | None = None) -> int:
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
         await asyncio.sleep(self.takes_seconds)
         if self.error is not None:
             raise self.error

@@ -5,6 +5,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from bot.dispatch.background.storage_watch import StorageWatch
+from tests.fakes.partial_messenger import PartialMessenger
 
 
 class Disk:
@@ -30,7 +31,7 @@ class Disk:
             return self._refusal
 
 
-class Signal:
+class Signal(PartialMessenger):
     """Remembers what it was told."""
 
     def __init__(self) -> None:

@@ -15,13 +15,14 @@ from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import IncomingFile
 from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore
+from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import ADA, accept, received, store_at, waiting
 
 LATER = 1_000
 """The id of a !stop that came after everything else."""
 
 
-class NoFiles:
+class NoFiles(PartialMessenger):
     """A Signal side that has no files."""
 
     async def discard_file(self, file: IncomingFile) -> None: ...

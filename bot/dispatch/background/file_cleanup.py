@@ -9,6 +9,7 @@ import structlog
 
 from bot.errors import SignalError
 from bot.messaging.events import IncomingFile
+from bot.messaging.messenger import Messenger
 from conversation_store.models import ReceivedFile
 
 log = structlog.get_logger()
@@ -17,14 +18,6 @@ DISCARD_SECONDS: Final = 10.0
 
 MAX_WAITING: Final = 50_000
 """Files that wait to be deleted; of more, the oldest stay on the Signal side."""
-
-
-class FileSide(Protocol):
-    """Where files are. Implemented by every Messenger."""
-
-    async def discard_file(self, file: IncomingFile) -> None:
-        """Delete a file."""
-        ...
 
 
 class WithFiles(Protocol):
@@ -43,7 +36,7 @@ class FileCleanup:
         side: where they are.
     """
 
-    def __init__(self, side: FileSide) -> None:
+    def __init__(self, side: Messenger) -> None:
         self._side = side
         self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
         self._more = asyncio.Event()

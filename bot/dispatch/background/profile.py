@@ -20,6 +20,7 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
+from bot.messaging.messenger import Messenger
 
 METADATA_NAME: Final = "profile"
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
@@ -28,14 +29,6 @@ PICTURES: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 """How files begin that phones show. What is none must not be shown to everybody by mistake."""
 
 log = structlog.get_logger()
-
-
-class ProfileChannel(Protocol):
-    """Where the profile is set; `bot.messaging.messenger.Messenger` is one."""
-
-    async def set_profile(self, profile: Profile) -> None:
-        """Change what people see of the account, and leave the rest as it is."""
-        ...
 
 
 class Metadata(Protocol):
@@ -62,7 +55,7 @@ class ProfileKeeper:
 
     def __init__(
         self,
-        channel: ProfileChannel,
+        channel: Messenger,
         metadata: Metadata,
         profile: Profile,
         *,

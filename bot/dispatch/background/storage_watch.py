@@ -8,6 +8,7 @@ from typing import Protocol
 
 import structlog
 
+from bot.messaging.messenger import Messenger
 from bot.observability import metrics
 
 log = structlog.get_logger()
@@ -21,18 +22,6 @@ class Storage(Protocol):
         ...
 
 
-class Receiver(Protocol):
-    """Where messages come from. Implemented by every Messenger."""
-
-    async def hold_receiving(self) -> None:
-        """Leave what people write with Signal."""
-        ...
-
-    async def resume_receiving(self) -> None:
-        """Take messages again, what waited first."""
-        ...
-
-
 class StorageWatch:
     """Holds messages back while the store refuses, and says so.
 
@@ -41,7 +30,7 @@ class StorageWatch:
         source: what is held.
     """
 
-    def __init__(self, storage: Storage, source: Receiver) -> None:
+    def __init__(self, storage: Storage, source: Messenger) -> None:
         self._storage = storage
         self._source = source
 

@@ -17,6 +17,7 @@ from bot.dispatch.background.retry_until import RetryUntil
 from bot.errors import SignalError
 from bot.messaging.account import Group
 from bot.messaging.events import ChatId, GroupChanged, Person
+from bot.messaging.messenger import Messenger
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -36,22 +37,6 @@ RETRY_UNTIL: Final = RetryUntil(seconds=120.0)
 
 HISTORY_BYTES: Final = 2**20
 """Enough to see that there is any."""
-
-
-class GroupSide(Protocol):
-    """What knows of groups. Implemented by every Messenger."""
-
-    async def group(self, chat: ChatId) -> Group | None:
-        """Return what a group is now; None for one that is unknown."""
-        ...
-
-    async def join_group(self, chat: ChatId) -> None:
-        """Accept the invitation to a group."""
-        ...
-
-    async def leave_group(self, chat: ChatId) -> None:
-        """Leave a group."""
-        ...
 
 
 class SignsSide(Protocol):
@@ -95,7 +80,7 @@ class GroupPermissions:
 
     def __init__(
         self,
-        side: GroupSide,
+        side: Messenger,
         store: ConversationStore,
         *,
         number: str,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import structlog
 
@@ -22,6 +22,7 @@ from bot.dispatch.outgoing.notices import Notices
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
+from bot.messaging.messenger import Messenger
 from bot.messaging.safety_number import spaced
 from conversation_store.store import ConversationStore
 
@@ -83,18 +84,6 @@ VERIFIED_NOW: Final = (
 )
 
 
-class KeySide(Protocol):
-    """What knows the keys of people. Implemented by every Messenger."""
-
-    async def peer_identity(self, person: str) -> PeerIdentity | None:
-        """Return the newest key of a person, by ACI; None where none is known."""
-        ...
-
-    async def trust(self, person: str, *, safety_number: str | None) -> None:
-        """Trust the new key of a person; with a safety number it is a verified one."""
-        ...
-
-
 class Identities:
     """Decides what becomes of new keys.
 
@@ -113,7 +102,7 @@ class Identities:
 
     def __init__(
         self,
-        side: KeySide,
+        side: Messenger,
         store: ConversationStore,
         notices: Notices,
         *,

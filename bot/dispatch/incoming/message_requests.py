@@ -1,11 +1,12 @@
 """Message requests of people who may talk are accepted, so that their phones show who answers."""
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from bot.errors import SignalError, SignalUnavailable
+from bot.messaging.messenger import Messenger
 
 log = structlog.get_logger()
 
@@ -18,14 +19,6 @@ MAX_KNOWN: Final = 10_000
 """People whose request is known to be accepted; above it, everybody's is accepted once more."""
 
 
-class RequestChannel(Protocol):
-    """Where requests are accepted. Implemented by every Messenger."""
-
-    async def accept_request(self, person: str) -> None:
-        """Accept the message request of a person, by ACI."""
-        ...
-
-
 class MessageRequests:
     """Accepts each person's request once, in the background; a failure harms nothing.
 
@@ -34,7 +27,7 @@ class MessageRequests:
         tasks: where the waiting is done.
     """
 
-    def __init__(self, channel: RequestChannel, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, channel: Messenger, tasks: asyncio.TaskGroup) -> None:
         self._channel = channel
         self._tasks = tasks
         self._known: set[str] = set()

@@ -27,8 +27,8 @@ import structlog
 
 from bot.dispatch.outgoing.attribution import Candidate, proven
 from bot.errors import SignalError
-from bot.messaging.account import Group
 from bot.messaging.events import ChatId, Evidence, SentElsewhere
+from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.doubts import ELSEWHERE
 from conversation_store.models import Interrupted, OutgoingMessage, Resent
@@ -60,28 +60,6 @@ MAX_EARLY_PEOPLE: Final = 1_000
 """In so many seconds, receipts of so many people are kept that come before the reply to a send."""
 
 _ACI: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class DoubtChannel(Protocol):
-    """The Signal side, as far as doubts need it. Implemented by every Messenger."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether messages can come in and go out right now."""
-        ...
-
-    @property
-    def connected_since(self) -> float | None:
-        """When, by `time.monotonic`, the present connection began; None while there is none."""
-        ...
-
-    async def group(self, chat: ChatId) -> Group | None:
-        """Return what a group is now; None for one that the Signal side does not know."""
-        ...
-
-    async def delete(self, chat: ChatId, timestamp: int) -> None:
-        """Delete an own message for everyone; raises SignalError."""
-        ...
 
 
 class Sender(Protocol):
@@ -117,7 +95,7 @@ class Doubts:
 
     def __init__(
         self,
-        channel: DoubtChannel,
+        channel: Messenger,
         store: ConversationStore,
         outbox: Sender,
         *,

@@ -6,30 +6,15 @@ a crash (see `doubts`), what was sent is noted: its timestamp, or that nobody to
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from bot.errors import SignalUnavailable
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId
+from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.doubts import ELSEWHERE
 from conversation_store.models import Interrupted
 from conversation_store.store import ConversationStore
-
-
-class SendChannel(Protocol):
-    """Where messages leave. Implemented by every Messenger."""
-
-    async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> int:
-        """Send a message and return Signal's timestamp of it; raises SignalError."""
-        ...
 
 
 class NotedSends:
@@ -40,7 +25,7 @@ class NotedSends:
         store: where it is noted.
     """
 
-    def __init__(self, channel: SendChannel, store: ConversationStore) -> None:
+    def __init__(self, channel: Messenger, store: ConversationStore) -> None:
         self._channel = channel
         self._store = store
 

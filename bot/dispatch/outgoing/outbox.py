@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -29,7 +29,7 @@ from bot.errors import (
 )
 from bot.messaging.account import Attachment
 from bot.messaging.events import ChatId, ChatKind
-from bot.messaging.messenger import Quote
+from bot.messaging.messenger import Messenger, Quote
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
@@ -60,32 +60,6 @@ class SendPolicy:
 DEFAULT_POLICY: Final = SendPolicy()
 
 
-class SendChannel(Protocol):
-    """Where messages leave. Implemented by every Messenger."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether messages can go out right now."""
-        ...
-
-    async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> int:
-        """Send a message and return Signal's timestamp of it; raises SignalError."""
-        ...
-
-    async def delete(self, chat: ChatId, timestamp: int) -> None:
-        """Delete an own message for everyone; raises SignalError."""
-        ...
-
-
 class Outbox:
     """Sends what the store holds.
 
@@ -99,7 +73,7 @@ class Outbox:
 
     def __init__(
         self,
-        messenger: SendChannel,
+        messenger: Messenger,
         store: ConversationStore,
         *,
         policy: SendPolicy = DEFAULT_POLICY,
