@@ -4,7 +4,7 @@ Asked at most once, decided at most once, and begun at most once: every change o
 conditional on the state before it.
 """
 
-from conversation_store.database import Execute, Row
+from conversation_store.connections import Execute, Row
 from conversation_store.models import ApprovalState, StoredApproval
 
 

@@ -1,6 +1,6 @@
 """Who called which tool and what came of it, append-only until retention takes it."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import AuditEntry
 
 

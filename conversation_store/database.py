@@ -18,39 +18,36 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
-from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused, WrongKey
-from conversation_store.keys import key_for
+from conversation_store import connections
+from conversation_store.connections import BUSY_TIMEOUT_MS, MAX_LOG_BYTES, Execute, Operation, Row
+from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused
+
+__all__ = [
+    "MAX_LOG_BYTES",
+    "Database",
+    "Execute",
+    "Operation",
+    "Row",
+    "SharedDatabase",
+    "locked",
+    "open_database",
+    "open_shared",
+]
 
 T = TypeVar("T")
-Value = str | int | float | bytes | None
-Row = tuple[Any, ...]
-
-_REFUSALS: Final[dict[type[Exception], str]] = {
-    apsw.FullError: "the disk is full",
-    apsw.ReadOnlyError: "the disk is read-only",
-    apsw.IOError: "the disk does not take or give what is stored",
-    apsw.CantOpenError: "the files cannot be opened",
-    apsw.BusyError: "another program holds the file",
-}
-"""What may pass, by SQLite's words for it."""
 
 MAX_BATCH: Final = 512
 """Writes in one commit; bounds how long the first of them waits for the last."""
 
-BUSY_TIMEOUT_MS: Final = 5_000
-"""How long a connection waits for another process, such as a backup."""
-
 FIRST_RETRY_SECONDS: Final = 0.25
+
 MAX_RETRY_SECONDS: Final = 2.0
 """Between two attempts to write what the disk refused. Shorter than a stop waits for what was read
 to be stored: once there is room nothing of that is lost."""
-
-SCRUB_WAIT_MS: Final = 200
-"""How long emptying the log waits for whoever reads it; every write waits meanwhile."""
 
 SCRUB_EVERY_SECONDS: Final = 0.25
 """Between two times that `scrub_soon` empties the log, however often it is asked to."""
@@ -58,28 +55,9 @@ SCRUB_EVERY_SECONDS: Final = 0.25
 SCRUB_AGAIN_SECONDS: Final = 5.0
 """After a time when somebody was reading, or the disk refused."""
 
-MAX_LOG_BYTES: Final = 8 * 1024 * 1024
-"""What stays of the write-ahead log on disk, however long somebody was reading (a backup)."""
-
-
 Committed = Callable[[int, float], None]
 """Told after every commit how many writes it took and how many seconds; on the way of every write,
 so it is quick, and it raises nothing."""
-
-
-class Execute(Protocol):
-    """What an operation works with."""
-
-    def __call__(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
-        """Run one SQL statement and return its rows.
-
-        They are taken (`list`) before the next statement is run: apsw never frees a cursor that
-        is held meanwhile, and every cursor that is not freed slows the connection down.
-        """
-        ...
-
-
-Operation = Callable[[Execute], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +173,7 @@ class Database:
         if latest:
             await self._all_committed.wait()
         try:
-            return _read(self._reader, operation)
+            return connections.read(self._reader, operation)
         except StoreRefused:  # another process may hold the file for a moment: wait on a thread
             return await self.read_aside(operation)
 
@@ -206,7 +184,7 @@ class Database:
             StoreFailed: the disk is broken.
         """
         await self._all_committed.wait()
-        result: T = await self._aside.async_run(_read, self._aside, operation)
+        result: T = await self._aside.async_run(connections.read, self._aside, operation)
         return result
 
     async def scrub(self) -> bool:
@@ -219,7 +197,7 @@ class Database:
             StoreFailed: the database is broken.
         """
         try:
-            done: bool = await self._writer.async_run(_empty_log, self._writer)
+            done: bool = await self._writer.async_run(connections.empty_log, self._writer)
         except StoreRefused:
             done = False
         if not done:
@@ -268,7 +246,7 @@ class Database:
             operations: list[Operation[Any]] = list(batch)
             began = time.monotonic()
             outcomes, refused = await self._writer.async_run(
-                _commit_together, self._writer, operations
+                connections.commit_together, self._writer, operations
             )
             if outcomes:
                 self._committed(len(outcomes), time.monotonic() - began)
@@ -331,11 +309,11 @@ async def open_database(
         StoreFailed: the disk does not let it.
     """
     _make_private(path)
-    async with _connection(path, key) as writer:
-        await writer.async_run(_transact, writer, [prepare])
-        async with _connection(path, key) as aside:
-            await aside.async_run(_execute(aside), "PRAGMA query_only = ON")
-            with _reader(path, key) as reader:
+    async with connections.connection(path, key) as writer:
+        await writer.async_run(connections.transact, writer, [prepare])
+        async with connections.connection(path, key) as aside:
+            await aside.async_run(connections.execute_on(aside), "PRAGMA query_only = ON")
+            with connections.reading_connection(path, key) as reader:
                 database = Database(writer, reader, aside, committed)
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(database.commit_batches())
@@ -345,30 +323,6 @@ async def open_database(
                     finally:
                         scrubbing.cancel()  # who closes the file last empties its log
                         database.close()
-
-
-@asynccontextmanager
-async def _connection(path: Path, key: str | None) -> AsyncIterator[Any]:
-    """Open a connection that works on a thread of its own."""
-    connection = await apsw.Connection.as_async(str(path))
-    try:
-        await connection.async_run(_prepare, connection, key)
-        yield connection
-    finally:
-        await connection.aclose()
-
-
-@contextmanager
-def _reader(path: Path, key: str | None) -> Iterator[apsw.Connection]:
-    """Open a connection that reads at once or not at all."""
-    connection = apsw.Connection(str(path))
-    try:
-        _prepare(connection, key)
-        connection.set_busy_timeout(0)
-        connection.execute("PRAGMA query_only = ON")
-        yield connection
-    finally:
-        connection.close()
 
 
 class SharedDatabase:
@@ -383,7 +337,7 @@ class SharedDatabase:
         Raises:
             StoreFailed: nothing of it was written.
         """
-        result: T = _transact(self._connection, [operation])[0]
+        result: T = connections.transact(self._connection, [operation])[0]
         return result
 
     def run(self, operation: Operation[T]) -> T:
@@ -392,7 +346,7 @@ class SharedDatabase:
         Raises:
             StoreFailed: the disk does not let it.
         """
-        return _read(self._connection, operation)
+        return connections.read(self._connection, operation)
 
 
 @contextmanager
@@ -414,14 +368,14 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
         raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     if not is_there:
         raise StoreFailed("there is no store yet: start the bot once")
-    with _translated():
+    with connections.translated():
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        with _translated():
+        with connections.translated():
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            _unlock(connection, key)
-            check(_execute(connection))
-            _configure(connection)
+            connections.unlock(connection, key)
+            check(connections.execute_on(connection))
+            connections.configure(connection)
         yield SharedDatabase(connection)
     finally:
         connection.close()
@@ -457,112 +411,3 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
-
-
-def _prepare(connection: Any, key: str | None) -> None:
-    with _translated():
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        _unlock(connection, key)
-        _configure(connection)
-
-
-def _configure(connection: Any) -> None:
-    for pragma in (
-        "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
-        "journal_mode = WAL",
-        f"journal_size_limit = {MAX_LOG_BYTES}",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        "secure_delete = ON",
-        "temp_store = MEMORY",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _unlock(connection: Any, key: str | None) -> None:
-    """Give the key, if any, and prove that it fits by reading."""
-    if key is not None:
-        connection.pragma("key", key_for(connection, key))
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-
-
-def _execute(connection: Any) -> Execute:
-    def execute(sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
-        rows: Iterator[Row] = connection.execute(sql, values)
-        return rows
-
-    return execute
-
-
-def _read(connection: Any, operation: Operation[T]) -> T:
-    with _translated():
-        return operation(_execute(connection))
-
-
-def _empty_log(connection: Any) -> bool:
-    with _translated():
-        connection.set_busy_timeout(SCRUB_WAIT_MS)
-        try:
-            ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-    return not busy
-
-
-def _commit_together(
-    connection: Any, operations: Sequence[Operation[Any]]
-) -> tuple[list[tuple[Any, Exception | None]], StoreRefused | None]:
-    """Run the operations in one transaction; if one fails, each in a transaction of its own.
-
-    Returns:
-        what became of the first ones, and why the disk took none of the others; None when there
-        are no others.
-    """
-    try:
-        return [(result, None) for result in _transact(connection, operations)], None
-    except StoreRefused as refused:
-        return [], refused
-    except Exception as error:
-        if len(operations) == 1:
-            return [(None, error)], None
-    outcomes: list[tuple[Any, Exception | None]] = []
-    for operation in operations:
-        alone, refused_now = _commit_together(connection, [operation])
-        outcomes += alone
-        if refused_now is not None:
-            return outcomes, refused_now
-    return outcomes, None
-
-
-def _transact(connection: Any, operations: Sequence[Operation[Any]]) -> list[Any]:
-    with _translated():
-        execute = _execute(connection)
-        if not connection.get_autocommit():  # the disk refused even to undo the last one
-            execute("ROLLBACK")
-        execute("BEGIN IMMEDIATE")
-        try:
-            results = [operation(execute) for operation in operations]
-            execute("COMMIT")
-        except BaseException:
-            if not connection.get_autocommit():
-                execute("ROLLBACK")
-            raise
-        return results
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn SQLite's errors into the store's; a broken constraint is a bug and stays itself."""
-    try:
-        yield
-    except apsw.NotADBError as error:
-        raise WrongKey from error
-    except apsw.ConstraintError:
-        raise
-    except tuple(_REFUSALS) as error:
-        raise StoreRefused(_REFUSALS[type(error)]) from error
-    except apsw.CorruptError as error:
-        # SQLite says the same of a sector that cannot be read, which may be so for a moment only.
-        raise StoreFailed(
-            "the database is damaged, or the disk cannot read it: if it stays so, restore a backup"
-        ) from error

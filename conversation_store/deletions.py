@@ -1,7 +1,7 @@
 """What a person takes back goes, with all that was derived from it."""
 
 from conversation_store import inbox, outgoing, overheard, turns
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import AcceptedMessage
 
 

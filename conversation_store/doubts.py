@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import Interrupted, Resent, SendsInDoubt
 
 KEPT_MS: Final = 86_400_000

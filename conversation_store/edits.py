@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from conversation_store import inbox, outgoing, overheard, turns
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import AcceptedMessage, EditOutcome, ReceivedMessage
 
 REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", "approval"})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from conversation_store.database import Execute, Row
+from conversation_store.connections import Execute, Row
 from conversation_store.models import ExchangeState, NewExchange, StoredExchange
 
 

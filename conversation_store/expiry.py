@@ -1,7 +1,7 @@
 """Messages that disappear take with them whatever was made of them."""
 
 from conversation_store import inbox, outgoing, overheard, turns
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import Expired
 
 

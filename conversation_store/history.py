@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from conversation_store.database import Execute, Row
+from conversation_store.connections import Execute, Row
 from conversation_store.models import History, StoredImage, StoredMessage, StoredToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     ReceivedFile,

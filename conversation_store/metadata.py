@@ -1,6 +1,6 @@
 """Small things that the bot has to remember about itself, by name."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 
 def find(execute: Execute, name: str) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, Literal
 
-from conversation_store.database import Execute, Row
+from conversation_store.connections import Execute, Row
 from conversation_store.models import (
     AnswerPart,
     OutgoingMessage,

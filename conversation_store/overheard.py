@@ -7,7 +7,7 @@ duplicate, an edit and a deletion find it.
 from collections.abc import Sequence
 from typing import Final
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import OverheardMessage, ReceivedMessage
 
 OVERHEARD_ROWS: Final = 50

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 _RECEIVED: Final = (
     ("inbox", "received_at", True),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import StoredAttachment
 
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024

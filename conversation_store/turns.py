@@ -13,7 +13,7 @@ from conversation_store import (
     inbox,
     overheard,
 )
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     OverheardMessage,

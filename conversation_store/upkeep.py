@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from conversation_store.atomic_replace import LOG, beside
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.errors import StoreFailed
 from conversation_store.models import StoreSizes
 

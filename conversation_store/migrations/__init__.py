@@ -6,7 +6,7 @@ Migration N of the list takes a database from `user_version` N-1 to N, inside on
 from collections.abc import Callable
 from typing import Final
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 from conversation_store.errors import StoreUnreadable
 from conversation_store.migrations import (
     m0001_initial,

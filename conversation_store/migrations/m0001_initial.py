@@ -1,6 +1,6 @@
 """Inbox, turns, messages, outbox, audit."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENTS = (
     # A body is there while the message waits; afterwards only the key that detects duplicates.

@@ -1,6 +1,6 @@
 """Questions to people before calls with side effects; who allowed a call, and its arguments."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENTS = (
     # About one open call, whose row of `messages` it shares its life with.

@@ -1,6 +1,6 @@
 """Files that go with an answer, and what is proven about the answers of a model."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENTS = (
     """

@@ -4,7 +4,7 @@ What may be forgotten while somebody still knows its number (a question that a p
 proof that is fetched, an answer that is on its way) gets numbers that are never given out again.
 """
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 INBOX = (
     "ALTER TABLE inbox ADD COLUMN expires_at INTEGER",

@@ -1,6 +1,6 @@
 """Codes that strangers were given, and people who were let in by one."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENTS = (
     # The note is the message with the code. What stands here is forgotten when the code expires.

@@ -1,6 +1,6 @@
 """Answers that may have been sent more than once, and what phones confirmed of them."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENTS = (
     # Written only when an answer whose sending a crash interrupted is sent again.

@@ -1,6 +1,6 @@
 """Messages that may have been sent and whose timestamp nobody told."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENT = """
     CREATE TABLE unnamed_sends (

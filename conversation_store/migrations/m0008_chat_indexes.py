@@ -1,6 +1,6 @@
 """What came and went in a chat is found without looking at all other chats."""
 
-from conversation_store.database import Execute
+from conversation_store.connections import Execute
 
 STATEMENTS = (
     "CREATE INDEX inbox_of_chat ON inbox (chat, id) WHERE kind = 'message'",

@@ -8,7 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bot.messaging import markdown
-from bot.messaging.markdown import GRID_COLUMNS, MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
+from bot.messaging.markdown import MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
+from bot.messaging.markdown_table import GRID_COLUMNS
 from bot.messaging.styled import Span, StyledText, StyleRange, TextStyle, ranges_of
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)

@@ -63,7 +63,7 @@ def test_a_stop_waits_for_longer_than_the_store_does_before_it_tries_again() -> 
 async def test_another_program_that_holds_the_file_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversation_store.database.BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("conversation_store.connections.BUSY_TIMEOUT_MS", 10)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         with closing(apsw.Connection(str(tmp_path / "store.db"))) as other:
             other.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from conversation_store import database
+from conversation_store import connections, database
 from conversation_store.models import EditOutcome
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
@@ -136,13 +136,13 @@ async def test_many_wishes_to_empty_the_log_are_few_times_that_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emptied: list[bool] = []
-    empty_log = database._empty_log
+    empty_log = connections.empty_log
 
     def counted(connection: object) -> bool:
         emptied.append(empty_log(connection))
         return emptied[-1]
 
-    monkeypatch.setattr(database, "_empty_log", counted)
+    monkeypatch.setattr(connections, "empty_log", counted)
     async with store_at(tmp_path, retention_days=0) as store:
         began = time.monotonic()
         for number in range(1, 31):

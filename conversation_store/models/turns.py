@@ -1,0 +1,196 @@
+"""What the model was shown, said and called, and what that cost."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TurnStatus(StrEnum):
+    """How far a turn has come. Only whole turns (answered, failed) are history for the model."""
+
+    RUNNING = "running"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image as the model is shown it."""
+
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToolCall:
+    """A call as the model asked for it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message exactly as the model saw or said it.
+
+    A row of role `tool` whose content is None is a call that is started and not finished. Images
+    go with a person's message.
+    """
+
+    role: str
+    content: str | None
+    tool_calls: tuple[StoredToolCall, ...] = ()
+    tool_call_id: str | None = None
+    images: tuple[StoredImage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The newest turns of a chat, oldest first.
+
+    Attributes:
+        turns: the messages of each.
+        first_turn: the id of the oldest; what was asked for where there is none.
+        whole: whether no older turn had to be left out.
+    """
+
+    turns: "tuple[tuple[StoredMessage, ...], ...]"
+    first_turn: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One accepted message, or several that were written as one, on the way to an answer.
+
+    Attributes:
+        id: row of the (first) accepted message that it answers.
+        attempts: how often it was begun; more than 1 after a crash or a restart.
+        messages: what is stored of it so far, the person's message first.
+        progress_timestamp: Signal's timestamp of its progress message, if one was sent.
+        notices: lines for the person above the answer, such as what was heard in a voice note.
+    """
+
+    id: int
+    attempts: int
+    messages: tuple[StoredMessage, ...]
+    progress_timestamp: int | None = None
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """What a turn cost: requests to the model and tokens as the endpoint counted them."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who called which tool, and what came of it.
+
+    The arguments are there as a hash, and in full where the operator keeps them. Who allowed a
+    call is added by the store.
+    """
+
+    at: int
+    chat: str
+    author: str
+    turn_id: int
+    tool: str
+    arguments_sha256: str
+    outcome: str
+    duration_ms: int
+    arguments: str | None = None
+
+
+class ApprovalState(StrEnum):
+    """How far a question about a call has come."""
+
+    OPEN = "open"
+    YES = "yes"
+    NO = "no"
+    SILENCE = "silence"
+    BEGUN = "begun"
+    """It was allowed, and the call was begun: it is never begun again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredApproval:
+    """A question to a person: may this call run?
+
+    Attributes:
+        id: row of the open call that it is about.
+        chat: where it is asked.
+        asker: ACI of the person that the call is made for.
+        fingerprint: of the call that was asked about; no other may run on its answer.
+        state: how far it has come.
+        signal_timestamp: Signal's timestamp of the question; None while it is not sent.
+        expires_at: until when an answer counts; None while it is not sent.
+    """
+
+    id: int
+    chat: str
+    asker: str
+    fingerprint: str
+    state: ApprovalState = ApprovalState.OPEN
+    signal_timestamp: int | None = None
+    expires_at: int | None = None
+
+
+class ExchangeState(StrEnum):
+    """What is known of the signature over a request to a model and its answer."""
+
+    WAITING = "waiting"
+    """Not checked yet."""
+    PROVEN = "proven"
+    WRONG = "wrong"
+    """There is a signature, and it is not over these bytes by an attested key."""
+    MISSING = "missing"
+    """The endpoint gave none."""
+    UNATTESTED = "unattested"
+    """No verified report vouches for a key to check it with."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewExchange:
+    """A request to a model and its answer, as the hashes of their bytes.
+
+    Attributes:
+        completion_id: what the endpoint calls it; empty where it gave no name, or where the end of
+            its answer was not seen.
+        request_sha256: hex.
+        response_sha256: hex.
+    """
+
+    completion_id: str
+    request_sha256: str
+    response_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExchange:
+    """An exchange of a turn, and what its signature said.
+
+    Attributes:
+        id: its row.
+        turn_id: the turn that it belongs to.
+        completion_id: see NewExchange.
+        request_sha256: hex.
+        response_sha256: hex.
+        state: how far the check has come.
+        kind: `provider_tee` (the model's enclave signed), `gateway`, or empty.
+        words: what that means, in one sentence.
+    """
+
+    id: int
+    turn_id: int
+    completion_id: str
+    request_sha256: str
+    response_sha256: str
+    state: ExchangeState = ExchangeState.WAITING
+    kind: str = ""
+    words: str = ""
