@@ -15,9 +15,10 @@ Keys and values: https://docs.docker.com/reference/compose-file/.
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Final
 
+from bot.attestation import compose_rules as rules
+from bot.attestation.compose_rules import ComposeFile, Place, Rule
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.plain_yaml import Mapping, Node, Scalar, Sequence, parse
 
@@ -37,7 +38,6 @@ _A_SECRET: Final = re.compile("([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN)")
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 _SETTING: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,62}")
 _SHORTEST_VOLUME: Final = 2
 """Characters of a volume's name. Docker Compose takes the one letter of `a:/data` for a drive."""
 
@@ -97,35 +97,6 @@ _DURATION: Final = "([0-9]{1,6}(us|ms|s|m|h)){1,4}"
 _SIZE: Final = "[0-9]{1,15}(b|k|kb|m|mb|g|gb)?"
 
 
-@dataclass(slots=True)
-class _File:
-    """What rules have to know of the file as a whole."""
-
-    allowed_envs: Collection[str]
-    services: Collection[str] = ()
-    volumes: Collection[str] = ()
-    networks: Collection[str] = ()
-    agents: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a value stands."""
-
-    file: _File
-    line: int = 1
-    path: str = ""
-
-    def below(self, name: str, line: int) -> "_Place":
-        return replace(self, line=line, path=f"{self.path}.{name}" if self.path else name)
-
-    def refused(self, why: str) -> str:
-        return f"line {self.line}, {self.path or 'the file'}: {why}"
-
-
-_Rule = Callable[[Node | None, _Place], Iterator[str]]
-
-
 def compose_problems(text: str, allowed_envs: Collection[str]) -> Iterator[str]:
     """Name everything in a Docker Compose file that is not on the list, with its line.
 
@@ -138,13 +109,13 @@ def compose_problems(text: str, allowed_envs: Collection[str]) -> Iterator[str]:
     except MalformedEvidence as error:
         yield str(error)
         return
-    file = _File(
+    file = ComposeFile(
         allowed_envs,
         services=_keys(tree.entries.get("services")),
         volumes=_keys(tree.entries.get("volumes")),
         networks={"default", *_keys(tree.entries.get("networks"))},
     )
-    place = _Place(file)
+    place = Place(file)
     yield from _FILE(tree, place)
     if not file.services:
         yield place.refused("starts no service")
@@ -178,103 +149,10 @@ def _keys(node: Node | None) -> Collection[str]:
     return node.entries.keys() if isinstance(node, Mapping) else ()
 
 
-# Forms of values
-
-
-def _text(pattern: str, expected: str) -> _Rule:
-    """A text that every parser takes for one."""
-
-    def rule(node: Node | None, place: _Place) -> Iterator[str]:
-        is_right = isinstance(node, Scalar) and node.is_text and re.fullmatch(pattern, node.text)
-        if not is_right:
-            yield place.refused(f"{expected} is expected")
-
-    return rule
-
-
-def _value(pattern: str, expected: str) -> _Rule:
-    """A text or a number."""
-
-    def rule(node: Node | None, place: _Place) -> Iterator[str]:
-        if not isinstance(node, Scalar) or not re.fullmatch(pattern, node.text):
-            yield place.refused(f"{expected} is expected")
-
-    return rule
-
-
-def _truth(node: Node | None, place: _Place) -> Iterator[str]:
-    if not isinstance(node, Scalar) or node.is_text or node.text not in {"true", "false"}:
-        yield place.refused("true or false is expected")
-
-
-def _list_of(rule: _Rule) -> _Rule:
-    def list_rule(node: Node | None, place: _Place) -> Iterator[str]:
-        if not isinstance(node, Sequence):
-            yield place.refused("a list is expected")
-            return
-        for number, item in enumerate(node.items):
-            yield from rule(item, place.below(str(number), item.line))
-
-    return list_rule
-
-
-def _keyed(rules: dict[str, _Rule], *, required: tuple[str, ...] = ()) -> _Rule:
-    """A mapping with no other keys than these."""
-
-    def rule(node: Node | None, place: _Place) -> Iterator[str]:
-        if not isinstance(node, Mapping):
-            yield place.refused("keys with values are expected")
-            return
-        for name, value in node.entries.items():
-            here = place.below(name, node.lines[name])
-            if name in rules:
-                yield from rules[name](value, here)
-            else:
-                yield here.refused("is not on the list of what may stand there")
-        for name in required:
-            if name not in node.entries:
-                yield place.refused(f"has no {name}")
-
-    return rule
-
-
-def _named(rule: _Rule, *, shortest: int = 1) -> _Rule:
-    """A mapping from names, of so many characters at least, to values of one form."""
-
-    def named_rule(node: Node | None, place: _Place) -> Iterator[str]:
-        if not isinstance(node, Mapping):
-            yield place.refused("names with values are expected")
-            return
-        for name, value in node.entries.items():
-            here = place.below(name, node.lines[name])
-            if not _NAME.fullmatch(name) or len(name) < shortest:
-                yield here.refused(f"a plain name of {shortest} or more characters is expected")
-            yield from rule(value, here)
-
-    return named_rule
-
-
-def _or_nothing(rule: _Rule) -> _Rule:
-    def optional_rule(node: Node | None, place: _Place) -> Iterator[str]:
-        if node is not None:
-            yield from rule(node, place)
-
-    return optional_rule
-
-
-def _by_shape(*, of_list: _Rule, of_mapping: Callable[[Mapping, _Place], Iterator[str]]) -> _Rule:
-    """What may be written as a list or as a mapping."""
-
-    def rule(node: Node | None, place: _Place) -> Iterator[str]:
-        return of_mapping(node, place) if isinstance(node, Mapping) else of_list(node, place)
-
-    return rule
-
-
 # Parts of a service
 
 
-def _words(node: Node | None, place: _Place) -> Iterator[str]:
+def _words(node: Node | None, place: Place) -> Iterator[str]:
     """A subcommand or none, and options: nothing that a shell reads or an init starts."""
     if not isinstance(node, Sequence):
         yield place.refused("a list of words is expected, which no shell reads")
@@ -286,14 +164,14 @@ def _words(node: Node | None, place: _Place) -> Iterator[str]:
             yield here.refused("an option such as --port=8080 is expected: no program, no code")
 
 
-def _health_test(node: Node | None, place: _Place) -> Iterator[str]:
+def _health_test(node: Node | None, place: Place) -> Iterator[str]:
     items = node.items if isinstance(node, Sequence) else ()
     words = tuple(item.text if isinstance(item, Scalar) else "" for item in items)
     if words not in _HEALTH_TESTS:
         yield place.refused("[CMD, signal-tee-bot, ready] is expected, or the image's own test")
 
 
-def _environment_list(node: Node | None, place: _Place) -> Iterator[str]:
+def _environment_list(node: Node | None, place: Place) -> Iterator[str]:
     if not isinstance(node, Sequence):
         yield place.refused("settings are expected")
         return
@@ -308,7 +186,7 @@ def _environment_list(node: Node | None, place: _Place) -> Iterator[str]:
             yield from _setting(name, value, names, here)
 
 
-def _environment_mapping(node: Mapping, place: _Place) -> Iterator[str]:
+def _environment_mapping(node: Mapping, place: Place) -> Iterator[str]:
     names: set[str] = set()
     for name, value in node.entries.items():
         here = place.below(name, node.lines[name])
@@ -318,7 +196,7 @@ def _environment_mapping(node: Mapping, place: _Place) -> Iterator[str]:
             yield from _setting(name, value.text, names, here)
 
 
-def _setting(name: str, value: str, names: set[str], place: _Place) -> Iterator[str]:
+def _setting(name: str, value: str, names: set[str], place: Place) -> Iterator[str]:
     if not _SETTING.fullmatch(name):
         yield place.refused("a name of letters, digits and underscores is expected")
     known = name.upper()  # the bot's settings have no case
@@ -337,7 +215,7 @@ def _setting(name: str, value: str, names: set[str], place: _Place) -> Iterator[
         yield place.refused("may name no file and hold no options: it may be code to its program")
 
 
-def _from_outside(name: str, value: str, place: _Place) -> Iterator[str]:
+def _from_outside(name: str, value: str, place: Place) -> Iterator[str]:
     variable = _VARIABLE.fullmatch(value)
     if variable is None:
         yield place.refused("a dollar sign may stand only in a whole ${NAME}")
@@ -347,7 +225,7 @@ def _from_outside(name: str, value: str, place: _Place) -> Iterator[str]:
         yield place.refused("decides more than whoever operates the machine may")
 
 
-def _volume(node: Node | None, place: _Place) -> Iterator[str]:
+def _volume(node: Node | None, place: Place) -> Iterator[str]:
     """A named volume in a folder for data, or the guest agent's socket."""
     if isinstance(node, Mapping):
         yield from _long_volume(node, place)
@@ -361,14 +239,20 @@ def _volume(node: Node | None, place: _Place) -> Iterator[str]:
         yield from _mount(source, target, place)
 
 
-def _long_volume(node: Mapping, place: _Place) -> Iterator[str]:
+def _long_volume(node: Mapping, place: Place) -> Iterator[str]:
     is_bind = _text_of(node, "type") == "bind"
-    more: dict[str, _Rule] = {"bind": _keyed({"create_host_path": _truth})} if is_bind else {}
+    more: dict[str, Rule] = (
+        {"bind": rules.keyed({"create_host_path": rules.truth})} if is_bind else {}
+    )
     source, target = _text_of(node, "source"), _text_of(node, "target")
-    anything = _text(".*", "a text")
-    rules = {"type": _text("bind|volume", "bind or volume"), "source": anything, "target": anything}
-    yield from _keyed(
-        {**rules, "read_only": _truth, **more}, required=("type", "source", "target")
+    anything = rules.text(".*", "a text")
+    keys = {
+        "type": rules.text("bind|volume", "bind or volume"),
+        "source": anything,
+        "target": anything,
+    }
+    yield from rules.keyed(
+        {**keys, "read_only": rules.truth, **more}, required=("type", "source", "target")
     )(node, place)
     if is_bind != (source == AGENT_SOCKET):
         yield place.refused(f"of the machine itself only {AGENT_SOCKET} may be there")
@@ -381,7 +265,7 @@ def _text_of(node: Mapping, name: str) -> str:
     return value.text if isinstance(value, Scalar) and value.is_text else ""
 
 
-def _mount(source: str, target: str, place: _Place) -> Iterator[str]:
+def _mount(source: str, target: str, place: Place) -> Iterator[str]:
     if source == AGENT_SOCKET:
         if target != AGENT_SOCKET:
             yield place.refused(f"the guest agent's socket stands at {AGENT_SOCKET}")
@@ -397,8 +281,8 @@ def _mount(source: str, target: str, place: _Place) -> Iterator[str]:
         yield place.refused("a folder for data is expected, such as /data or one in /var/lib")
 
 
-def _known(names: Callable[[_File], Collection[str]], what: str) -> _Rule:
-    def rule(node: Node | None, place: _Place) -> Iterator[str]:
+def _known(names: Callable[[ComposeFile], Collection[str]], what: str) -> Rule:
+    def rule(node: Node | None, place: Place) -> Iterator[str]:
         text = node.text if isinstance(node, Scalar) and node.is_text else ""
         if text not in names(place.file):
             yield place.refused(f"{what} of this file is expected")
@@ -406,18 +290,18 @@ def _known(names: Callable[[_File], Collection[str]], what: str) -> _Rule:
     return rule
 
 
-def _depends_on_mapping(node: Mapping, place: _Place) -> Iterator[str]:
+def _depends_on_mapping(node: Mapping, place: Place) -> Iterator[str]:
     known = _known(lambda file: file.services, "a service")
     for name, value in node.entries.items():
         here = place.below(name, node.lines[name])
         yield from known(Scalar(name, here.line, is_text=True), here)
-        yield from _keyed(
+        yield from rules.keyed(
             {
-                "condition": _text(
+                "condition": rules.text(
                     "service_(started|healthy|completed_successfully)", "a condition"
                 ),
-                "required": _truth,
-                "restart": _truth,
+                "required": rules.truth,
+                "restart": rules.truth,
             }
         )(value, here)
 
@@ -425,14 +309,14 @@ def _depends_on_mapping(node: Mapping, place: _Place) -> Iterator[str]:
 # The list
 
 
-_COUNT: Final = _value("[0-9]{1,9}", "a number")
-_LASTS: Final = _value(_DURATION, "a duration such as 15s")
-_HOLDS: Final = _value(_SIZE, "a size such as 512m")
-_TEMPORARY: Final = _text(_TMPFS, "a folder such as /tmp, with known options,")
+_COUNT: Final = rules.value("[0-9]{1,9}", "a number")
+_LASTS: Final = rules.value(_DURATION, "a duration such as 15s")
+_HOLDS: Final = rules.value(_SIZE, "a size such as 512m")
+_TEMPORARY: Final = rules.text(_TMPFS, "a folder such as /tmp, with known options,")
 
-_HEALTHCHECK: Final = _keyed(
+_HEALTHCHECK: Final = rules.keyed(
     {
-        "disable": _truth,
+        "disable": rules.truth,
         "interval": _LASTS,
         "retries": _COUNT,
         "start_interval": _LASTS,
@@ -441,53 +325,59 @@ _HEALTHCHECK: Final = _keyed(
         "timeout": _LASTS,
     }
 )
-_LOGGING: Final = _keyed(
+_LOGGING: Final = rules.keyed(
     {
-        "driver": _text("none|json-file|local", "none, json-file or local"),
-        "options": _keyed({"max-file": _value("[0-9]{1,4}", "a number"), "max-size": _HOLDS}),
+        "driver": rules.text("none|json-file|local", "none, json-file or local"),
+        "options": rules.keyed(
+            {"max-file": rules.value("[0-9]{1,4}", "a number"), "max-size": _HOLDS}
+        ),
     },
     required=("driver",),
 )
-_SERVICE: Final = _keyed(
+_SERVICE: Final = rules.keyed(
     {
-        "cap_drop": _list_of(_text("[A-Z][A-Z_]{1,40}", "a capability")),
+        "cap_drop": rules.list_of(rules.text("[A-Z][A-Z_]{1,40}", "a capability")),
         "command": _words,
-        "cpus": _value(r"[0-9]{1,4}(\.[0-9]{1,6})?", "a number"),
-        "depends_on": _by_shape(
-            of_list=_list_of(_known(lambda file: file.services, "a service")),
+        "cpus": rules.value(r"[0-9]{1,4}(\.[0-9]{1,6})?", "a number"),
+        "depends_on": rules.by_shape(
+            of_list=rules.list_of(_known(lambda file: file.services, "a service")),
             of_mapping=_depends_on_mapping,
         ),
-        "environment": _by_shape(of_list=_environment_list, of_mapping=_environment_mapping),
-        "expose": _list_of(_value("[0-9]{1,5}", "a port")),
+        "environment": rules.by_shape(of_list=_environment_list, of_mapping=_environment_mapping),
+        "expose": rules.list_of(rules.value("[0-9]{1,5}", "a port")),
         "healthcheck": _HEALTHCHECK,
-        "image": _text(_IMAGE, "an image by its digest, NAME@sha256:HEX,"),
-        "init": _truth,
+        "image": rules.text(_IMAGE, "an image by its digest, NAME@sha256:HEX,"),
+        "init": rules.truth,
         "logging": _LOGGING,
         "mem_limit": _HOLDS,
         "mem_reservation": _HOLDS,
         "memswap_limit": _HOLDS,
-        "network_mode": _text("none", "none"),
-        "networks": _list_of(_known(lambda file: file.networks, "a network")),
+        "network_mode": rules.text("none", "none"),
+        "networks": rules.list_of(_known(lambda file: file.networks, "a network")),
         "pids_limit": _COUNT,
-        "read_only": _truth,
-        "restart": _text("no|always|unless-stopped|on-failure(:[0-9]{1,3})?", "a restart policy"),
-        "security_opt": _list_of(_text("no-new-privileges(:true)?", "no-new-privileges:true")),
+        "read_only": rules.truth,
+        "restart": rules.text(
+            "no|always|unless-stopped|on-failure(:[0-9]{1,3})?", "a restart policy"
+        ),
+        "security_opt": rules.list_of(
+            rules.text("no-new-privileges(:true)?", "no-new-privileges:true")
+        ),
         "shm_size": _HOLDS,
         "stop_grace_period": _LASTS,
-        "stop_signal": _text("SIG[A-Z]{2,8}[12]?", "a signal"),
-        "tmpfs": _list_of(_TEMPORARY),
-        "user": _value("[0-9]{1,7}(:[0-9]{1,7})?|[a-z_][a-z0-9_-]{0,31}", "a user"),
-        "volumes": _list_of(_volume),
+        "stop_signal": rules.text("SIG[A-Z]{2,8}[12]?", "a signal"),
+        "tmpfs": rules.list_of(_TEMPORARY),
+        "user": rules.value("[0-9]{1,7}(:[0-9]{1,7})?|[a-z_][a-z0-9_-]{0,31}", "a user"),
+        "volumes": rules.list_of(_volume),
     },
     required=("image",),
 )
-_FILE: Final = _keyed(
+_FILE: Final = rules.keyed(
     {
-        "name": _text("[a-z][a-z0-9_-]{0,62}", "a name of small letters"),
-        "networks": _named(_or_nothing(_keyed({"internal": _truth}))),
-        "services": _named(_SERVICE),
-        "version": _text(r"[0-9]{1,2}(\.[0-9]{1,2})?", "a number in quotes"),
-        "volumes": _named(_or_nothing(_keyed({})), shortest=_SHORTEST_VOLUME),
+        "name": rules.text("[a-z][a-z0-9_-]{0,62}", "a name of small letters"),
+        "networks": rules.named(rules.or_nothing(rules.keyed({"internal": rules.truth}))),
+        "services": rules.named(_SERVICE),
+        "version": rules.text(r"[0-9]{1,2}(\.[0-9]{1,2})?", "a number in quotes"),
+        "volumes": rules.named(rules.or_nothing(rules.keyed({})), shortest=_SHORTEST_VOLUME),
     },
     required=("services",),
 )

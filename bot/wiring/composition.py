@@ -1,31 +1,17 @@
 """The bot, wired: every part built from the settings, lowest first, and closed in reverse."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from bot import __version__, build
 from bot.approvals import ApprovalDesk
 from bot.attestation.trust import Trust
 from bot.chat.handler import ChatHandler
-from bot.chat.media import Media, open_media
 from bot.chat.prompt import Prompt
-from bot.chat.rendering.client import Renderer, open_renderer
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContexts
-from bot.commands import catalog as command_catalog
-from bot.commands.base import Command
-from bot.commands.clear import Clear
-from bot.commands.models import Models
-from bot.commands.pair import Pair
-from bot.commands.status import Status
-from bot.commands.stop import Stop
-from bot.commands.tools import Tools
-from bot.commands.trust import TrustCommand
-from bot.commands.verify import Prover, Verify
 from bot.config.settings import Settings
 from bot.dispatch.background import upkeep
 from bot.dispatch.background.expiry import Expiry
@@ -52,56 +38,23 @@ from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
-from bot.llm.vision import Vision
 from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
 from bot.messaging.messenger import Messenger
-from bot.messaging.spawned import SpawnedSignalCli
-from bot.observability import log_ids, metrics
 from bot.observability.event_loop import measure_lag
+from bot.wiring.adjustable import Adjustable
+from bot.wiring.chat_commands import chat_commands
 from bot.wiring.endpoint import OpenEndpoint
+from bot.wiring.ground import Ground, open_ground
 from bot.wiring.parts import (
     access_rules,
     acknowledgements,
-    make_messenger,
-    open_endpoint,
     result_limit,
-    spawned_signal_cli,
-    store_key,
-    tool_settings,
-    words_limit,
 )
-from bot.wiring.readiness import health_checks, serve_health
-from conversation_store.store import ConversationStore, open_store
-from sandbox.policy import SandboxPolicy
-from tools.catalog import open_tools
 from tools.executor import ToolExecutor
 from tools.probing import probe
 from tools.rate_limits import RateLimits
-from tools.registry import Registry
 
-Work = Callable[[], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Adjustable:
-    """The parts that take other settings while they run, as `bot.wiring.reload` says them.
-
-    Where the bot `makes_proofs`, what these say may not change.
-    """
-
-    makes_proofs: bool
-    access: Access
-    group_permissions: GroupPermissions
-    notices: Notices
-    loop_guard: LoopGuard
-    batching: Batching
-    presence: Presence
-    prompt: Prompt
-    tool_loop: ToolLoop
-    executor: ToolExecutor
-    tool_limits: RateLimits
-    endpoint: OpenEndpoint
-    store: ConversationStore
+Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +84,6 @@ class Parts:
     adjustable: Adjustable
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What the bot stands on: the open parts that know nothing of each other."""
-
-    store: ConversationStore
-    endpoint: OpenEndpoint
-    vision: Vision
-    media: Media
-    signal_cli: SpawnedSignalCli | None
-    renderer: Renderer
-    messenger: Messenger
-    prover: Prover | None
-    in_tee: bool
-    registry: Registry
-    sandboxes: SandboxPolicy
-    tasks: asyncio.TaskGroup
-    clock: SteadyClock
-
-
 @asynccontextmanager
 async def wired(
     settings: Settings,
@@ -169,78 +103,14 @@ async def wired(
         BotError: a part cannot start.
         StoreError: the store cannot be opened.
     """
-    clock = clock or SteadyClock()
-    async with AsyncExitStack() as open_parts:
-        store = await open_parts.enter_async_context(
-            open_store(
-                settings.store.path,
-                key=await store_key(settings),
-                retention_days=settings.store.retention_days,
-                clock=clock.time,
-                committed=metrics.count_commit,
-            )
-        )
-        metrics.BUILD_INFO.labels(__version__, build.commit()).set(1)
-        await log_ids.use_salt_of(store)
-        clock.start_from(await store.newest())
-        endpoint = await open_parts.enter_async_context(
-            open_endpoint(settings, trust=trust, clock=clock.time)
-        )
-        signal_cli = spawned_signal_cli(settings) if messenger is None else None
-        messenger = messenger or make_messenger(settings)
-        prover = await open_parts.enter_async_context(
-            _prover(settings, messenger, endpoint, trust, clock)
-        )
-        if settings.health.listen:
-            proof_required = settings.attestation.model_policy == "require"
-            checks = health_checks(
-                messenger,
-                store,
-                endpoint,
-                proof_required=proof_required,
-                signal_cli=signal_cli,
-            )
-            served = serve_health(settings.health.listen, checks, store)
-            await open_parts.enter_async_context(served)
-        vision = Vision(settings.llm.vision, endpoint.client)
-        sandboxes = SandboxPolicy(required=settings.sandbox_required)
-        media = await open_parts.enter_async_context(
-            open_media(
-                messenger,
-                vision=vision,
-                transcriber=endpoint.transcriber,
-                words_bytes=words_limit(settings.llm.context_tokens),
-                sandboxes=sandboxes,
-            )
-        )
-        renderer = await open_parts.enter_async_context(open_renderer(sandboxes))
-        registry = await open_parts.enter_async_context(
-            open_tools(tool_settings(settings), sandboxes)
-        )
-        tasks = await open_parts.enter_async_context(asyncio.TaskGroup())
-        ground = _Ground(
-            store=store,
-            endpoint=endpoint,
-            vision=vision,
-            media=media,
-            signal_cli=signal_cli,
-            renderer=renderer,
-            messenger=messenger,
-            prover=prover,
-            in_tee=prover is not None and await _can_quote(settings, trust),
-            registry=registry,
-            sandboxes=sandboxes,
-            tasks=tasks,
-            clock=clock,
-        )
-        metrics.IN_TEE.set(ground.in_tee)
+    async with open_ground(settings, trust, clock, messenger) as ground:
         yield _Wiring(settings, ground).parts()
 
 
 class _Wiring:
     """Every part, made when the first other one needs it; so no order has to be kept here."""
 
-    def __init__(self, settings: Settings, ground: _Ground) -> None:
+    def __init__(self, settings: Settings, ground: Ground) -> None:
         self._settings = settings
         self._ground = ground
         self.mailboxes = Mailboxes(ground.tasks)
@@ -305,7 +175,7 @@ class _Wiring:
             yield self._ground.signal_cli.run
         yield measure_lag
         yield partial(upkeep.tend, self._ground.store, self._ground.clock.past)
-        yield partial(_probe_tools, self._ground.registry)
+        yield partial(probe, self._ground.registry)
         yield StorageWatch(self._ground.store, self._ground.messenger).run
         yield self.doubts.run
         yield self.expiry.run
@@ -418,7 +288,14 @@ class _Wiring:
     @cached_property
     def router(self) -> Router:
         return Router(
-            commands=self._commands(),
+            commands=chat_commands(
+                self._settings,
+                self._ground,
+                access=self.access,
+                identities=self.identities,
+                pairing=self.pairing,
+                turns=self.turns,
+            ),
             conversation=self.conversation,
             turns=self.turns,
             batching=self.batching,
@@ -500,35 +377,6 @@ class _Wiring:
             clock=ground.clock.time,
         )
 
-    def _commands(self) -> dict[str, Command]:
-        ground, access = self._ground, self.access
-        return command_catalog.build(
-            (
-                Clear(ground.store, ground.messenger, access),
-                Models(ground.endpoint.client, self._settings.llm.model),
-                Tools(ground.registry),
-                Status(
-                    version=__version__,
-                    model=self._settings.llm.model,
-                    model_state=ground.endpoint.proof,
-                    registry=ground.registry,
-                    sandboxes=ground.sandboxes,
-                    workload=self.turns,
-                    connection=ground.messenger,
-                    store=ground.store,
-                    admins=access,
-                ),
-                Stop(self.turns),
-                Verify(ground.prover, ground.endpoint.proof, ground.store),
-            ),
-            for_admins=() if self._settings.access.note_to_self else self._for_admins(),
-            admins=access,
-        )
-
-    def _for_admins(self) -> tuple[Command, ...]:
-        trust = TrustCommand(self.identities, self.access)
-        return (Pair(self.pairing, self.access), trust) if self.access.pairing else (trust,)
-
     @cached_property
     def proofs(self) -> AnswerProofs | None:
         """What checks the signatures of answers, where the endpoint signs them."""
@@ -599,39 +447,3 @@ async def _check_signatures(endpoint: OpenEndpoint, proofs: AnswerProofs) -> Non
     """Check what endpoints sign, once it is known whose signatures count."""
     await endpoint.settled()
     await proofs.run()
-
-
-async def _probe_tools(registry: Registry) -> None:
-    await probe(registry)
-
-
-@asynccontextmanager
-async def _prover(
-    settings: Settings,
-    messenger: Messenger,
-    endpoint: OpenEndpoint,
-    trust: Trust,
-    clock: SteadyClock,
-) -> AsyncIterator[Prover | None]:
-    """Provide what makes the bot's proofs; None where there is no guest agent."""
-    if not settings.attestation.has_agent:
-        yield None
-        return
-    from bot.wiring.prover import open_prover  # noqa: PLC0415 - as in bot.wiring.parts
-
-    async with open_prover(
-        settings,
-        messenger,
-        endpoint.proof.evidence,
-        settled=endpoint.settled,
-        trust=trust,
-        clock=clock.time,
-    ) as prover:
-        yield prover
-
-
-async def _can_quote(settings: Settings, trust: Trust) -> bool:
-    """Whether the guest agent makes quotes of closed hardware; else nothing is claimed of it."""
-    from bot.wiring.prover import can_quote  # noqa: PLC0415 - as in bot.wiring.parts
-
-    return await can_quote(settings, trust=trust)

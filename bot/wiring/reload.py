@@ -17,7 +17,7 @@ from bot.config.settings import Settings
 from bot.config.sources import DELIMITER
 from bot.errors import SettingsError
 from bot.observability import logs
-from bot.wiring.composition import Adjustable
+from bot.wiring.adjustable import Adjustable
 from bot.wiring.endpoint import api_key
 from bot.wiring.parts import access_rules, acknowledgements
 

@@ -19,7 +19,8 @@ from bot.attestation.trust import REAL
 from bot.config.loading import load_settings
 from bot.dispatch.incoming.access import AccessRules
 from bot.dispatch.incoming.pairing import WELCOME
-from bot.wiring.composition import Adjustable, wired
+from bot.wiring.adjustable import Adjustable
+from bot.wiring.composition import wired
 from bot.wiring.reload import LIVE, Reload
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
