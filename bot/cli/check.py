@@ -12,27 +12,23 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
 from bot.attestation.trust import REAL, Trust
-from bot.cli import machine
+from bot.cli import machine, model_findings
 from bot.cli.account_setup import signal_cli_at
 from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import Finding, Severity, access, attachments, profile, safety_numbers
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
-from bot.llm.client import LlmClient, open_transport
-from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized
-from bot.llm.messages import Message, Role
 from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
-from bot.wiring.endpoint import llm_endpoint
-from bot.wiring.parts import make_messenger, open_endpoint, store_key, tool_settings
+from bot.wiring.parts import make_messenger, store_key, tool_settings
 from conversation_store.backup import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
@@ -45,12 +41,9 @@ from tools.probing import probe
 from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
-MODEL_PROOF_SECONDS: Final = 60.0
 """Its evidence comes from three services."""
 DEVICES_SECONDS: Final = 10.0
 CONNECTED_POLL_SECONDS: Final = 0.05
-
-ONE_WORD: Final = "Say one word."
 
 VERDICT_COLUMNS: Final = 8
 PART_COLUMNS: Final = 16
@@ -144,12 +137,12 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         yield finding
     for finding in (*attachments(settings), *profile(settings)):
         yield finding
-    async for finding in _model(settings):
+    async for finding in model_findings.model(settings):
         yield finding
     async for finding in _tools(settings):
         yield finding
-    yield await _attestation(settings, trust)
-    yield await _model_proof(settings, trust)
+    yield await model_findings.attestation(settings, trust)
+    yield await model_findings.model_proof(settings, trust)
     yield await machine.health_address(settings)
     yield machine.descriptors(settings)
 
@@ -275,84 +268,6 @@ async def _take_nothing(_: object) -> None:
     """Take what never comes: nothing is received."""
 
 
-async def _model(settings: Settings) -> AsyncIterator[Finding]:
-    endpoint = llm_endpoint(settings)
-    async with open_transport(endpoint) as transport:
-        client = LlmClient(transport, endpoint)
-        try:
-            async with asyncio.timeout(PART_SECONDS):
-                names = await client.models()
-                sees = await client.sees_images()
-                time = await client.time()
-        except LlmUnauthorized:
-            words = "The endpoint refuses the key. Set LLM__API_KEY."
-            yield Finding("llm", Severity.FAILED, words)
-            return
-        except (LlmError, TimeoutError):
-            words = "The endpoint does not answer. See LLM__BASE_URL."
-            yield Finding("llm", Severity.FAILED, words)
-            return
-        yield Finding("llm", Severity.OK, "The endpoint answers.")
-        if settings.llm.model in names:
-            yield _listed("model", settings.llm.model, "LLM__MODEL", names)
-        else:
-            yield await _unlisted(settings.llm.model, client)
-    yield _images(settings, listed=sees)
-    yield _voice_notes(settings, names)
-    for finding in machine.clock(time):
-        yield finding
-
-
-async def _unlisted(model: str, client: LlmClient) -> Finding:
-    """Ask a model for one word: endpoints answer with some models that they do not list."""
-    try:
-        async with asyncio.timeout(PART_SECONDS):
-            await client.complete((Message(Role.USER, ONE_WORD),))
-    except (LlmRejected, LlmUnauthorized):
-        words = f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them."
-        return Finding("model", Severity.FAILED, words)
-    except (LlmError, TimeoutError):
-        words = f"{model} is not listed there, and did not answer. See LLM__MODEL."
-        return Finding("model", Severity.WARNING, words)
-    return Finding("model", Severity.OK, f"{model} is not listed there, but answers.")
-
-
-def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:
-    """Say whether the endpoint lists a model."""
-    if model in names:
-        return Finding(part, Severity.OK, f"{model} is known there.")
-    words = "The endpoint lists no models."
-    if names:
-        words = f"{model} is not listed there. See {setting}; !models lists them."
-    return Finding(part, Severity.WARNING, words)
-
-
-def _images(settings: Settings, *, listed: bool | None) -> Finding:
-    """Say whether the model is shown images, and whose word that is."""
-    mode = settings.llm.vision
-    if mode == "on" and listed is False:
-        words = "Shown to the model, which sees none as the endpoint says. See LLM__VISION."
-        return Finding("images", Severity.WARNING, words)
-    if mode == "off" or (mode == "auto" and listed is False):
-        words = "Not shown to the model; people are told so."
-    elif mode == "on" or listed:
-        words = "Shown to the model."
-    else:
-        words = (
-            "The endpoint does not say whether the model sees them; the first one is a try. See"
-            " LLM__VISION."
-        )
-    return Finding("images", Severity.OK, words)
-
-
-def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
-    model = settings.llm.transcription_model
-    if model is None:
-        words = "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL."
-        return Finding("voice notes", Severity.OK, words)
-    return _listed("voice notes", model, "LLM__TRANSCRIPTION_MODEL", names)
-
-
 async def _tools(settings: Settings) -> AsyncIterator[Finding]:
     wanted = tool_settings(settings)
     sandboxes = SandboxPolicy(required=settings.sandbox_required)
@@ -406,49 +321,3 @@ def _server(server: McpServer, reason: str | None) -> Finding:
     setting = f"MCP__SERVERS__{server.name.upper()}__{'COMMAND' if server.command else 'URL'}"
     words = reason or "The MCP server has offered no tools so far."
     return Finding(server.name, Severity.WARNING, f"{words} See {setting}.")
-
-
-async def _attestation(settings: Settings, trust: Trust) -> Finding:
-    if not settings.attestation.has_agent:
-        words = "Not in a trusted execution environment; !verify says so."
-        return Finding("attestation", Severity.WARNING, words)
-    from bot.wiring.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.wiring.parts
-
-    if not await can_quote(settings, trust=trust):
-        words = (
-            "The dstack guest agent makes no quotes of genuine, closed hardware. See"
-            " ATTESTATION__DSTACK_SOCKET."
-        )
-        return Finding("attestation", Severity.FAILED, words)
-    if problem := await left_to_the_operator(settings):
-        words = f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold."
-        return Finding("attestation", Severity.FAILED, words)
-    if settings.attestation.key_origin == "imported":
-        words = (
-            "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
-            " says. See ATTESTATION__KEY_ORIGIN."
-        )
-        return Finding("attestation", Severity.WARNING, words)
-    return Finding("attestation", Severity.OK, "Quotes are made; ask !verify in Signal.")
-
-
-async def _model_proof(settings: Settings, trust: Trust) -> Finding:
-    """Verify the model's evidence now, with the pins that are there now."""
-    try:
-        return await _verified_model(settings, trust)
-    except SettingsError as error:
-        return Finding("model proof", Severity.FAILED, str(error))
-
-
-async def _verified_model(settings: Settings, trust: Trust) -> Finding:
-    async with open_endpoint(settings, trust=trust) as endpoint, asyncio.TaskGroup() as tasks:
-        verifying = tasks.create_task(endpoint.keep_verified())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MODEL_PROOF_SECONDS):
-                await endpoint.settled()
-        verifying.cancel()
-        if endpoint.proof.proven:
-            return Finding("model proof", Severity.OK, endpoint.proof.summary())
-        required = settings.attestation.model_policy == "require"
-        words = f"{endpoint.proof.summary()} See ATTESTATION__MODEL_POLICY."
-        return Finding("model proof", Severity.FAILED if required else Severity.WARNING, words)

@@ -18,7 +18,7 @@ from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.observability.figures import size
 from bot.observability.health_client import ask
-from bot.observability.http_server import host_and_port
+from bot.observability.http_handlers import host_and_port
 from bot.process.descriptors import BESIDE_THE_MODEL
 from bot.wiring.readiness import serve_health
 

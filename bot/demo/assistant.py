@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 
 from bot.demo.rules import Reading, reply
 from bot.llm.messages import Message, Role, ToolCall
-from bot.observability.http_server import Request, Response, routes, serve
+from bot.observability.http_handlers import Request, Response, routes
+from bot.observability.http_server import serve
 
 MODEL: Final = "offline-demo"
 HOST: Final = "127.0.0.1"

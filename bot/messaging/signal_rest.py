@@ -12,7 +12,6 @@ signal-cli is back, and any gap would lose them.
 """
 
 import asyncio
-import io
 import json
 import logging
 import time
@@ -24,12 +23,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
-from aiohttp.client_middlewares import ClientMiddlewareType
 from pydantic import TypeAdapter
-from signalbot._client.base import BaseURIs, HttpVerb, SessionManager
-from signalbot._client.messages import MessagesClient, MessagesURIs
+from signalbot._client.base import BaseURIs
+from signalbot._client.messages import MessagesURIs
 from signalbot._generated import SendMessageResponse, SendMessageV2, TextMode
-from signalbot.errors import SignalAPIError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -53,6 +50,7 @@ from bot.messaging.messenger import (
 )
 from bot.messaging.receipts import DeliveryReceipts, Witness
 from bot.messaging.rest_answers import ABOUT, NUMBERS
+from bot.messaging.rest_client import Messages, Sessions
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import PROBE_PATH, Gate, RestTimeouts, open_session
 from bot.messaging.rest_places import RequestKind
@@ -101,9 +99,9 @@ class SignalRest(RestRequests):
             parts.netloc + parts.path.rstrip("/"), number, use_https=parts.scheme == "https"
         )
         self._gate = Gate(self._bounds)
-        self._sessions = _Sessions(self._gate, self._bounds)
+        self._sessions = Sessions(self._gate, self._bounds)
         self._messages = {
-            kind: _Messages(MessagesURIs(self._uris), self._sessions, self._gate.of(kind))
+            kind: Messages(MessagesURIs(self._uris), self._sessions, self._gate.of(kind))
             for kind in (RequestKind.TEXT, RequestKind.GROUP, RequestKind.FILE)
         }
         self._queue = DeliveryQueue(MAX_QUEUE)
@@ -409,51 +407,6 @@ async def _websocket(uris: BaseURIs, bounds: RestTimeouts) -> AsyncIterator[Clie
         yield websocket
     finally:
         await websocket.close()
-
-
-class _Sessions(SessionManager):
-    """Gives signalbot an HTTP session of ours."""
-
-    def __init__(self, gate: Gate, bounds: RestTimeouts) -> None:
-        super().__init__()
-        self._gate = gate
-        self._bounds = bounds
-
-    async def get(self) -> aiohttp.ClientSession:
-        """Return the session; the first call makes it."""
-        if self._session is None:
-            self._session = open_session(self._gate, self._bounds)
-        return self._session
-
-
-class _Messages(MessagesClient):
-    """signalbot's client; what it sends goes out piece by piece, for a file may be in it.
-
-    Args:
-        uris: of the server.
-        sessions: gives the session.
-        gate: for what it sends.
-    """
-
-    def __init__(
-        self, uris: MessagesURIs, sessions: SessionManager, gate: ClientMiddlewareType
-    ) -> None:
-        super().__init__(uris, None, sessions)
-        self._gate = gate
-
-    async def _request(
-        self,
-        verb: HttpVerb,
-        uri: str,
-        *,
-        error_cls: type[SignalAPIError],
-        payload: str | None = None,
-    ) -> aiohttp.ClientResponse:
-        """Make a request whose failure is a SignalError already, by the gate."""
-        del error_cls
-        session = await self._sessions.get()
-        body = io.BytesIO((payload or "").encode())
-        return await session.request(verb, uri, data=body, middlewares=(self._gate,))
 
 
 def _timestamp(chat: ChatId, responses: list[SendMessageResponse]) -> int:

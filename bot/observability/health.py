@@ -14,15 +14,8 @@ from typing import Final
 
 import structlog
 
-from bot.observability.http_server import (
-    Limits,
-    Request,
-    Response,
-    for_hosts,
-    host_and_port,
-    routes,
-    serve,
-)
+from bot.observability.http_handlers import Request, Response, for_hosts, host_and_port, routes
+from bot.observability.http_server import Limits, serve
 
 CHECK_SECONDS: Final = 5.0
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from bot.observability.http_server import host_and_port
+from bot.observability.http_handlers import host_and_port
 
 ANSWER_BYTES: Final = 64 * 1024
 

@@ -6,23 +6,22 @@ chunked requests.
 """
 
 import asyncio
-import re
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 import structlog
+
+from bot.observability.http_handlers import Handler, Request, Response, phrase, plain
 
 LINGER_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 2.0
 BACKLOG: Final = 1024
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 MAX_LENGTH_DIGITS: Final = 18
-
-_HOST: Final = re.compile(r"(?P<host>\[[^\[\]\s]+\]|[^\[\]:@/,\s]+)(?::[0-9]{1,5})?")
 
 log = structlog.get_logger()
 
@@ -50,30 +49,6 @@ class Limits:
     write_seconds: float = 30.0
     connections: int = 2048
     grace_seconds: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A whole request; `path` is without the query, header names are in lower case."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An answer; a body that is an iterator is streamed, piece by piece."""
-
-    status: int
-    body: bytes | AsyncIterator[bytes] = b""
-    content_type: str = "text/plain; charset=utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-"""Answers one request. How long it may take is its own business."""
 
 
 @asynccontextmanager
@@ -112,50 +87,6 @@ async def serve(
         await connections.finish()
     if failure is not None:
         raise failure
-
-
-def host_and_port(listen: str) -> tuple[str, int]:
-    """Return what `host:port` says; an IPv6 address is in brackets there."""
-    host, _, port = listen.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def routes(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
-    """Return a handler that chooses by method and path, and answers 404 or 405 for the rest."""
-    paths = {path for _, path in handlers}
-
-    async def route(request: Request) -> Response:
-        handler = handlers.get((request.method, request.path))
-        if handler is not None:
-            return await handler(request)
-        if request.path not in paths:
-            return _plain(404)
-        allowed = ", ".join(method for method, path in handlers if path == request.path)
-        return _plain(405, headers={"Allow": allowed})
-
-    return route
-
-
-def for_hosts(is_ours: Callable[[str], bool], handler: Handler) -> Handler:
-    """Return a handler that only answers requests for hosts of this server (`Host`).
-
-    A browser that a stranger's page has led here by a name of the stranger's sends that name (DNS
-    rebinding). It is answered 421, and 400 where there is no such header or it makes no sense.
-
-    Args:
-        is_ours: told a name or an address in lower case, without port and brackets.
-        handler: answers the others.
-    """
-
-    async def guarded(request: Request) -> Response:
-        found = _HOST.fullmatch(request.headers.get("host", ""))
-        if found is None:
-            return _plain(400)
-        if not is_ours(found["host"].strip("[]").lower()):
-            return _plain(421)
-        return await handler(request)
-
-    return guarded
 
 
 class _ClientGone(ConnectionError):
@@ -333,7 +264,7 @@ class _Connections:
             return await self._handler(request)
         except Exception:  # the boundary: one request's bug is that request's answer
             log.exception("http.handler_failed")
-            return _plain(500)
+            return plain(500)
 
     async def _answer(self, head: _Head, response: Response, writer: asyncio.StreamWriter) -> bool:
         body = response.body
@@ -425,18 +356,9 @@ def _parse_headers(lines: list[str]) -> dict[str, str]:
     return headers
 
 
-def _plain(status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer that only says its status in words."""
-    return Response(status, _phrase(status), headers=headers or {})
-
-
-def _phrase(status: int) -> bytes:
-    return f"{HTTPStatus(status).phrase}\n".encode()
-
-
 def _last_answer(status: int) -> bytes:
     """Return a plain answer after which the connection closes."""
-    return _head_of(_plain(status), keep_alive=False) + _phrase(status)
+    return _head_of(plain(status), keep_alive=False) + phrase(status)
 
 
 def _head_of(response: Response, *, keep_alive: bool, chunked: bool = False) -> bytes:

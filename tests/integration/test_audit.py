@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from bot.observability.http_server import Request, Response, routes, serve
+from bot.observability.http_handlers import Request, Response, routes
+from bot.observability.http_server import serve
 
 pytestmark = pytest.mark.full
 

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from bot.observability.http_server import Limits, Request, Response, routes, serve
+from bot.observability.http_handlers import Request, Response, routes
+from bot.observability.http_server import Limits, serve
 
 BOUND_SECONDS = 5.0
 

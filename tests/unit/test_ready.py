@@ -10,7 +10,8 @@ from bot.cli.ready import ready
 from bot.errors import BotError, SettingsError
 from bot.observability.health import Check, Health, health_server
 from bot.observability.health_client import ANSWER_BYTES
-from bot.observability.http_server import Response, routes, serve
+from bot.observability.http_handlers import Response, routes
+from bot.observability.http_server import serve
 from bot.observability.metrics import exposition
 
 
