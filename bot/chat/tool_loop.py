@@ -44,6 +44,11 @@ OVER_LIMIT: Final = (
 class ChatModel(Protocol):
     """The model. Implemented by `bot.llm.client.LlmClient`."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether another request would have to wait."""
+        ...
+
     async def complete(
         self,
         messages: Sequence[Message],
@@ -127,11 +132,14 @@ class ToolLoop:
     async def first_request(
         self, history: Sequence[Sequence[StoredMessage]], content: str, now: datetime
     ) -> ModelRequest | None:
-        """Return what a turn with this user message asks first.
+        """Return what a turn with this user message asks first, where it may be asked early.
 
-        None where images are to be shown, because the model may turn out not to see them.
+        None where others would have to wait for that, and where images are to be shown, because the
+        model may turn out not to see them.
         """
         await self._wait_for_tools()
+        if self._model.busy:
+            return None
         messages = self._prompt.build(now, history, [StoredMessage("user", content)])
         if any(message.images for message in messages):
             return None

@@ -139,6 +139,11 @@ class LlmClient:
         self._models_url = httpx.URL(endpoint.url("models"))
         self._headers = _headers(endpoint)
 
+    @property
+    def busy(self) -> bool:
+        """Whether another request would have to wait for a place at the endpoint."""
+        return self._slots.locked()
+
     def use_key(self, api_key: str | None) -> None:
         """Take another bearer token, from the next request on."""
         self._endpoint = replace(self._endpoint, api_key=api_key)

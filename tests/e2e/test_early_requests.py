@@ -2,10 +2,13 @@
 
 import asyncio
 
+from bot.messaging.events import Person
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.fakes.openai_server import echo, held, script, status, text, tool_calls
 from tests.fakes.signal_people import SharedFile
+from tests.fakes.signal_side import ADA
 
+BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 LONG = {"settle_seconds": 20.0}
 SHORT = {"settle_seconds": 0.2}
 CALCULATE = ("calculate", {"expression": "127*43"})
@@ -166,3 +169,20 @@ async def test_files_are_read_once_the_person_has_finished() -> None:
         await here.answer()
         await here.answer()
     assert len(here.model.requests) == 1
+
+
+async def test_who_may_still_be_writing_takes_no_place_from_whoever_has_finished() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release, text("Yours.")))) as here:
+        settings = here.settings(bot=LONG, llm={"max_concurrency": 1})
+        async with running_bot(settings):
+            await here.signal.say("Where am I?", author=BEN)
+            await here.model.wait_for_requests(1)
+            await here.signal.say("!help", author=BEN)
+            await here.signal.say("hello")
+            await here.signal.until(lambda: ADA.aci in str(here.signal.typing))
+            await finish(here)
+            release.set()
+            answers = [(await here.answer()).text for _ in range(4)]
+    assert "Yours." in answers
+    assert len(here.model.requests) == 2
