@@ -70,7 +70,7 @@ async def _alternate(
 
 async def _load(store: ConversationStore, chat: int) -> float:
     began = time.perf_counter()
-    turns = (await store.history(f"direct:{chat}", max_bytes=HISTORY_BYTES)).turns
+    turns = (await store.turns.history(f"direct:{chat}", max_bytes=HISTORY_BYTES)).turns
     seconds = time.perf_counter() - began
     assert len(turns) == TURNS_PER_CHAT
     return seconds

@@ -136,7 +136,7 @@ class ApprovalDesk:
 
     async def resume(self) -> None:
         """Know the questions that a restart has left open, before anything comes in."""
-        for stored in await self._store.waiting_approvals():
+        for stored in await self._store.approvals.waiting():
             self._listen_for(stored)
 
     def for_turn(self, accepted: AcceptedMessage, turn_id: int) -> "TurnApproval":
@@ -244,7 +244,7 @@ class ApprovalDesk:
         expires_at = int((self._clock() + self._patience_seconds) * 1000)
         # Before the store has it: an answer may be on its way already.
         question = self._listen(stored, timestamp, expires_at)
-        await self._store.mark_asked(stored.id, timestamp, expires_at)
+        await self._store.approvals.mark_asked(stored.id, timestamp, expires_at)
         metrics.APPROVALS.labels("asked").inc()
         return question
 
@@ -317,7 +317,7 @@ class ApprovalDesk:
         by: str | None = None,
         answer: AcceptedMessage | None = None,
     ) -> None:
-        decided = await self._store.decide(question.id, state, by=by, answer=answer)
+        decided = await self._store.approvals.decide(question.id, state, by=by, answer=answer)
         if decided is state and not question.decided.is_set():
             metrics.APPROVALS.labels(state).inc()
         question.state = decided or ApprovalState.SILENCE
@@ -355,7 +355,7 @@ class TurnApproval:
 
     async def stored(self, request: ToolRequest, question: str) -> StoredApproval | None:
         """Return the question about a call as the store has it; None if the call is not open."""
-        return await self._store.approval(
+        return await self._store.approvals.find_or_open(
             self._turn_id,
             request.call_id,
             chat=self._accepted.message.chat,

@@ -53,7 +53,7 @@ class TurnAudit:
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call that somebody has allowed runs now, and show it."""
-        await self._store.begin_allowed(self._turn_id, request.call_id)
+        await self._store.approvals.begin(self._turn_id, request.call_id)
         self.show([request])
 
     async def finished(self, result: ToolResult) -> None:
@@ -75,7 +75,7 @@ class TurnAudit:
             arguments=arguments if self._keep_arguments else None,
         )
         files = [StoredAttachment(file.name, file.content_type, file.data) for file in result.files]
-        await self._store.record_result(
+        await self._store.turns.record_result(
             self._turn_id, result.request.call_id, result.content, entry, files
         )
         if result.request.call_id in self._shown:

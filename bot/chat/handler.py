@@ -178,7 +178,7 @@ class ChatHandler:
         return asking_early(self._first_request, self._loop.send)
 
     async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> ModelRequest | None:
-        messages = [await checked(piece.message, self._store) for piece in pieces]
+        messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
         if any(message.files for message in messages):
             return None  # to read them takes long, and may be to no purpose
         now = self._now()
@@ -235,7 +235,7 @@ class ChatHandler:
         return await self._window.read(chat, max_bytes=most)
 
     async def _overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
-        return await self._store.overheard(chat) if ChatId.parse(chat).is_group else ()
+        return await self._store.messages.overheard(chat) if ChatId.parse(chat).is_group else ()
 
     async def _failed(self, state: TurnState, sentence: str) -> TurnResult:
         shown = await self._renderer.as_typed(sentence, state.notices)
@@ -245,17 +245,17 @@ class ChatHandler:
         self, pieces: Sequence[AcceptedMessage]
     ) -> tuple[Turn, tuple[StoredImage, ...], bool]:
         """Begin or resume a turn; also return images not to be kept, and whether to ask."""
-        messages = [await checked(piece.message, self._store) for piece in pieces]
+        messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
-            resumed = await self._store.resume_turn(pieces[0])
+            resumed = await self._store.turns.resume(pieces[0])
             if resumed is None:
                 raise TurnForgotten
             return resumed, (), True
         prepared = await self._media.prepare(messages) if has_files else _as_written(messages)
         chat = messages[0].chat
         overheard = await self._overheard(chat)
-        turn = self._store.begin_turn(
+        turn = self._store.turns.begin(
             pieces,
             self._prompt.user_content(
                 messages, words=_said(messages, prepared), overheard=overheard
@@ -266,7 +266,7 @@ class ChatHandler:
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:
-            await self._store.ping()  # behind it, the turn's beginning is on disk
+            await self._store.upkeep.ping()  # behind it, the turn's beginning is on disk
             await self._media.discard(at_once)
         return turn, prepared.fleeting, prepared.has_words
 
@@ -288,9 +288,9 @@ class ChatHandler:
         # later: nobody looks at answered messages again, whatever ends the process now.
         messages = [piece.message for piece in pieces]
         if any(message.files for message in messages):
-            await self._store.ping()  # behind it, what was read is on disk
+            await self._store.upkeep.ping()  # behind it, what was read is on disk
             await self._media.discard(messages)
-        outgoing = await self._store.finish_turn(
+        outgoing = await self._store.turns.finish(
             result.turn,
             state=result.status,
             answer=result.answer,

@@ -39,9 +39,9 @@ class HistoryWindow:
             max_bytes: UTF-8 bytes that they may take.
         """
         first_turn = self._first_turns.get(chat, 0)
-        history = await self._store.history(chat, max_bytes=max_bytes, first_turn=first_turn)
+        history = await self._store.turns.history(chat, max_bytes=max_bytes, first_turn=first_turn)
         if not history.whole:
-            history = await self._store.history(
+            history = await self._store.turns.history(
                 chat,
                 max_bytes=int(max_bytes * KEPT_SHARE),
                 max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),

@@ -35,7 +35,7 @@ _PASSED_OVER: Final = frozenset({"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Zl",
 
 
 class Sayings(Protocol):
-    """What the bot has said. Implemented by `ConversationStore`."""
+    """What the bot has said. Implemented by `OutboxStore`."""
 
     async def said(self, chat: str, signal_timestamp: int) -> str:
         """Return what the model said in a message of the bot; empty where that is not known."""

@@ -124,7 +124,7 @@ class ToolLoop:
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
                 asked = state.ask(as_stored(completion.message))
-                await self._store.record_calls(state.turn.id, asked, state.take_exchanged())
+                await self._store.turns.record_calls(state.turn.id, asked, state.take_exchanged())
                 await self._run_open_calls(state, context)
             completion = await self._ask(state, now, self._tools, may_call=False)
             return await self._words(state, completion, now)
@@ -253,7 +253,7 @@ class ToolLoop:
         called = (self._registry.get(call.name) for call in state.open_calls)
         if not any(tool is not None and tool.address is not None for tool in called):
             return Heard()
-        strangers_before = await self._store.has_result_with(str(context.chat), UNTRUSTED)
+        strangers_before = await self._store.turns.has_result_with(str(context.chat), UNTRUSTED)
         return replace(state.heard, strangers_before=strangers_before)
 
     async def _run_call(

@@ -80,4 +80,4 @@ class TurnContexts:
 
     def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
         self._progress_shown(chat)
-        self._store.record_progress(turn_id, timestamp)
+        self._store.turns.record_progress(turn_id, timestamp)

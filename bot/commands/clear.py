@@ -11,7 +11,7 @@ CANNOT_TELL: Final = "I cannot find out right now who administers this group. Tr
 
 
 class Forgetful(Protocol):
-    """What forgets. Implemented by `ConversationStore`."""
+    """What forgets. Implemented by `TurnStore`."""
 
     async def clear(self, chat: str) -> int:
         """Forget a chat and return how many turns that were."""

@@ -30,7 +30,7 @@ class ModelSummary(Protocol):
 
 
 class Store(Protocol):
-    """What is kept. Implemented by `ConversationStore`.
+    """What is kept. Implemented by `StoreUpkeep`.
 
     Whether its disk takes anything is not asked: while it does not, no `!status` comes in either.
     """

@@ -64,9 +64,9 @@ class ModelSummary(Protocol):
 
 
 class LastAnswer(Protocol):
-    """Where signatures are kept. Implemented by `ConversationStore`."""
+    """Where signatures are kept. Implemented by `ExchangeStore`."""
 
-    async def last_exchanges(self, chat: str) -> Sequence[StoredExchange]:
+    async def of_last_answer(self, chat: str) -> Sequence[StoredExchange]:
         """Return the exchanges with the model behind the last answer in a chat."""
         ...
 
@@ -102,7 +102,7 @@ class Verify:
         """Make a proof for the challenge that follows the word, or show the last signatures."""
         challenge = context.argument.strip()
         if challenge.casefold() == LAST:
-            return Reply(last_answer(await self._answers.last_exchanges(str(context.chat))))
+            return Reply(last_answer(await self._answers.of_last_answer(str(context.chat))))
         if self._prover is None:
             return Reply(f"{NOT_IN_TEE}\n\nTHE MODEL\n{self._model.summary()}")
         if not challenge.isprintable():

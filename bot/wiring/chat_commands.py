@@ -44,7 +44,7 @@ def chat_commands(
         for_admins = (Pair(pairing, access), trust)
     return command_catalog.build(
         (
-            Clear(ground.store, ground.messenger, access),
+            Clear(ground.store.turns, ground.messenger, access),
             Models(ground.endpoint.client, settings.llm.model),
             Tools(ground.registry),
             Status(
@@ -55,11 +55,11 @@ def chat_commands(
                 sandboxes=ground.sandboxes,
                 workload=turns,
                 connection=ground.messenger,
-                store=ground.store,
+                store=ground.store.upkeep,
                 admins=access,
             ),
             Stop(turns),
-            Verify(ground.prover, ground.endpoint.proof, ground.store),
+            Verify(ground.prover, ground.endpoint.proof, ground.store.exchanges),
         ),
         for_admins=() if settings.access.note_to_self else for_admins,
         admins=access,

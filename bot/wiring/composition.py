@@ -174,7 +174,7 @@ class _Wiring:
         if self._ground.signal_cli is not None:
             yield self._ground.signal_cli.run
         yield measure_lag
-        yield partial(upkeep.tend, self._ground.store, self._ground.clock.past)
+        yield partial(upkeep.tend, self._ground.store.upkeep, self._ground.clock.past)
         yield partial(probe, self._ground.registry)
         yield StorageWatch(self._ground.store, self._ground.messenger).run
         yield self.doubts.run

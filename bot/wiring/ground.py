@@ -72,7 +72,7 @@ async def open_ground(
         )
         metrics.BUILD_INFO.labels(__version__, build.commit()).set(1)
         await log_ids.use_salt_of(store)
-        clock.start_from(await store.newest())
+        clock.start_from(await store.upkeep.newest())
         endpoint = await open_parts.enter_async_context(
             open_endpoint(settings, trust=trust, clock=clock.time)
         )

@@ -121,7 +121,7 @@ async def _store_health(store: ConversationStore) -> Health:
     if store.refusal is None:
         try:
             async with asyncio.timeout(PING_SECONDS):
-                await store.ping()
+                await store.upkeep.ping()
         except StoreError as error:
             return Health(ok=False, detail=str(error))
         except TimeoutError:
@@ -139,7 +139,7 @@ async def _exposition(store: ConversationStore | None) -> bytes:
     if store is not None:
         try:
             async with asyncio.timeout(SIZES_SECONDS):
-                _show(await store.sizes())
+                _show(await store.upkeep.sizes())
         except (StoreError, TimeoutError) as error:
             log.warning("health.sizes_unknown", error=type(error).__name__)
     # In a thread: with many tools it takes milliseconds, in which nobody should wait for the loop.

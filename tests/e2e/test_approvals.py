@@ -285,8 +285,8 @@ async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None
             await question(here)
             await kill(bot)
         async with open_store(settings.store.path) as store:
-            (waiting,) = await store.waiting_approvals()
-            await store.decide(waiting.id, ApprovalState.YES, by=ADA.aci)
+            (waiting,) = await store.approvals.waiting()
+            await store.approvals.decide(waiting.id, ApprovalState.YES, by=ADA.aci)
         async with running_bot(settings):
             assert (await here.answer()).text == "Done."
         assert notes(here) == "buy milk\n"
@@ -396,8 +396,8 @@ async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call(
             await kill(bot)
         async with open_store(settings.store.path) as store:
             # Something that is to be sent keeps the turn waiting until it is taken back.
-            await store.add_note(f"direct:{ADA.aci}", "By the way.")
-            assert all(await store.accept([deletion_of(noted)]))
+            await store.outbox.add_note(f"direct:{ADA.aci}", "By the way.")
+            assert all(await store.messages.accept([deletion_of(noted)]))
         async with running_bot(settings):
             assert (await here.answer()).text == "By the way."
             await here.signal.say("note: buy milk", author=BEN)

@@ -52,4 +52,4 @@ async def _leave_unanswered(here: World) -> None:
         for number in range(MORE_THAN_FIT)
     ]
     async with open_store(here.folder / "store.db") as store:
-        assert all(await store.accept(messages))
+        assert all(await store.messages.accept(messages))

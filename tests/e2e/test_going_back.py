@@ -99,7 +99,7 @@ async def test_killed_at_any_moment_of_going_back_there_is_a_store_and_nothing_i
         for _ in range(KILLS):
             await _killed_restore(here, settings, after=dice.uniform(0.1, MAX_RUN_SECONDS))
             async with open_store(here.folder / "store.db") as store:
-                known = (await store.history(f"direct:{ADA.aci}", max_bytes=100_000)).turns
+                known = (await store.turns.history(f"direct:{ADA.aci}", max_bytes=100_000)).turns
             assert len(known) in {1, 2}
             assert histories(here.folder) == said
             assert not list(here.folder.glob("*.draft*"))
@@ -175,7 +175,7 @@ async def test_what_an_upgrade_has_left_is_deleted_by_a_bot_that_runs_a_day_late
             assert kept.exists()
             later = kept.stat().st_mtime + 86_400 + 1
             async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
-                tending = tasks.create_task(upkeep.tend(store, lambda: later))
+                tending = tasks.create_task(upkeep.tend(store.upkeep, lambda: later))
                 while kept.exists():
-                    await store.ping()
+                    await store.upkeep.ping()
                 tending.cancel()

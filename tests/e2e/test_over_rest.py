@@ -116,9 +116,9 @@ async def test_an_answer_of_an_earlier_life_that_a_phone_confirms_is_not_sent_ag
     account = Account(NUMBER, BOT.aci)
     async with world() as here, SignalRestApi.listen() as api:
         async with open_store(here.folder / "store.db") as store:
-            (accepted,) = await store.accept([received("hello", 7)])
+            (accepted,) = await store.messages.accept([received("hello", 7)])
             assert accepted is not None
-            await store.answer(accepted, ["Was it sent?"], outcome="command")
+            await store.turns.answer(accepted, ["Was it sent?"], outcome="command")
             sent_at = time.time_ns() // 1_000_000 + 1
         settings = here.settings(signal={"url": api.url, "phone_number": NUMBER})
         async with running_bot(settings):

@@ -340,7 +340,9 @@ async def test_a_backup_under_traffic_is_a_store_that_opens() -> None:
         assert (code, err) == (0, "")
         async with open_store(here.folder / "copy.db", key=STORE_KEY) as copy:
             people = [f"direct:{person.aci}" for person in PEOPLE]
-            histories = [(await copy.history(chat, max_bytes=100_000)).turns for chat in people]
+            histories = [
+                (await copy.turns.history(chat, max_bytes=100_000)).turns for chat in people
+            ]
         assert any(histories)
 
 

@@ -67,9 +67,9 @@ async def test_what_is_in_doubt_keeps_only_its_own_chat_waiting(
     bob = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Bob")
     async with world() as here:
         async with open_store(here.folder / "store.db") as store:
-            (accepted,) = await store.accept([received("hello", 7)])
+            (accepted,) = await store.messages.accept([received("hello", 7)])
             assert accepted is not None
-            await store.answer(accepted, ["Was it sent?"], outcome="command")
+            await store.turns.answer(accepted, ["Was it sent?"], outcome="command")
             sent_at = time.time_ns() // 1_000_000 + 1
         async with running_bot(here.settings()):
             await here.signal.say("mine", author=ADA)
@@ -103,7 +103,7 @@ async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> Non
             await here.model.wait_for_requests(1)
             await kill(bot)
         async with open_store(here.folder / "store.db") as store:
-            assert all(await store.accept([received("!stop", 7)]))
+            assert all(await store.messages.accept([received("!stop", 7)]))
         here.model.handler = text("Fine.")
         async with running_bot(here.settings()):
             assert "stop" in (await here.answer()).text
@@ -116,7 +116,7 @@ async def test_what_was_written_after_a_stop_is_answered() -> None:
     async with world() as here:
         messages = [received("before", 6), received("!stop", 7), received("after", 8)]
         async with open_store(here.folder / "store.db") as store:
-            assert all(await store.accept(messages))
+            assert all(await store.messages.accept(messages))
         async with running_bot(here.settings()):
             await here.signal.until(lambda: len(here.answers()) == 2)
     assert sorted(answer[-5:] for answer in here.answers()) == ["after", "stop."]
@@ -131,7 +131,7 @@ async def test_a_deletion_that_a_crash_left_undone_leaves_the_other_pieces_to_be
             await here.model.wait_for_requests(1)
             await kill(bot)
         async with open_store(here.folder / "store.db") as store:
-            assert all(await store.accept([about(wrong, ReceivedKind.DELETION)]))
+            assert all(await store.messages.accept([about(wrong, ReceivedKind.DELETION)]))
         async with running_bot(here.settings()):
             answer = (await here.answer()).text
             await here.signal.say("!status")
@@ -149,8 +149,8 @@ async def test_an_edit_that_a_crash_left_undone_is_what_is_answered() -> None:
             await kill(bot)
         async with open_store(here.folder / "store.db") as store:
             # Something that is to be sent keeps the chat's turn waiting.
-            await store.add_note(f"direct:{ADA.aci}", "By the way.")
-            assert all(await store.accept([about(question, ReceivedKind.EDIT, "right")]))
+            await store.outbox.add_note(f"direct:{ADA.aci}", "By the way.")
+            assert all(await store.messages.accept([about(question, ReceivedKind.EDIT, "right")]))
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "By the way."
             assert (await here.answer()).text.endswith("right")
@@ -165,7 +165,7 @@ async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -
     async with world(held(never)) as here:
         async with open_store(here.folder / "store.db") as store:
             edit = about(MAX_WAITING + 1, ReceivedKind.EDIT, "of what never came")
-            assert all(await store.accept([*waiting, edit]))
+            assert all(await store.messages.accept([*waiting, edit]))
         async with running_bot(here.settings()) as bot:
             await here.model.wait_for_requests(1)
             await kill(bot)

@@ -209,7 +209,7 @@ async def to_send(store: ConversationStore, number: int) -> tuple[OutgoingMessag
     """Store an answer in four parts to somebody."""
     chat, author = ChatId(ChatKind.DIRECT, person(number).aci), person(number).aci
     message = ReceivedMessage("+49", author, 1, str(chat), "q", 1)
-    (accepted,) = await store.accept([message])
+    (accepted,) = await store.messages.accept([message])
     assert accepted is not None
     texts = [f"{number} {part}" for part in range(4)]
-    return await store.answer(accepted, texts, outcome="command")
+    return await store.turns.answer(accepted, texts, outcome="command")

@@ -77,7 +77,7 @@ def deletion_of(
 
 
 async def accept(store: ConversationStore, message: ReceivedMessage) -> AcceptedMessage:
-    (accepted,) = await store.accept([message])
+    (accepted,) = await store.messages.accept([message])
     assert accepted is not None
     return accepted
 
@@ -85,7 +85,7 @@ async def accept(store: ConversationStore, message: ReceivedMessage) -> Accepted
 async def finish(
     store: ConversationStore, turn: Turn, parts: Sequence[str | AnswerPart] = ("a",), **more: Any
 ) -> tuple[OutgoingMessage, ...]:
-    return await store.finish_turn(
+    return await store.turns.finish(
         turn,
         state=TurnStatus.ANSWERED,
         answer=" ".join(part if isinstance(part, str) else part.text for part in parts),
@@ -106,30 +106,32 @@ async def answer(
     """Accept a message, answer it in a turn, and mark the parts as sent from `sent_at` on."""
     accepted = await accept(store, message)
     await mark(
-        store, await finish(store, store.begin_turn([accepted], message.text), parts), sent_at
+        store, await finish(store, store.turns.begin([accepted], message.text), parts), sent_at
     )
     return accepted
 
 
 async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_at: int) -> None:
     for number, part in enumerate(parts):
-        await store.mark_sent(part, sent_at + number)
+        await store.outbox.mark_sent(part, sent_at + number)
 
 
 async def call(store: ConversationStore, turn: Turn, result: str, **more: Any) -> None:
     """Let a turn call a tool that gives a result."""
-    await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+    await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3, CALL.arguments)
-    await store.record_result(turn.id, CALL.id, result, entry, **more)
+    await store.turns.record_result(turn.id, CALL.id, result, entry, **more)
 
 
 async def questions(store: ConversationStore, chat: str = ADA) -> list[str | None]:
     """Return what the history of a chat says that people have asked."""
-    return [turn[0].content for turn in (await store.history(chat, max_bytes=1_000_000)).turns]
+    return [
+        turn[0].content for turn in (await store.turns.history(chat, max_bytes=1_000_000)).turns
+    ]
 
 
 async def waiting(store: ConversationStore) -> list[int]:
-    return [accepted.id for accepted in (await store.unfinished()).accepted]
+    return [accepted.id for accepted in (await store.messages.unfinished()).accepted]
 
 
 def rows(folder: Path, sql: str) -> list[Any]:

@@ -74,14 +74,14 @@ async def open_call(
     """Provide a store with a turn whose calls are open."""
     message = ReceivedMessage("+49", "ada", 1, CHAT, "note milk", now())
     async with open_store(path / "store.db") as store:
-        (accepted,) = await store.accept([message])
+        (accepted,) = await store.messages.accept([message])
         assert accepted is not None
-        turn = store.begin_turn([accepted], "note milk")
+        turn = store.turns.begin([accepted], "note milk")
         calls = [
             StoredToolCall(request.call_id, request.tool, request.arguments)
             for request in requests or (REQUEST,)
         ]
-        await store.record_calls(turn.id, StoredMessage("assistant", None, tuple(calls)))
+        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, tuple(calls)))
         yield store, accepted
 
 
@@ -148,7 +148,7 @@ async def test_a_question_of_which_one_message_is_refused_is_not_asked(tmp_path:
         phone = Phone(None, SignalRejected("no such group"))
         desk = desk_of(store, phone)
         decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "a" * 4_000)
-        assert await store.waiting_approvals() == ()
+        assert await store.approvals.waiting() == ()
     assert decision is Decision.NOT_ASKED
 
 
@@ -215,7 +215,7 @@ async def test_the_answer_counts_for_the_very_call_that_was_asked_about(
         approval = desk_of(store, Phone()).for_turn(accepted, accepted.id)
         stored = await approval.stored(REQUEST, "Write?")
         assert stored is not None
-        await store.decide(stored.id, ApprovalState.YES, by="ada")
+        await store.approvals.decide(stored.id, ApprovalState.YES, by="ada")
         assert await approval.ask(other, "Write?") is Decision.NOT_ASKED
         assert await approval.ask(REQUEST, "Write?") is Decision.YES
 
@@ -262,7 +262,7 @@ async def asked_before_a_restart(store: ConversationStore, accepted: AcceptedMes
         await desk_of(store, Phone()).for_turn(accepted, accepted.id).stored(REQUEST, "Write?")
     )
     assert approval is not None
-    await store.mark_asked(approval.id, 1_001, now() + 300_000)
+    await store.approvals.mark_asked(approval.id, 1_001, now() + 300_000)
 
 
 @pytest.mark.parametrize(("late", "decision"), [(False, Decision.YES), (True, Decision.SILENCE)])
@@ -292,8 +292,8 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
 async def test_after_a_restart_a_yes_counts_for_the_words_that_were_asked(tmp_path: Path) -> None:
     async with open_call(tmp_path) as (store, accepted):
         await asked_before_a_restart(store, accepted)
-        (waiting,) = await store.waiting_approvals()
-        await store.decide(waiting.id, ApprovalState.YES, by="ada")
+        (waiting,) = await store.approvals.waiting()
+        await store.approvals.decide(waiting.id, ApprovalState.YES, by="ada")
         approval = desk_of(store, Phone()).for_turn(accepted, accepted.id)
         assert await approval.ask(REQUEST, "Delete everything?") is Decision.NOT_ASKED
         assert await approval.ask(REQUEST, "Write?") is Decision.YES
@@ -306,8 +306,8 @@ async def test_a_yes_to_a_question_whose_turn_has_ended_is_not_passed_over_in_si
         await asked_before_a_restart(store, accepted)
         desk = desk_of(store, Phone(), patience=300.0)
         await desk.resume()
-        await store.answer(accepted, ("The tool is gone. Shall I try again?",), outcome="ok")
-        (said,) = await store.accept([yes_to(accepted)])
+        await store.turns.answer(accepted, ("The tool is gone. Shall I try again?",), outcome="ok")
+        (said,) = await store.messages.accept([yes_to(accepted)])
         assert said is not None
         answer = desk.answer_in(said.message)
         assert answer is not None
@@ -317,22 +317,22 @@ async def test_a_yes_to_a_question_whose_turn_has_ended_is_not_passed_over_in_si
 async def test_a_turn_that_ends_takes_no_more_answers(tmp_path: Path) -> None:
     async with open_call(tmp_path) as (store, accepted):
         await asked_before_a_restart(store, accepted)
-        assert len(await store.waiting_approvals()) == 1
-        await store.answer(accepted, ("Something went wrong.",), outcome="bug")
-        assert await store.waiting_approvals() == ()
+        assert len(await store.approvals.waiting()) == 1
+        await store.turns.answer(accepted, ("Something went wrong.",), outcome="bug")
+        assert await store.approvals.waiting() == ()
 
 
 async def test_the_end_of_a_turn_closes_no_question_of_another(tmp_path: Path) -> None:
     async with open_call(tmp_path) as (store, accepted):
         await asked_before_a_restart(store, accepted)
-        (other,) = await store.accept([replace(accepted.message, timestamp=2)])
+        (other,) = await store.messages.accept([replace(accepted.message, timestamp=2)])
         assert other is not None
-        await store.finish_turn(
-            store.begin_turn([other], "hello"),
+        await store.turns.finish(
+            store.turns.begin([other], "hello"),
             state=TurnStatus.ANSWERED,
             answer="Hello.",
             parts=["Hello."],
             model="m",
             usage=TurnUsage(),
         )
-        assert len(await store.waiting_approvals()) == 1
+        assert len(await store.approvals.waiting()) == 1

@@ -148,7 +148,7 @@ class Life:
         self._bot.signal.next_timestamp = self._bot.now_ms
         await self.doubts.resume()
         chats: dict[str, list[OutgoingMessage]] = {}
-        for part in (await self.store.unfinished()).outgoing:
+        for part in (await self.store.messages.unfinished()).outgoing:
             chats.setdefault(part.chat, []).append(part)
         self._sends = [tasks.create_task(self._send_all(parts)) for parts in chats.values()]
         self._tasks = [tasks.create_task(self.doubts.run())]
@@ -195,9 +195,9 @@ async def answered(
 ) -> tuple[OutgoingMessage, ...]:
     """Store an answer to a message, as a process does before it sends it."""
     message = ReceivedMessage("+49", ADA, number, chat, "q", START_MS - 60_000)
-    (accepted,) = await store.accept([message])
+    (accepted,) = await store.messages.accept([message])
     assert accepted is not None
-    return await store.answer(accepted, texts, outcome="command", attachments=files)
+    return await store.turns.answer(accepted, texts, outcome="command", attachments=files)
 
 
 async def answered_anew(store: ConversationStore, *texts: str) -> None:
@@ -206,20 +206,20 @@ async def answered_anew(store: ConversationStore, *texts: str) -> None:
         "+49", ADA, 9, PRIVATE, "q", START_MS, kind=ReceivedKind.EDIT,
         target_author=ADA, target_timestamp=1,
     )  # fmt: skip
-    (accepted,) = await store.accept([edit])
+    (accepted,) = await store.messages.accept([edit])
     assert accepted is not None
-    _, settled = await store.settle_edit(accepted, answered_within_ms=A_DAY_MS)
-    await store.answer(settled, texts, outcome="command")
+    _, settled = await store.messages.settle_edit(accepted, answered_within_ms=A_DAY_MS)
+    await store.turns.answer(settled, texts, outcome="command")
 
 
 async def begun(store: ConversationStore) -> Turn:
     """Begin a turn in the group that calls a tool."""
     message = ReceivedMessage("+49", BOB, 2, GROUP, "q", START_MS)
-    (accepted,) = await store.accept([message])
+    (accepted,) = await store.messages.accept([message])
     assert accepted is not None
-    turn = store.begin_turn([accepted], "q")
+    turn = store.turns.begin([accepted], "q")
     call = StoredToolCall("call_1", "calculate", "{}")
-    await store.record_calls(turn.id, StoredMessage("assistant", None, tool_calls=(call,)))
+    await store.turns.record_calls(turn.id, StoredMessage("assistant", None, tool_calls=(call,)))
     return turn
 
 
@@ -284,7 +284,7 @@ async def test_a_late_receipt_for_a_message_that_is_marked_proves_nothing(bot: B
     async with bot.store() as store:
         (marked,) = await answered(store, "before", number=1)
         await answered(store, "hello", number=2)
-        await store.mark_sent(marked, START_MS + 5)
+        await store.outbox.mark_sent(marked, START_MS + 5)
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         await life.settled()
@@ -312,7 +312,7 @@ async def test_of_a_long_answer_one_receipt_proves_the_first_part_alone(bot: Bot
 async def test_a_receipt_for_a_part_that_is_marked_does_not_prove_the_next(bot: Bot) -> None:
     async with bot.store() as store:
         first, _ = await answered(store, "one", "two")
-        await store.mark_sent(first, START_MS + 9)
+        await store.outbox.mark_sent(first, START_MS + 9)
     async with bot.life() as life:
         life.confirm(START_MS + 5)  # an earlier copy of the first part
         await life.settled()
@@ -380,9 +380,9 @@ async def test_what_two_members_confirm_is_no_private_message(bot: Bot) -> None:
 async def test_a_phone_may_have_confirmed_a_reaction(bot: Bot) -> None:
     async with bot.store() as store:
         message = ReceivedMessage("+49", ADA, 1, PRIVATE, "q", START_MS - 100)
-        (accepted,) = await store.accept([message])
+        (accepted,) = await store.messages.accept([message])
         assert accepted is not None
-        await store.answer(accepted, ["hello"], outcome="command")
+        await store.turns.answer(accepted, ["hello"], outcome="command")
     async with bot.life(reacts=True) as life:
         life.confirm(START_MS + 5)
         await life.settled()
@@ -467,15 +467,15 @@ async def test_after_two_kills_all_copies_but_one_are_deleted(bot: Bot) -> None:
 async def test_an_edit_that_was_sent_twice_is_not_deleted_and_goes_by_the_first(bot: Bot) -> None:
     async with bot.store() as store:
         (first,) = await answered(store, "wrong")
-        await store.mark_sent(first, START_MS - 50_000)
+        await store.outbox.mark_sent(first, START_MS - 50_000)
         await answered_anew(store, "right")
     async with bot.life() as life:
         await life.settled()
         assert [text for _, text in bot.signal.sent] == ["right"]
         life.confirm(START_MS + 5)
         async with asyncio.timeout(WAIT_SECONDS):
-            while (await life.store.resent(bot.now_ms))[0].timestamp != START_MS + 5:
-                await life.store.ping()
+            while (await life.store.doubts.resent(bot.now_ms))[0].timestamp != START_MS + 5:
+                await life.store.upkeep.ping()
     assert bot.signal.deleted == []
     assert bot.timestamps()[-1] == START_MS + 5
 
@@ -485,8 +485,8 @@ async def test_a_day_later_a_copy_stays(bot: Bot) -> None:
     async with bot.life() as life:
         await life.settled()
         bot.now_ms += 2 * A_DAY_MS
-        assert await life.store.resent(bot.now_ms) == ()
-        await life.store.purge()
+        assert await life.store.doubts.resent(bot.now_ms) == ()
+        await life.store.upkeep.purge()
 
 
 async def test_a_person_who_claims_too_much_takes_no_more_room(bot: Bot) -> None:
@@ -533,8 +533,8 @@ async def test_that_a_message_was_taken_away_is_said_again_at_once(
     monkeypatch.setattr(doubts, "PROOF_SECONDS", 10 * WAIT_SECONDS)
     async with bot.store() as store:
         first, second = await answered(store, "one", "two")
-        await store.mark_sent(first, START_MS - 50_000)
-        await store.mark_sent(second, START_MS - 49_000)
+        await store.outbox.mark_sent(first, START_MS - 50_000)
+        await store.outbox.mark_sent(second, START_MS - 49_000)
         await answered_anew(store, "one")
     bot.query("DELETE FROM outbox WHERE kind = 'text' AND state = 'waiting'")
     async with bot.life() as life:
@@ -556,9 +556,9 @@ async def test_a_receipt_may_be_for_an_earlier_sign_of_progress(bot: Bot) -> Non
     await leave(bot, "to Ada")
     async with bot.store() as store:
         turn = await begun(store)
-        store.record_progress(turn.id, START_MS + 5)
-        store.record_progress(turn.id, START_MS + 9)
-        await store.ping()
+        store.turns.record_progress(turn.id, START_MS + 5)
+        store.turns.record_progress(turn.id, START_MS + 9)
+        await store.upkeep.ping()
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         await life.settled()
@@ -571,14 +571,16 @@ async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_forgotten_turn(bot: 
         turn = await begun(store)
         notes = NotedSends(bot.signal, store)
         bot.signal.next_timestamp = START_MS + 4
-        store.record_progress(turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate"))
+        store.turns.record_progress(
+            turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate")
+        )
         deletion = ReceivedMessage(
             "+49", BOB, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
             target_author=BOB, target_timestamp=2,
         )  # fmt: skip
-        (accepted,) = await store.accept([deletion])
+        (accepted,) = await store.messages.accept([deletion])
         assert accepted is not None
-        await store.forget(accepted)
+        await store.messages.forget(accepted)
     assert bot.query("SELECT * FROM turns") == []
     bot.signal.sent.clear()
     async with bot.life() as life:
@@ -594,7 +596,7 @@ async def test_receipts_may_be_for_the_messages_of_long_questions(bot: Bot) -> N
         notes = NotedSends(bot.signal, store)
         bot.signal.next_timestamp = START_MS + 4
         parts = [await notes.send(ChatId.parse(GROUP), "part of a question") for _ in range(20)]
-        await store.ping()
+        await store.upkeep.ping()
     bot.signal.sent.clear()
     async with bot.life() as life:
         life.confirm(*parts)
@@ -621,15 +623,15 @@ async def test_a_receipt_may_be_for_the_copy_of_a_message_that_was_forgotten(bot
     await leave(bot, "to all", chat=GROUP)
     async with bot.store() as store:
         await answered(store, "to Ada, never sent", number=2)
-        (found, _) = (await store.doubts(START_MS + 1_000, reaction_ms=None)).waiting
-        await store.expect_copy(found)  # and then there is no connection until it is deleted
+        (found, _) = (await store.doubts.load(START_MS + 1_000, reaction_ms=None)).waiting
+        await store.doubts.expect_copy(found)  # and then there is no connection until it is deleted
         deletion = ReceivedMessage(
             "+49", ADA, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
             target_author=ADA, target_timestamp=1,
         )  # fmt: skip
-        (accepted,) = await store.accept([deletion])
+        (accepted,) = await store.messages.accept([deletion])
         assert accepted is not None
-        await store.forget(accepted)
+        await store.messages.forget(accepted)
     assert bot.query("SELECT chat FROM outbox") == [(PRIVATE,)]
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -679,7 +681,7 @@ async def test_a_receipt_may_be_for_a_message_that_was_forgotten_on_its_way(bot:
     async with bot.store() as store:
         (to_all,) = await answered(store, "to all", number=2, chat=GROUP)
         bot.query(f"DELETE FROM outbox WHERE id = {to_all.id}")
-        await store.mark_sent(to_all, START_MS + 5)
+        await store.outbox.mark_sent(to_all, START_MS + 5)
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         await life.settled()
@@ -755,7 +757,7 @@ async def sent_before(bot: Bot, *, timestamp: int) -> None:
     """Have an answer sent, with a timestamp by signal-cli's clock."""
     async with bot.store() as store:
         (part,) = await answered(store, "earlier", number=0)
-        await store.mark_sent(part, timestamp)
+        await store.outbox.mark_sent(part, timestamp)
 
 
 async def test_a_clock_of_signal_cli_that_is_behind_lets_an_answer_be_proven(bot: Bot) -> None:

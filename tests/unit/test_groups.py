@@ -297,10 +297,12 @@ async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
 ) -> None:
     directory = Directory()
     async with open_store(tmp_path / "store.db") as store:
-        (accepted,) = await store.accept([ReceivedMessage(BOT, "eve", 1, str(TEAM), "hi", 1)])
+        (accepted,) = await store.messages.accept(
+            [ReceivedMessage(BOT, "eve", 1, str(TEAM), "hi", 1)]
+        )
         assert accepted is not None
-        turn = store.begin_turn([accepted], "hi")
-        await store.finish_turn(
+        turn = store.turns.begin([accepted], "hi")
+        await store.turns.finish(
             turn,
             state=TurnStatus.ANSWERED,
             answer="hello",

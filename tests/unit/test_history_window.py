@@ -70,7 +70,7 @@ async def test_chats_have_windows_of_their_own_and_a_cleared_one_begins_afresh(
         await answered(store, 100, chat=BOB, text="hello")
         await words_of(window)
         assert (await words_of(window, BOB))[0].endswith("hello")
-        await store.clear(ADA)
+        await store.turns.clear(ADA)
         assert await words_of(window) == []
         await answered(store, 200, text="afresh")
         assert (await words_of(window))[0].endswith("afresh")

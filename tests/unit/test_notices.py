@@ -39,7 +39,7 @@ async def test_a_notice_that_was_not_sent_is_there_after_a_restart(tmp_path: Pat
         notices = Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=frozenset())
         await notices.send(ADA, "hello")
     async with open_store(tmp_path / "store.db") as store:
-        (note,) = (await store.unfinished()).outgoing
+        (note,) = (await store.messages.unfinished()).outgoing
     assert letterbox.sent == []
     assert note == OutgoingMessage(note.id, "direct:ada", "hello", 0)
 

@@ -70,9 +70,11 @@ async def stored(
     folder: Path, *texts: str
 ) -> AsyncIterator[tuple[ConversationStore, tuple[OutgoingMessage, ...]]]:
     async with open_store(folder / "store.db") as store:
-        (accepted,) = await store.accept([ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)])
+        (accepted,) = await store.messages.accept(
+            [ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)]
+        )
         assert accepted is not None
-        yield store, await store.answer(accepted, texts, outcome="command")
+        yield store, await store.turns.answer(accepted, texts, outcome="command")
 
 
 async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None
     async with stored(tmp_path, "one", "two") as (store, parts):
         assert await Outbox(messenger, store, policy=FAST).deliver(parts)
         assert messenger.attempts == ["one", "two"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         await Outbox(messenger, store, policy=FAST).deliver(parts)
         assert messenger.attempts == ["one", "one", "one", "two"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_however_often_signal_cli_passes_a_send_over_it_is_not_given_up(
@@ -106,7 +108,7 @@ async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path
     async with stored(tmp_path, "one", "two") as (store, parts):
         assert not await Outbox(messenger, store, policy=FAST).deliver(parts)
         assert messenger.attempts == ["one"] * 3 + ["two"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
     assert exposition.now().value("messages_given_up_total") == given_up + 1
 
 
@@ -129,7 +131,7 @@ async def test_without_a_connection_it_waits_and_counts_nothing(tmp_path: Path) 
     async with stored(tmp_path, "one") as (store, parts), asyncio.TaskGroup() as tasks:
         delivering = tasks.create_task(Outbox(messenger, store, policy=FAST).deliver(parts))
         for _ in range(20):
-            await store.ping()
+            await store.upkeep.ping()
         assert messenger.attempts == []
         assert not delivering.done()
         messenger.connected = True
@@ -139,13 +141,13 @@ async def test_without_a_connection_it_waits_and_counts_nothing(tmp_path: Path) 
 
 async def test_attempts_go_on_counting_after_a_restart(tmp_path: Path) -> None:
     async with stored(tmp_path, "one") as (store, (part,)):
-        await store.mark_failed(part, give_up=False)
-        await store.mark_failed(part, give_up=False)
-        (again,) = (await store.unfinished()).outgoing
+        await store.outbox.mark_failed(part, give_up=False)
+        await store.outbox.mark_failed(part, give_up=False)
+        (again,) = (await store.messages.unfinished()).outgoing
         messenger = ScriptedMessenger(SignalUnavailable("x"))
         await Outbox(messenger, store, policy=FAST).deliver((again,))
         assert messenger.attempts == ["one"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Path) -> None:
@@ -157,11 +159,11 @@ async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Pat
             first = tasks.create_task(outbox.deliver((one,)))
             await messenger.attempted.wait()
             # The failed attempt is stored before the limit holds: two commits later it does.
-            await store.ping()
-            await store.ping()
+            await store.upkeep.ping()
+            await store.upkeep.ping()
             second = tasks.create_task(outbox.deliver((two,)))
             for _ in range(20):
-                await store.ping()
+                await store.upkeep.ping()
             assert messenger.attempts == ["one"]
             now = 5.1
             await asyncio.wait({first, second})
@@ -171,11 +173,13 @@ async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Pat
 async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Path) -> None:
     file = StoredAttachment("proof.json", "application/json", b"{}")
     async with open_store(tmp_path / "store.db") as store:
-        (accepted,) = await store.accept([ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)])
+        (accepted,) = await store.messages.accept(
+            [ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)]
+        )
         assert accepted is not None
-        await store.answer(accepted, ("one", "two"), outcome="command", attachments=[file])
+        await store.turns.answer(accepted, ("one", "two"), outcome="command", attachments=[file])
     async with open_store(tmp_path / "store.db") as store:
-        first, second = (await store.unfinished()).outgoing
+        first, second = (await store.messages.unfinished()).outgoing
         assert (first.attachments, second.attachments) == ((file,), ())
         messenger = ScriptedMessenger()
         await Outbox(messenger, store, policy=FAST).deliver((first, second))
@@ -187,7 +191,7 @@ async def test_an_edit_that_signal_refuses_is_sent_as_a_new_message(tmp_path: Pa
         messenger = ScriptedMessenger(SignalRejected("x"))
         await Outbox(messenger, store, policy=FAST).deliver((replace(part, replaces=7),))
         assert messenger.attempts == ["new words for 7", "new words"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_a_deletion_that_signal_refuses_is_given_up_and_nothing_is_sent(
@@ -197,7 +201,7 @@ async def test_a_deletion_that_signal_refuses_is_given_up_and_nothing_is_sent(
         messenger = ScriptedMessenger(SignalRejected("x"))
         await Outbox(messenger, store, policy=FAST).deliver((replace(part, text="", replaces=7),))
         assert messenger.attempts == ["delete 7"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_one_untrusted_key_in_a_group_is_tried_again_and_holds_nobody_back(
@@ -216,7 +220,7 @@ async def test_a_part_without_words_deletes_the_message_that_it_replaces(tmp_pat
         messenger = ScriptedMessenger()
         await Outbox(messenger, store, policy=FAST).deliver((replace(part, text="", replaces=7),))
         assert messenger.attempts == ["delete 7"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_what_a_person_with_an_untrusted_key_is_to_get_waits_in_its_order(
@@ -228,7 +232,7 @@ async def test_what_a_person_with_an_untrusted_key_is_to_get_waits_in_its_order(
         outbox = Outbox(messenger, store, policy=FAST, untrusted=told.append)
         await outbox.deliver(parts)
         assert (messenger.attempts, told) == (["one"], [parts[0].chat])
-        assert (await store.unfinished()).outgoing == parts
+        assert (await store.messages.unfinished()).outgoing == parts
         await outbox.deliver(outbox.take_back(parts[0].chat))
         assert messenger.attempts == ["one", "one", "two"]
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()

@@ -215,7 +215,7 @@ async def test_who_was_let_in_while_the_bot_was_down_is_greeted_when_it_starts(
         assert here.notes.texts() == [WELCOME]
     async with world(tmp_path / "s.db") as here:
         assert here.notes.texts() == []
-        waiting = (await here.store.unfinished()).outgoing
+        waiting = (await here.store.messages.unfinished()).outgoing
         assert [note.text for note in waiting] == [WELCOME]
 
 
@@ -261,10 +261,10 @@ async def test_a_code_that_was_not_sent_in_time_is_not_sent_after_a_restart(
 ) -> None:
     async with world(tmp_path / "s.db") as here:
         await here.code_for(ADA)
-        assert len((await here.store.unfinished()).outgoing) == 1
+        assert len((await here.store.messages.unfinished()).outgoing) == 1
         here.now_ms += CODE_MS
         await here.pairing.look()
-        assert (await here.store.unfinished()).outgoing == ()
+        assert (await here.store.messages.unfinished()).outgoing == ()
 
 
 @pytest.mark.parametrize("who", [ADA.aci, ADA.aci.upper(), "7f3c", "+15550100001"])

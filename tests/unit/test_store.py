@@ -30,7 +30,8 @@ from conversation_store.models import (
     TurnStatus,
     TurnUsage,
 )
-from conversation_store.store import DAY_MS, ConversationStore, open_store
+from conversation_store.sections.upkeep import DAY_MS
+from conversation_store.store import ConversationStore, open_store
 
 CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
 
@@ -54,7 +55,7 @@ def audit_entry(turn: Turn) -> AuditEntry:
 async def accept_one(
     store: ConversationStore, timestamp: int, text: str = "hello", chat: str = "direct:ada"
 ) -> AcceptedMessage:
-    (accepted,) = await store.accept([received(timestamp, text, chat)])
+    (accepted,) = await store.messages.accept([received(timestamp, text, chat)])
     assert accepted is not None
     return accepted
 
@@ -67,8 +68,8 @@ async def answer_one(
     chat: str = "direct:ada",
 ) -> tuple[OutgoingMessage, ...]:
     accepted = await accept_one(store, timestamp, question, chat)
-    turn = store.begin_turn([accepted], question)
-    return await store.finish_turn(
+    turn = store.turns.begin([accepted], question)
+    return await store.turns.finish(
         turn,
         state=TurnStatus.ANSWERED,
         answer=answer,
@@ -86,8 +87,8 @@ def store_at(
 
 async def test_a_duplicate_of_a_message_is_accepted_once(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        first = await store.accept([received(1), received(2), received(1)])
-        again = await store.accept([received(2), received(3)])
+        first = await store.messages.accept([received(1), received(2), received(1)])
+        again = await store.messages.accept([received(2), received(3)])
     assert [accepted is not None for accepted in first] == [True, True, False]
     assert [accepted is not None for accepted in again] == [False, True]
 
@@ -95,29 +96,29 @@ async def test_a_duplicate_of_a_message_is_accepted_once(tmp_path: Path) -> None
 async def test_the_same_timestamp_of_another_author_is_no_duplicate(tmp_path: Path) -> None:
     bob = ReceivedMessage("+49", "bob", 1, "direct:bob", "hi", 5)
     async with store_at(tmp_path) as store:
-        assert all(await store.accept([received(1), bob]))
+        assert all(await store.messages.accept([received(1), bob]))
 
 
 async def test_an_accepted_message_is_unfinished_until_it_is_answered(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
     async with store_at(tmp_path) as store:
-        work = await store.unfinished()
+        work = await store.messages.unfinished()
         assert work.accepted == (accepted,)
-        await store.answer(accepted, ["pong"], outcome="command")
-        assert (await store.unfinished()).accepted == ()
+        await store.turns.answer(accepted, ["pong"], outcome="command")
+        assert (await store.messages.unfinished()).accepted == ()
 
 
 async def test_a_stored_answer_is_unfinished_until_it_is_marked_as_sent(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         outgoing = await answer_one(store, 1)
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).outgoing == outgoing
-        await store.mark_failed(outgoing[0], give_up=False)
-        (again,) = (await store.unfinished()).outgoing
+        assert (await store.messages.unfinished()).outgoing == outgoing
+        await store.outbox.mark_failed(outgoing[0], give_up=False)
+        (again,) = (await store.messages.unfinished()).outgoing
         assert again.attempts == 1
-        await store.mark_sent(again, 99)
-        assert (await store.unfinished()).outgoing == ()
+        await store.outbox.mark_sent(again, 99)
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_does(
@@ -126,9 +127,9 @@ async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_doe
     async with store_at(tmp_path) as store:
         (sent,) = await answer_one(store, 1, answer="sent words")
         (lost,) = await answer_one(store, 2, answer="lost words")
-        await store.mark_sent(sent, 99)
-        await store.mark_failed(lost, give_up=True)
-        assert (await store.unfinished()).outgoing == ()
+        await store.outbox.mark_sent(sent, 99)
+        await store.outbox.mark_failed(lost, give_up=True)
+        assert (await store.messages.unfinished()).outgoing == ()
     with sqlite3.connect(tmp_path / "data" / "store.db") as plain:
         rows = plain.execute("SELECT state, text FROM outbox ORDER BY id").fetchall()
         bodies = plain.execute("SELECT DISTINCT body FROM inbox").fetchall()
@@ -140,35 +141,35 @@ async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_doe
 async def test_a_message_cannot_be_answered_twice(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        await store.answer(accepted, ["one"], outcome="command")
+        await store.turns.answer(accepted, ["one"], outcome="command")
         with pytest.raises(apsw.ConstraintError):
-            await store.answer(accepted, ["two"], outcome="command")
+            await store.turns.answer(accepted, ["two"], outcome="command")
 
 
 async def test_a_write_is_made_also_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         (outgoing,) = await answer_one(store, 1)
-        marking = asyncio.create_task(store.mark_sent(outgoing, 5))
+        marking = asyncio.create_task(store.outbox.mark_sent(outgoing, 5))
         await asyncio.sleep(0)
         marking.cancel()
         await asyncio.wait({marking})
         assert marking.cancelled()
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).outgoing == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_one_failing_write_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        await store.answer(accepted, ["one"], outcome="command")
+        await store.turns.answer(accepted, ["one"], outcome="command")
         results = await asyncio.gather(
-            store.accept([received(2)]),
-            store.answer(accepted, ["two"], outcome="command"),
-            store.accept([received(3)]),
+            store.messages.accept([received(2)]),
+            store.turns.answer(accepted, ["two"], outcome="command"),
+            store.messages.accept([received(3)]),
             return_exceptions=True,
         )
         assert [type(result) for result in results] == [tuple, apsw.ConstraintError, tuple]
-        assert len((await store.unfinished()).accepted) == 2
+        assert len((await store.messages.unfinished()).accepted) == 2
 
 
 async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path: Path) -> None:
@@ -176,13 +177,13 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
     asked = StoredMessage("assistant", None, (CALL, two))
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn([accepted], "What is 127*43?")
-        await store.record_calls(turn.id, asked)
-        await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
-        store.record_progress(turn.id, 77)
+        turn = store.turns.begin([accepted], "What is 127*43?")
+        await store.turns.record_calls(turn.id, asked)
+        await store.turns.record_result(turn.id, "call_1", "5461", audit_entry(turn))
+        store.turns.record_progress(turn.id, 77)
     async with store_at(tmp_path) as store:
-        (waiting,) = (await store.unfinished()).accepted
-        resumed = await store.resume_turn(waiting)
+        (waiting,) = (await store.messages.unfinished()).accepted
+        resumed = await store.turns.resume(waiting)
     assert waiting == replace(accepted, begun=True)
     assert resumed == Turn(
         id=accepted.id,
@@ -200,10 +201,10 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
 async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn([accepted], "What is 127*43?")
-        await store.record_calls(turn.id, StoredMessage("assistant", "hm", (CALL,)))
-        await store.record_result(turn.id, "call_1", "5461", audit_entry(turn))
-        await store.finish_turn(
+        turn = store.turns.begin([accepted], "What is 127*43?")
+        await store.turns.record_calls(turn.id, StoredMessage("assistant", "hm", (CALL,)))
+        await store.turns.record_result(turn.id, "call_1", "5461", audit_entry(turn))
+        await store.turns.finish(
             turn,
             state=TurnStatus.ANSWERED,
             answer="It is 5461.",
@@ -212,8 +213,8 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
             usage=TurnUsage(),
         )
         running = await accept_one(store, 2)
-        store.begin_turn([running], "half")
-        assert (await store.history("direct:ada", max_bytes=10_000)).turns == (
+        store.turns.begin([running], "half")
+        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == (
             (
                 StoredMessage("user", "What is 127*43?"),
                 StoredMessage("assistant", "hm", (CALL,)),
@@ -227,18 +228,18 @@ async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> Non
     async with store_at(tmp_path) as store:
         for number in range(5):
             await answer_one(store, number, question=f"q{number}" + "x" * 98, answer="y" * 100)
-        turns = (await store.history("direct:ada", max_bytes=500)).turns
+        turns = (await store.turns.history("direct:ada", max_bytes=500)).turns
         assert [turn[0].content for turn in turns] == ["q3" + "x" * 98, "q4" + "x" * 98]
-        assert (await store.history("direct:ada", max_bytes=100)).turns == ()
-        assert (await store.history("direct:nobody", max_bytes=10_000)).turns == ()
+        assert (await store.turns.history("direct:ada", max_bytes=100)).turns == ()
+        assert (await store.turns.history("direct:nobody", max_bytes=10_000)).turns == ()
 
 
 async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn([accepted], "q")
-        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
-        await store.finish_turn(
+        turn = store.turns.begin([accepted], "q")
+        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        await store.turns.finish(
             turn,
             state=TurnStatus.FAILED,
             answer="The model cannot be reached.",
@@ -246,7 +247,9 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
             model="m",
             usage=TurnUsage(),
         )
-        ((_, _, result, answer),) = (await store.history("direct:ada", max_bytes=10_000)).turns
+        ((_, _, result, answer),) = (
+            await store.turns.history("direct:ada", max_bytes=10_000)
+        ).turns
     assert result.content is not None
     assert "cut off" in result.content
     assert answer.content == "The model cannot be reached."
@@ -255,10 +258,10 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
 async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         running, waiting = await accept_one(store, 1), await accept_one(store, 2)
-        store.begin_turn([running], "secret plan")
-        await store.stop([running.id, waiting.id])
-        assert (await store.unfinished()).accepted == ()
-        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
+        store.turns.begin([running], "secret plan")
+        await store.messages.stop([running.id, waiting.id])
+        assert (await store.messages.unfinished()).accepted == ()
+        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
 
@@ -267,17 +270,17 @@ async def test_clearing_forgets_one_chat_alone(tmp_path: Path) -> None:
         await answer_one(store, 1)
         await answer_one(store, 2)
         await answer_one(store, 3, chat="direct:bob")
-        assert await store.clear("direct:ada") == 2
-        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
-        assert len((await store.history("direct:bob", max_bytes=10_000)).turns) == 1
+        assert await store.turns.clear("direct:ada") == 2
+        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
+        assert len((await store.turns.history("direct:bob", max_bytes=10_000)).turns) == 1
 
 
 async def test_clearing_forgets_answers_that_could_not_be_sent(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for number, chat in enumerate(("direct:ada", "direct:bob")):
             (outgoing,) = await answer_one(store, number, answer=f"words for {chat}", chat=chat)
-            await store.mark_failed(outgoing, give_up=True)
-        await store.clear("direct:ada")
+            await store.outbox.mark_failed(outgoing, give_up=True)
+        await store.turns.clear("direct:ada")
     content = (tmp_path / "data" / "store.db").read_bytes()
     assert b"words for direct:bob" in content
     assert b"words for direct:ada" not in content
@@ -288,7 +291,7 @@ async def test_a_message_after_a_purge_does_not_get_the_id_of_a_forgotten_one(
 ) -> None:
     async with store_at(tmp_path) as store:
         await answer_one(store, 1)
-        await store.purge(4_000_000_000_000)
+        await store.upkeep.purge(4_000_000_000_000)
         assert len(await answer_one(store, 2)) == 1
 
 
@@ -297,8 +300,8 @@ async def test_retention_deletes_old_turns_and_keeps_what_waits(tmp_path: Path) 
         await answer_one(store, 1)
         waiting = await accept_one(store, 2)
         now = 4_000_000_000_000
-        assert await store.purge(now - 1) == 1
-        work = await store.unfinished()
+        assert await store.upkeep.purge(now - 1) == 1
+        work = await store.messages.unfinished()
         assert work.accepted == (waiting,)
         assert len(work.outgoing) == 1
 
@@ -306,15 +309,15 @@ async def test_retention_deletes_old_turns_and_keeps_what_waits(tmp_path: Path) 
 async def test_a_duplicate_is_still_known_after_a_short_retention(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=1) as store:
         await answer_one(store, 1)
-        await store.purge(received(1).received_at + 20 * DAY_MS)
-        assert await store.accept([received(1)]) == (None,)
+        await store.upkeep.purge(received(1).received_at + 20 * DAY_MS)
+        assert await store.messages.accept([received(1)]) == (None,)
 
 
 async def test_retention_zero_keeps_nothing_past_the_turn(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=0) as store:
         (outgoing,) = await answer_one(store, 1, "quiet question", "quiet answer")
-        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
-        await store.mark_sent(outgoing, 5)
+        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
+        await store.outbox.mark_sent(outgoing, 5)
     content = (tmp_path / "data" / "store.db").read_bytes()
     assert b"quiet" not in content
 
@@ -330,7 +333,7 @@ async def test_an_encrypted_store_opens_with_its_key_alone(tmp_path: Path) -> No
             async with store_at(tmp_path, key=wrong):
                 pass
     async with store_at(tmp_path, key="it's a secret") as store:
-        assert len((await store.history("direct:ada", max_bytes=1000)).turns) == 1
+        assert len((await store.turns.history("direct:ada", max_bytes=1000)).turns) == 1
 
 
 async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_key(
@@ -349,7 +352,7 @@ async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_ke
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert b"before" not in target.read_bytes()
     async with open_store(target, key="k") as copy:
-        ((_, answer),) = (await copy.history("direct:ada", max_bytes=1000)).turns
+        ((_, answer),) = (await copy.turns.history("direct:ada", max_bytes=1000)).turns
         assert answer.content == "before"
 
 
@@ -409,17 +412,17 @@ async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
 ) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
-        store.begin_turn([accepted], "secret plan")
-        await store.answer(accepted, ["Something went wrong."], outcome="bug")
-        assert (await store.history("direct:ada", max_bytes=10_000)).turns == ()
-        assert await store.purge(4_000_000_000_000) == 1
+        store.turns.begin([accepted], "secret plan")
+        await store.turns.answer(accepted, ["Something went wrong."], outcome="bug")
+        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
+        assert await store.upkeep.purge(4_000_000_000_000) == 1
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
 
 async def ask_about(
     store: ConversationStore, turn: Turn, *, fingerprint: str = "f1"
 ) -> StoredApproval:
-    approval = await store.approval(
+    approval = await store.approvals.find_or_open(
         turn.id, CALL.id, chat="direct:ada", asker="ada", fingerprint=fingerprint
     )
     assert approval is not None
@@ -428,8 +431,8 @@ async def ask_about(
 
 async def turn_with_open_call(store: ConversationStore, timestamp: int = 1) -> Turn:
     accepted = await accept_one(store, timestamp)
-    turn = store.begin_turn([accepted], "q")
-    await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+    turn = store.turns.begin([accepted], "q")
+    await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
     return turn
 
 
@@ -438,21 +441,27 @@ async def test_a_question_about_a_call_is_found_again_as_it_was_asked(tmp_path: 
         turn = await turn_with_open_call(store)
         approval = await ask_about(store, turn)
         assert approval.state is ApprovalState.OPEN
-        assert await store.waiting_approvals() == ()
-        await store.mark_asked(approval.id, 42, 99)
+        assert await store.approvals.waiting() == ()
+        await store.approvals.mark_asked(approval.id, 42, 99)
     async with open_store(tmp_path / "store.db") as store:
         found = await ask_about(store, turn, fingerprint="another")
         assert found == replace(approval, signal_timestamp=42, expires_at=99)
-        assert await store.waiting_approvals() == (found,)
+        assert await store.approvals.waiting() == (found,)
 
 
 async def test_the_first_decision_counts(tmp_path: Path) -> None:
     async with open_store(tmp_path / "store.db") as store:
         turn = await turn_with_open_call(store)
         approval = await ask_about(store, turn)
-        assert await store.decide(approval.id, ApprovalState.NO, by="ada") is ApprovalState.NO
-        assert await store.decide(approval.id, ApprovalState.YES, by="bob") is ApprovalState.NO
-        await store.begin_allowed(turn.id, CALL.id)
+        assert (
+            await store.approvals.decide(approval.id, ApprovalState.NO, by="ada")
+            is ApprovalState.NO
+        )
+        assert (
+            await store.approvals.decide(approval.id, ApprovalState.YES, by="bob")
+            is ApprovalState.NO
+        )
+        await store.approvals.begin(turn.id, CALL.id)
         assert (await ask_about(store, turn)).state is ApprovalState.NO
 
 
@@ -463,14 +472,19 @@ async def test_an_allowed_call_is_begun_once_and_the_audit_says_who_allowed_it(
         turn = await turn_with_open_call(store)
         approval = await ask_about(store, turn)
         answer = await accept_one(store, 2, "yes")
-        decided = await store.decide(approval.id, ApprovalState.YES, by="ada", answer=answer)
+        decided = await store.approvals.decide(
+            approval.id, ApprovalState.YES, by="ada", answer=answer
+        )
         assert decided is ApprovalState.YES
-        assert [waiting.id for waiting in (await store.unfinished()).accepted] == [turn.id]
-        await store.begin_allowed(turn.id, CALL.id)
+        assert [waiting.id for waiting in (await store.messages.unfinished()).accepted] == [turn.id]
+        await store.approvals.begin(turn.id, CALL.id)
         assert (await ask_about(store, turn)).state is ApprovalState.BEGUN
         entry = replace(audit_entry(turn), arguments="{}")
-        await store.record_result(turn.id, CALL.id, "done", entry)
-        assert await store.approval(turn.id, CALL.id, chat="", asker="", fingerprint="") is None
+        await store.turns.record_result(turn.id, CALL.id, "done", entry)
+        assert (
+            await store.approvals.find_or_open(turn.id, CALL.id, chat="", asker="", fingerprint="")
+            is None
+        )
     with closing(sqlite3.connect(tmp_path / "store.db")) as database:
         rows = database.execute("SELECT tool, arguments, allowed_by FROM audit").fetchall()
     assert rows == [("calculate", "{}", "ada")]
@@ -480,10 +494,10 @@ async def test_a_question_goes_with_its_turn(tmp_path: Path) -> None:
     async with open_store(tmp_path / "store.db") as store:
         turn = await turn_with_open_call(store)
         approval = await ask_about(store, turn)
-        await store.mark_asked(approval.id, 42, 99)
-        await store.stop((turn.id,))
-        assert await store.waiting_approvals() == ()
-        assert await store.decide(approval.id, ApprovalState.YES, by="ada") is None
+        await store.approvals.mark_asked(approval.id, 42, 99)
+        await store.messages.stop((turn.id,))
+        assert await store.approvals.waiting() == ()
+        assert await store.approvals.decide(approval.id, ApprovalState.YES, by="ada") is None
 
 
 async def test_a_store_of_the_first_schema_is_brought_up_to_date_with_what_it_holds(
@@ -504,7 +518,7 @@ async def test_a_store_of_the_first_schema_is_brought_up_to_date_with_what_it_ho
         database.execute("PRAGMA user_version = 1")
         database.commit()
     async with open_store(path) as store:
-        (waiting,) = (await store.unfinished()).accepted
+        (waiting,) = (await store.messages.unfinished()).accepted
         assert waiting.message.text == "hi"
         assert waiting.message.question_timestamp is None
     with closing(sqlite3.connect(path)) as database:
@@ -520,9 +534,11 @@ async def answered_with(
     store: ConversationStore, timestamp: int, *exchanged: NewExchange
 ) -> AcceptedMessage:
     accepted = await accept_one(store, timestamp)
-    turn = store.begin_turn([accepted], "hello")
-    await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)), exchanged[:1])
-    (answer,) = await store.finish_turn(
+    turn = store.turns.begin([accepted], "hello")
+    await store.turns.record_calls(
+        turn.id, StoredMessage("assistant", None, (CALL,)), exchanged[:1]
+    )
+    (answer,) = await store.turns.finish(
         turn,
         state=TurnStatus.ANSWERED,
         answer="hi",
@@ -531,7 +547,7 @@ async def answered_with(
         usage=TurnUsage(),
         exchanged=exchanged[1:],
     )
-    await store.mark_sent(answer, 1)
+    await store.outbox.mark_sent(answer, 1)
     return accepted
 
 
@@ -539,8 +555,10 @@ async def test_the_file_of_an_answer_is_forgotten_once_it_is_sent(tmp_path: Path
     async with open_store(tmp_path / "s.db") as store:
         accepted = await accept_one(store, 1)
         secret = StoredAttachment("proof.json", "application/json", b"what-was-proven" * 100)
-        (part,) = await store.answer(accepted, ("x",), outcome="command", attachments=[secret])
-        await store.mark_sent(part, 7)
+        (part,) = await store.turns.answer(
+            accepted, ("x",), outcome="command", attachments=[secret]
+        )
+        await store.outbox.mark_sent(part, 7)
     with closing(sqlite3.connect(tmp_path / "s.db")) as database:
         assert database.execute("SELECT * FROM attachments").fetchall() == []
 
@@ -550,18 +568,18 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
 ) -> None:
     async with open_store(tmp_path / "s.db") as store:
         accepted = await accept_one(store, 1)
-        turn = store.begin_turn([accepted], "hello")
+        turn = store.turns.begin([accepted], "hello")
         calling = StoredMessage("assistant", None, (CALL,))
-        await store.record_calls(turn.id, calling, EXCHANGES[:1])
-        assert await store.unchecked_exchanges(10) == ()
+        await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+        assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 2, *EXCHANGES)
-        waiting = await store.unchecked_exchanges(10)
+        waiting = await store.exchanges.unchecked(10)
         assert [one.completion_id for one in waiting] == [f"chatcmpl-{n}" for n in range(3)]
         for one in waiting:
-            await store.settle_exchange(one, ExchangeState.PROVEN, kind="gateway", words="Fine.")
-        assert await store.unchecked_exchanges(10) == ()
-        await store.settle_exchange(waiting[0], ExchangeState.WRONG, kind="", words="No.")
-        shown = await store.last_exchanges("direct:ada")
+            await store.exchanges.settle(one, ExchangeState.PROVEN, kind="gateway", words="Fine.")
+        assert await store.exchanges.unchecked(10) == ()
+        await store.exchanges.settle(waiting[0], ExchangeState.WRONG, kind="", words="No.")
+        shown = await store.exchanges.of_last_answer("direct:ada")
         assert [(one.state, one.kind, one.words) for one in shown] == [
             (ExchangeState.PROVEN, "gateway", "Fine.")
         ] * 3
@@ -570,7 +588,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
 async def test_another_chat_is_shown_no_exchanges(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES)
-        assert await store.last_exchanges("direct:bob") == ()
+        assert await store.exchanges.of_last_answer("direct:bob") == ()
 
 
 async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
@@ -578,8 +596,8 @@ async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
 ) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES[:1])
-        store.begin_turn([await accept_one(store, 2)], "hello")
-        [shown] = await store.last_exchanges("direct:ada")
+        store.turns.begin([await accept_one(store, 2)], "hello")
+        [shown] = await store.exchanges.of_last_answer("direct:ada")
         assert shown.completion_id == EXCHANGES[0].completion_id
 
 
@@ -591,27 +609,27 @@ async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
         sent = [
             [
                 part.text
-                for part in await store.settle_exchange(
+                for part in await store.exchanges.settle(
                     one, ExchangeState.WRONG, kind="gateway", words="No.", warning="Careful!"
                 )
             ]
-            for one in await store.unchecked_exchanges(10)
+            for one in await store.exchanges.unchecked(10)
         ]
         assert sent == [["Careful!"], [], []]
-        assert [part.text for part in (await store.unfinished()).outgoing] == ["Careful!"]
+        assert [part.text for part in (await store.messages.unfinished()).outgoing] == ["Careful!"]
 
 
 async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES)
-        await store.clear("direct:ada")
-        assert await store.unchecked_exchanges(10) == ()
+        await store.turns.clear("direct:ada")
+        assert await store.exchanges.unchecked(10) == ()
         stopped = await accept_one(store, 2)
-        turn = store.begin_turn([stopped], "hello")
+        turn = store.turns.begin([stopped], "hello")
         calling = StoredMessage("assistant", None, (CALL,))
-        await store.record_calls(turn.id, calling, EXCHANGES[:1])
-        await store.stop((stopped.id,))
-        assert await store.unchecked_exchanges(10) == ()
+        await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+        await store.messages.stop((stopped.id,))
+        assert await store.exchanges.unchecked(10) == ()
 
 
 async def test_a_proof_of_an_exchange_that_was_forgotten_settles_no_later_one(
@@ -619,24 +637,24 @@ async def test_a_proof_of_an_exchange_that_was_forgotten_settles_no_later_one(
 ) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES[:1])
-        [forgotten] = await store.unchecked_exchanges(10)
-        await store.clear("direct:ada")
+        [forgotten] = await store.exchanges.unchecked(10)
+        await store.turns.clear("direct:ada")
         await answered_with(store, 2, *EXCHANGES[1:2])
-        waiting = await store.unchecked_exchanges(10)
-        await store.settle_exchange(forgotten, ExchangeState.PROVEN, kind="", words="Fine.")
-        assert await store.unchecked_exchanges(10) == waiting
+        waiting = await store.exchanges.unchecked(10)
+        await store.exchanges.settle(forgotten, ExchangeState.PROVEN, kind="", words="Fine.")
+        assert await store.exchanges.unchecked(10) == waiting
     assert [one.completion_id for one in waiting] == [EXCHANGES[1].completion_id]
 
 
 async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db", retention_days=0) as store:
         await answered_with(store, 1, *EXCHANGES[:2])
-        first, second = await store.unchecked_exchanges(10)
-        await store.settle_exchange(first, ExchangeState.PROVEN, kind="", words="")
-        await store.purge()
-        assert await store.unchecked_exchanges(10) == (second,)
-        assert await store.last_exchanges("direct:ada") == ()
-        warning = await store.settle_exchange(
+        first, second = await store.exchanges.unchecked(10)
+        await store.exchanges.settle(first, ExchangeState.PROVEN, kind="", words="")
+        await store.upkeep.purge()
+        assert await store.exchanges.unchecked(10) == (second,)
+        assert await store.exchanges.of_last_answer("direct:ada") == ()
+        warning = await store.exchanges.settle(
             second, ExchangeState.WRONG, kind="", words="", warning="Careful!"
         )
         assert [part.chat for part in warning] == ["direct:ada"]

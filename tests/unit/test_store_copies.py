@@ -66,10 +66,10 @@ def make_old(folder: Path, body: str = '{"text": "hi"}') -> None:
 async def test_a_copy_has_no_room_for_what_is_gone(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 1_000_000))
-        await store.clear(ADA)
+        await store.turns.clear(ADA)
         await answer(store, received(2, "kept"))
         backup(tmp_path / "store.db", None, tmp_path / "copy.db")
-        assert (await store.sizes()).file_bytes > 1_000_000
+        assert (await store.upkeep.sizes()).file_bytes > 1_000_000
     assert (tmp_path / "copy.db").stat().st_size < 300_000
     assert mode(tmp_path / "copy.db") == 0o600
 
@@ -80,11 +80,11 @@ async def test_the_log_becomes_small_again_after_somebody_was_reading(tmp_path: 
             reader.execute("BEGIN; SELECT * FROM inbox").fetchall()
             for number in range(20):
                 await answer(store, received(number, "x" * 1_000_000))
-            grown = (await store.sizes()).log_bytes
+            grown = (await store.upkeep.sizes()).log_bytes
         await answer(store, received(100))
         await answer(store, received(101))
         assert grown > 20_000_000
-        assert (await store.sizes()).log_bytes < 10_000_000
+        assert (await store.upkeep.sizes()).log_bytes < 10_000_000
 
 
 async def test_a_store_goes_back_to_a_copy_and_what_was_there_is_kept_beside_it(
@@ -177,34 +177,43 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     async with store_at(tmp_path) as store:
         unsent = await accept(store, received(1, "a", GROUP))
-        await store.answer(unsent, ["one", "two"], outcome="command")
+        await store.turns.answer(unsent, ["one", "two"], outcome="command")
         running = await accept(store, received(2, "runs"))
-        turn = store.begin_turn([running], "runs")
+        turn = store.turns.begin([running], "runs")
         exchanged = [NewExchange("c", "00", "00")]
-        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)), exchanged)
-        question = await store.approval(turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f")
+        await store.turns.record_calls(
+            turn.id, StoredMessage("assistant", None, (CALL,)), exchanged
+        )
+        question = await store.approvals.find_or_open(
+            turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f"
+        )
         assert question is not None
-        await store.mark_asked(question.id, 77, now_ms() + 1_000_000)
+        await store.approvals.mark_asked(question.id, 77, now_ms() + 1_000_000)
         await accept(store, received(3, "waits", GROUP))
-        answered = store.begin_turn([await accept(store, received(4, "done"))], "done")
-        await store.record_calls(answered.id, StoredMessage("assistant", None, (CALL,)), exchanged)
+        answered = store.turns.begin([await accept(store, received(4, "done"))], "done")
+        await store.turns.record_calls(
+            answered.id, StoredMessage("assistant", None, (CALL,)), exchanged
+        )
         await mark(store, await finish(store, answered, ("a",)), 9_000)
-        assert len(await store.unchecked_exchanges(10)) == 1
+        assert len(await store.exchanges.unchecked(10)) == 1
         request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)
         await store.pairings.ask(request, chat="direct:ben", text="t", at_most=9, now_ms=now_ms())
         await store.pairings.approve("CODE", now_ms())
         backup(path, None, copy)
-        owed = await store.unfinished()
+        owed = await store.messages.unfinished()
     assert [one.message.text for one in owed.accepted] == ["runs", "waits"]
     restored = restore(path, None, copy)
     assert (restored.messages, restored.sends) == (2, len(owed.outgoing))
     async with store_at(tmp_path) as store:
-        work = await store.unfinished()
+        work = await store.messages.unfinished()
         assert (work.outgoing, work.accepted) == ((), ())
-        assert await store.waiting_approvals() == ()
-        assert await store.unchecked_exchanges(10) == ()
+        assert await store.approvals.waiting() == ()
+        assert await store.exchanges.unchecked(10) == ()
         assert [person.greeted for person in await store.pairings.people()] == [True]
-        assert await store.accept([received(2, "runs"), received(3, "waits", GROUP)]) == (None,) * 2
+        assert (
+            await store.messages.accept([received(2, "runs"), received(3, "waits", GROUP)])
+            == (None,) * 2
+        )
     assert not any(
         b"waits" in one.read_bytes() for one in (path, tmp_path / "store.db-wal") if one.exists()
     )
@@ -323,9 +332,9 @@ async def test_an_upgrade_leaves_the_store_as_it_was_beside_it_for_a_day(tmp_pat
         assert BEFORE in names(tmp_path)
         assert (tmp_path / BEFORE).read_bytes() == was
         assert abs((tmp_path / BEFORE).stat().st_mtime - time.time()) < 60
-        assert await store.forget_before_upgrade(now_ms() + KEPT_MS - 60_000) == 0
+        assert await store.upkeep.forget_before_upgrade(now_ms() + KEPT_MS - 60_000) == 0
         assert (tmp_path / BEFORE).exists()
-        assert await store.forget_before_upgrade(now_ms() + KEPT_MS) == 1
+        assert await store.upkeep.forget_before_upgrade(now_ms() + KEPT_MS) == 1
         assert not (tmp_path / BEFORE).exists()
 
 
@@ -334,7 +343,7 @@ async def test_the_day_of_what_an_upgrade_has_left_begins_with_the_upgrade(tmp_p
     os.utime(tmp_path / "store.db", (1_000_000_000, 1_000_000_000))
     (tmp_path / "store.db").chmod(0o644)
     async with store_at(tmp_path) as store:
-        assert await store.forget_before_upgrade(now_ms()) == 0
+        assert await store.upkeep.forget_before_upgrade(now_ms()) == 0
         assert mode(tmp_path / BEFORE) == 0o600
 
 
@@ -353,7 +362,7 @@ async def test_what_an_upgrade_has_left_goes_also_when_the_clock_was_ahead_then(
     async with store_at(tmp_path) as store:
         in_ten_years = time.time() + 10 * 365 * 86_400
         os.utime(tmp_path / BEFORE, (in_ten_years, in_ten_years))
-        assert await store.forget_before_upgrade(now_ms()) == 1
+        assert await store.upkeep.forget_before_upgrade(now_ms()) == 1
 
 
 async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
@@ -372,7 +381,7 @@ async def test_an_upgrade_is_as_private_and_as_encrypted_as_the_store(tmp_path: 
     with closing(apsw.Connection(str(path))) as database:
         database.pragma("rekey", "k")
     async with open_store(path, key="k") as store:
-        (accepted,) = (await store.unfinished()).accepted
+        (accepted,) = (await store.messages.unfinished()).accepted
         assert accepted.message.text == "sesame"
     for one in (path, tmp_path / BEFORE):
         assert b"sesame" not in one.read_bytes()
@@ -396,7 +405,7 @@ async def test_a_store_has_one_writer_by_whatever_name_it_goes(tmp_path: Path) -
                 pass
     async with open_store(link) as store:
         assert await questions(store) == ["kept"]
-        assert (await store.sizes()).log_bytes > 0
+        assert (await store.upkeep.sizes()).log_bytes > 0
 
 
 async def test_a_store_behind_a_link_stays_where_it_is(tmp_path: Path) -> None:
@@ -407,7 +416,7 @@ async def test_a_store_behind_a_link_stays_where_it_is(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         assert await waiting(store) == [1]
         backup(tmp_path / "store.db", None, tmp_path / "copy.db")
-        assert await store.forget_before_upgrade(now_ms() + KEPT_MS) == 1
+        assert await store.upkeep.forget_before_upgrade(now_ms() + KEPT_MS) == 1
     aside = restore(tmp_path / "store.db", None, tmp_path / "copy.db").aside
     assert aside is not None
     assert aside.parent == disk

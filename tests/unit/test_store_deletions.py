@@ -45,18 +45,18 @@ async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: 
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
         pieces = [await accept(store, received(number, "secret words")) for number in (2, 3)]
-        turn = store.begin_turn(pieces, "secret", images=[IMAGE], notices=["secret voice"])
+        turn = store.turns.begin(pieces, "secret", images=[IMAGE], notices=["secret voice"])
         await call(store, turn, "secret result", files=[FILE])
         parts = await finish(store, turn, ["secret one", "secret two"], exchanged=[exchange])
         await mark(store, parts[:1], 100)
         deletion = await accept(store, deletion_of(3, 4))
     async with store_at(tmp_path) as store:
-        assert await store.forget(deletion) == ()
+        assert await store.messages.forget(deletion) == ()
         assert not is_left(tmp_path, "secret")
         assert await questions(store) == ["kept"]
         assert await waiting(store) == []
-        assert (await store.unfinished()).outgoing == ()
-        assert await store.unchecked_exchanges(10) == ()
+        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.exchanges.unchecked(10) == ()
         assert rows(tmp_path, "SELECT tool, arguments FROM audit") == [("calculate", None)]
 
 
@@ -64,29 +64,29 @@ async def test_a_deletion_takes_the_edits_of_a_message_along(tmp_path: Path) -> 
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "secret one"))
         edit = await accept(store, edit_of(1, 2, "secret two"))
-        _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        await mark(store, await finish(store, store.begin_turn([edit], "secret two")), 50)
+        _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        await mark(store, await finish(store, store.turns.begin([edit], "secret two")), 50)
         waits = await accept(store, edit_of(2, 3, "secret three"))
-        assert await store.forget(await accept(store, deletion_of(2, 4))) == (waits.id,)
+        assert await store.messages.forget(await accept(store, deletion_of(2, 4))) == (waits.id,)
         assert await questions(store) == []
         assert not is_left(tmp_path, "secret")
         late = [received(1, "secret"), edit_of(1, 5, "secret"), edit_of(3, 6, "secret")]
-        assert await store.accept(late) == (None, None, None)
+        assert await store.messages.accept(late) == (None, None, None)
         assert not is_left(tmp_path, "secret")
 
 
 async def test_the_other_pieces_of_a_turn_that_runs_wait_on(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number, f"words {number}")) for number in (1, 2, 3)]
-        turn = store.begin_turn(pieces, "words 1 words 2 words 3")
+        turn = store.turns.begin(pieces, "words 1 words 2 words 3")
         deletion = await accept(store, deletion_of(1, 4))
-        assert await store.find_target(deletion.message) == pieces[0].id
-        assert await store.forget(deletion) == (pieces[0].id,)
+        assert await store.messages.find_target(deletion.message) == pieces[0].id
+        assert await store.messages.forget(deletion) == (pieces[0].id,)
         assert await finish(store, turn) == ()
     async with store_at(tmp_path) as store:
-        found = (await store.unfinished()).accepted
+        found = (await store.messages.unfinished()).accepted
         assert found == tuple(pieces[1:])
-        await finish(store, store.begin_turn(found, "words 2 words 3"))
+        await finish(store, store.turns.begin(found, "words 2 words 3"))
         assert await questions(store) == ["words 2 words 3"]
     assert not is_left(tmp_path, "words 1")
 
@@ -98,25 +98,25 @@ async def test_a_deletion_that_a_crash_has_kept_from_being_carried_out_waits(
         target = await accept(store, received(1, "secret"))
         deletion = await accept(store, deletion_of(1, 2))
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).accepted == (target, deletion)
-        assert await store.forget(deletion) == (target.id,)
-        assert await store.forget(deletion) == ()
+        assert (await store.messages.unfinished()).accepted == (target, deletion)
+        assert await store.messages.forget(deletion) == (target.id,)
+        assert await store.messages.forget(deletion) == ()
         assert await waiting(store) == []
 
 
 async def test_what_is_deleted_before_it_comes_is_refused_when_it_comes(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first = await accept(store, deletion_of(1, 2))
-        assert await store.accept([received(1, "secret")]) == (None,)
-        await store.forget(first)
-        await store.forget(await accept(store, deletion_of(3, 4, GROUP)))
+        assert await store.messages.accept([received(1, "secret")]) == (None,)
+        await store.messages.forget(first)
+        await store.messages.forget(await accept(store, deletion_of(3, 4, GROUP)))
     async with store_at(tmp_path) as store:
-        assert await store.accept([received(1, "secret")]) == (None,)
-        await store.overhear([received(3, "secret", GROUP)])
-        assert await store.overheard(GROUP) == ()
-        assert await store.accept([edit_of(1, 5, "secret")]) == (None,)
+        assert await store.messages.accept([received(1, "secret")]) == (None,)
+        await store.messages.overhear([received(3, "secret", GROUP)])
+        assert await store.messages.overheard(GROUP) == ()
+        assert await store.messages.accept([edit_of(1, 5, "secret")]) == (None,)
         assert not is_left(tmp_path, "secret")
-        elsewhere, other = await store.accept([received(3), received(1, author="bob")])
+        elsewhere, other = await store.messages.accept([received(3), received(1, author="bob")])
         assert elsewhere is not None
         assert other is not None
 
@@ -124,25 +124,27 @@ async def test_what_is_deleted_before_it_comes_is_refused_when_it_comes(tmp_path
 async def test_the_word_of_another_counts_once_it_is_carried_out(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         refused = await accept(store, deletion_of(1, 2, GROUP, author="eve", of="ada"))
-        await store.answer(refused, (), outcome="refused")
-        (taken,) = await store.accept([received(1, chat=GROUP)])
+        await store.turns.answer(refused, (), outcome="refused")
+        (taken,) = await store.messages.accept([received(1, chat=GROUP)])
         assert taken is not None
         carried_out = await accept(store, deletion_of(5, 6, GROUP, author="admin", of="ada"))
-        await store.forget(carried_out)
-        assert await store.accept([received(5, chat=GROUP)]) == (None,)
+        await store.messages.forget(carried_out)
+        assert await store.messages.accept([received(5, chat=GROUP)]) == (None,)
 
 
 async def test_a_deletion_of_what_was_said_to_others_takes_the_turn_that_was_told(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "secret talk", GROUP), received(2, "other", GROUP)])
+        await store.messages.overhear(
+            [received(1, "secret talk", GROUP), received(2, "other", GROUP)]
+        )
         accepted = await accept(store, received(3, chat=GROUP))
-        heard = await store.overheard(GROUP)
-        turn = store.begin_turn([accepted], "secret talk other", overheard=heard)
+        heard = await store.messages.overheard(GROUP)
+        turn = store.turns.begin([accepted], "secret talk other", overheard=heard)
         await mark(store, await finish(store, turn), 10)
         assert await questions(store, GROUP) == ["secret talk other"]
-        assert await store.forget(await accept(store, deletion_of(1, 4, GROUP))) == ()
+        assert await store.messages.forget(await accept(store, deletion_of(1, 4, GROUP))) == ()
         assert await questions(store, GROUP) == []
         assert not is_left(tmp_path, "secret talk")
 
@@ -151,26 +153,26 @@ async def test_a_turn_that_runs_and_was_told_what_is_deleted_answers_and_goes(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "secret talk", GROUP)])
+        await store.messages.overhear([received(1, "secret talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
-        heard = await store.overheard(GROUP)
-        turn = store.begin_turn([accepted], "secret talk", overheard=heard)
-        assert await store.forget(await accept(store, deletion_of(1, 3, GROUP))) == ()
+        heard = await store.messages.overheard(GROUP)
+        turn = store.turns.begin([accepted], "secret talk", overheard=heard)
+        assert await store.messages.forget(await accept(store, deletion_of(1, 3, GROUP))) == ()
         (part,) = await finish(store, turn)
-        await store.mark_sent(part, 10)
+        await store.outbox.mark_sent(part, 10)
         assert await waiting(store) == []
         assert await questions(store, GROUP) == []
-        await store.expire()
+        await store.upkeep.expire()
     assert not is_left(tmp_path, "secret talk")
 
 
 async def test_what_is_deleted_between_being_heard_and_told_is_not_kept(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "secret talk", GROUP)])
+        await store.messages.overhear([received(1, "secret talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
-        heard = await store.overheard(GROUP)
-        await store.forget(await accept(store, deletion_of(1, 3, GROUP)))
-        turn = store.begin_turn([accepted], "secret talk", overheard=heard)
+        heard = await store.messages.overheard(GROUP)
+        await store.messages.forget(await accept(store, deletion_of(1, 3, GROUP)))
+        turn = store.turns.begin([accepted], "secret talk", overheard=heard)
         assert len(await finish(store, turn)) == 1
         assert await questions(store, GROUP) == []
     assert not is_left(tmp_path, "secret talk")
@@ -180,16 +182,16 @@ async def test_what_disappears_goes_with_all_that_was_derived_from_it(tmp_path: 
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
         accepted = await accept(store, received(2, "secret", expires_at=FAR))
-        turn = store.begin_turn([accepted], "secret", images=[IMAGE], notices=["secret voice"])
+        turn = store.turns.begin([accepted], "secret", images=[IMAGE], notices=["secret voice"])
         await call(store, turn, "secret result")
         lost, sent = await finish(store, turn, ["secret one", "secret two"])
-        await store.mark_failed(lost, give_up=True)
-        await store.mark_sent(sent, 5)
+        await store.outbox.mark_failed(lost, give_up=True)
+        await store.outbox.mark_sent(sent, 5)
     async with store_at(tmp_path) as store:
-        assert (await store.expire(FAR - 1)).next_at == FAR
+        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
         assert len(await questions(store)) == 2
         assert is_left(tmp_path, "secret one")
-        assert (await store.expire(FAR)).next_at is None
+        assert (await store.upkeep.expire(FAR)).next_at is None
         assert await questions(store) == ["kept"]
         assert not is_left(tmp_path, "secret")
         assert rows(tmp_path, "SELECT arguments FROM audit") == [(None,)]
@@ -197,45 +199,45 @@ async def test_what_disappears_goes_with_all_that_was_derived_from_it(tmp_path: 
 
 async def test_a_turn_disappears_with_the_first_of_its_sources(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "talk", GROUP, expires_at=FAR)])
+        await store.messages.overhear([received(1, "talk", GROUP, expires_at=FAR)])
         for timestamp, expiry in ((2, [FAR + 1, None]), (4, [FAR + 2, FAR + 1])):
             pieces = [
                 await accept(store, received(timestamp + number, chat=GROUP, expires_at=at))
                 for number, at in enumerate(expiry)
             ]
-            heard = await store.overheard(GROUP)
-            await finish(store, store.begin_turn(pieces, f"q{timestamp}", overheard=heard))
-        assert (await store.expire(FAR)).next_at == FAR + 1
+            heard = await store.messages.overheard(GROUP)
+            await finish(store, store.turns.begin(pieces, f"q{timestamp}", overheard=heard))
+        assert (await store.upkeep.expire(FAR)).next_at == FAR + 1
         assert await questions(store, GROUP) == ["q4"]
-        assert (await store.expire(FAR + 1)).next_at == FAR + UNSENT_MS
+        assert (await store.upkeep.expire(FAR + 1)).next_at == FAR + UNSENT_MS
         assert await questions(store, GROUP) == []
 
 
 async def test_an_answer_that_is_still_to_be_sent_outlives_its_question(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1, expires_at=FAR))
-        (part,) = await finish(store, store.begin_turn([accepted], "q"), ["secret"])
-        await store.expire(FAR)
-        assert (await store.unfinished()).outgoing == (part,)
-        await store.mark_failed(part, give_up=True)
-        await store.expire(FAR)
+        (part,) = await finish(store, store.turns.begin([accepted], "q"), ["secret"])
+        await store.upkeep.expire(FAR)
+        assert (await store.messages.unfinished()).outgoing == (part,)
+        await store.outbox.mark_failed(part, give_up=True)
+        await store.upkeep.expire(FAR)
         assert not is_left(tmp_path, "secret")
 
 
 async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1, "secret", expires_at=5))
-        turn = store.begin_turn([accepted], "secret")
-        assert await store.expire() == await store.expire(FAR)
+        turn = store.turns.begin([accepted], "secret")
+        assert await store.upkeep.expire() == await store.upkeep.expire(FAR)
     async with store_at(tmp_path) as store:
-        (found,) = (await store.unfinished()).accepted
+        (found,) = (await store.messages.unfinished()).accepted
         assert found.message.text == "secret"
-        resumed = await store.resume_turn(found)
+        resumed = await store.turns.resume(found)
         assert resumed is not None
         (part,) = await finish(store, resumed, ["done"])
         assert part.text == "done"
         assert await questions(store) == []
-        await store.expire()
+        await store.upkeep.expire()
     assert not is_left(tmp_path, "secret")
     assert turn.id == accepted.id
 
@@ -250,26 +252,26 @@ async def test_a_message_that_disappears_before_its_turn_owes_an_answer_without_
         accepted = await accept(
             store, received(1, "secret", files=files, quote=quote, expires_at=FAR)
         )
-        assert (await store.expire(FAR - 1)).next_at == FAR
-        expired = await store.expire(FAR)
+        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
+        expired = await store.upkeep.expire(FAR)
         assert [one.id for one in expired.waiting] == [accepted.id]
         assert (expired.waiting[0].message.text, expired.waiting[0].message.files) == ("", nameless)
         assert expired.next_at is None
-        assert (await store.expire(FAR)).waiting == ()
+        assert (await store.upkeep.expire(FAR)).waiting == ()
         assert not is_left(tmp_path, "secret")
     async with store_at(tmp_path) as store:
-        (found,) = (await store.unfinished()).accepted
+        (found,) = (await store.messages.unfinished()).accepted
         assert found == expired.waiting[0]
-        assert len(await store.answer(found, ["Too late."], outcome="expired")) == 1
+        assert len(await store.turns.answer(found, ["Too late."], outcome="expired")) == 1
         assert await waiting(store) == []
 
 
 async def test_what_was_overheard_disappears(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "secret", GROUP, expires_at=FAR)])
-        assert (await store.expire(FAR - 1)).next_at == FAR
-        assert (await store.expire(FAR)).next_at is None
-        assert await store.overheard(GROUP) == ()
+        await store.messages.overhear([received(1, "secret", GROUP, expires_at=FAR)])
+        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
+        assert (await store.upkeep.expire(FAR)).next_at is None
+        assert await store.messages.overheard(GROUP) == ()
         assert not is_left(tmp_path, "secret")
 
 
@@ -280,7 +282,9 @@ async def test_deleted_text_of_any_size_is_gone_from_the_files_at_once(tmp_path:
             await answer(store, received(10 * number, words), [words])
             await answer(store, received(10 * number + 1, f"kept{number} " * (size // 7)))
             assert is_left(tmp_path, f"secret{number}")
-            await store.forget(await accept(store, deletion_of(10 * number, 10 * number + 2)))
+            await store.messages.forget(
+                await accept(store, deletion_of(10 * number, 10 * number + 2))
+            )
             assert not is_left(tmp_path, f"secret{number}")
         assert len(await questions(store)) == 4
 
@@ -290,20 +294,22 @@ async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: str) 
     other = GROUP if chat == ADA else ADA
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept", chat))
-        assert await store.forget(await accept(store, deletion_of(1, 2, other))) == ()
+        assert await store.messages.forget(await accept(store, deletion_of(1, 2, other))) == ()
         assert await questions(store, chat) == ["kept"]
 
 
 async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        turn = store.begin_turn([accepted], "q")
-        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
-        question = await store.approval(turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f")
+        turn = store.turns.begin([accepted], "q")
+        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        question = await store.approvals.find_or_open(
+            turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f"
+        )
         assert question is not None
-        await store.mark_asked(question.id, 1, FAR)
-        await store.forget(await accept(store, deletion_of(1, 2)))
-        assert await store.waiting_approvals() == ()
+        await store.approvals.mark_asked(question.id, 1, FAR)
+        await store.messages.forget(await accept(store, deletion_of(1, 2)))
+        assert await store.approvals.waiting() == ()
 
 
 async def test_an_answer_that_waits_loses_its_quote_with_the_question_and_goes_an_hour_later(
@@ -312,14 +318,14 @@ async def test_an_answer_that_waits_loses_its_quote_with_the_question_and_goes_a
     quote = StoredQuote(1, ADA, "secret")
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1, "secret", expires_at=FAR))
-        (part,) = await store.answer(
+        (part,) = await store.turns.answer(
             accepted, ["sorry words"], outcome="answered", quote=quote, always_quote=True
         )
-        assert await store.as_waiting(part) == part
-        assert (await store.expire(FAR - 1)).next_at == FAR
-        assert (await store.expire(FAR)).next_at == FAR + UNSENT_MS
+        assert await store.outbox.as_waiting(part) == part
+        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
+        assert (await store.upkeep.expire(FAR)).next_at == FAR + UNSENT_MS
         assert not is_left(tmp_path, "secret")
-        assert await store.as_waiting(part) == replace(part, quote=None)
-        assert (await store.expire(FAR + UNSENT_MS)).next_at is None
-        assert await store.as_waiting(part) is None
+        assert await store.outbox.as_waiting(part) == replace(part, quote=None)
+        assert (await store.upkeep.expire(FAR + UNSENT_MS)).next_at is None
+        assert await store.outbox.as_waiting(part) is None
         assert not is_left(tmp_path, "sorry words")

@@ -41,7 +41,7 @@ async def settle(
     store: ConversationStore, target: int, timestamp: int, text: str = "edited"
 ) -> tuple[EditOutcome, int | None]:
     edit = await accept(store, edit_of(target, timestamp, text))
-    outcome, settled = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    outcome, settled = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
     return outcome, settled.replaces
 
 
@@ -50,9 +50,9 @@ async def answer_edit(
 ) -> tuple[OutgoingMessage, ...]:
     """Let an edit be answered in place of the answer before it."""
     edit = await accept(store, edit_of(target, timestamp, f"edit {timestamp}"))
-    outcome, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    outcome, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
     assert outcome is EditOutcome.ANSWERED
-    turn = store.begin_turn([edit], edit.message.text)
+    turn = store.turns.begin([edit], edit.message.text)
     return await finish(store, turn, parts, replaces=edit.replaces)
 
 
@@ -66,34 +66,34 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
     async with store_at(tmp_path) as store:
         target = await accept(store, received(1, "teh", expires_at=50))
         edit = await accept(store, edit_of(1, 2, "the", files=files, quote=quote, expires_at=40))
-        assert await store.find_target(edit.message) == target.id
-        merged = await store.merge_edit(edit, target)
+        assert await store.messages.find_target(edit.message) == target.id
+        merged = await store.messages.merge_edit(edit, target)
         again = await accept(store, edit_of(2, 3, "then"))
-        assert await store.find_target(again.message) == target.id
+        assert await store.messages.find_target(again.message) == target.id
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).accepted == (merged, again)
+        assert (await store.messages.unfinished()).accepted == (merged, again)
         message = merged.message
         assert (message.timestamp, message.text, message.expires_at) == (1, "the", 40)
         assert (message.files, message.quote) == (files, quote)
-        final = await store.merge_edit(again, merged)
-        assert (await store.unfinished()).accepted == (final,)
+        final = await store.messages.merge_edit(again, merged)
+        assert (await store.messages.unfinished()).accepted == (final,)
         assert final.message.text == "then"
 
 
 async def test_an_edit_changes_the_latest_of_several_edits_that_wait(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         asked = await accept(store, received(1, "one"))
-        await mark(store, await finish(store, store.begin_turn([asked], "one")), 100)
+        await mark(store, await finish(store, store.turns.begin([asked], "one")), 100)
         begun = await accept(store, edit_of(1, 2, "two"))
         behind = await accept(store, edit_of(2, 3, "three"))
-        last, later = await store.accept([edit_of(3, 4, "four"), edit_of(4, 5, "five")])
+        last, later = await store.messages.accept([edit_of(3, 4, "four"), edit_of(4, 5, "five")])
         assert last is not None
         assert later is not None
-        assert await store.find_target(begun.message) == asked.id
-        assert await store.find_target(behind.message) == begun.id
-        assert await store.find_target(last.message) == behind.id
-        await store.merge_edit(last, behind)
-        assert await store.find_target(later.message) == behind.id
+        assert await store.messages.find_target(begun.message) == asked.id
+        assert await store.messages.find_target(behind.message) == begun.id
+        assert await store.messages.find_target(last.message) == behind.id
+        await store.messages.merge_edit(last, behind)
+        assert await store.messages.find_target(later.message) == behind.id
 
 
 async def test_what_was_begun_about_the_old_words_of_a_piece_is_not_gone_on_with(
@@ -102,11 +102,11 @@ async def test_what_was_begun_about_the_old_words_of_a_piece_is_not_gone_on_with
     async with store_at(tmp_path) as store:
         first = await accept(store, received(1, "one"))
         second = await accept(store, received(2, "tow"))
-        store.begin_turn([first, second], "one\n\ntow")
+        store.turns.begin([first, second], "one\n\ntow")
         edit = await accept(store, edit_of(2, 3, "two"))
-        await store.merge_edit(edit, second)
+        await store.messages.merge_edit(edit, second)
     async with store_at(tmp_path) as store:
-        waiting = (await store.unfinished()).accepted
+        waiting = (await store.messages.unfinished()).accepted
         assert [(one.message.text, one.begun, one.joined) for one in waiting] == [
             ("one", False, ()),
             ("two", False, ()),
@@ -117,9 +117,9 @@ async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> 
     async with store_at(tmp_path) as store:
         assert await settle(store, 1, 2, "hello") == (EditOutcome.UNKNOWN, None)
     async with store_at(tmp_path) as store:
-        (edit,) = (await store.unfinished()).accepted
-        assert await store.find_target(edit.message) is None
-        parts = await finish(store, store.begin_turn([edit], "hello"))
+        (edit,) = (await store.messages.unfinished()).accepted
+        assert await store.messages.find_target(edit.message) is None
+        parts = await finish(store, store.turns.begin([edit], "hello"))
         await mark(store, parts, 100)
         assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
 
@@ -129,8 +129,8 @@ async def test_a_message_that_comes_after_its_edit_does_not_hide_what_was_answer
 ) -> None:
     async with store_at(tmp_path) as store:
         early = await accept(store, edit_of(1, 2, "hello"))
-        await mark(store, await finish(store, store.begin_turn([early], "hello")), 100)
-        await store.accept([received(1, "helo")])
+        await mark(store, await finish(store, store.turns.begin([early], "hello")), 100)
+        await store.messages.accept([received(1, "helo")])
         assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
 
 
@@ -142,7 +142,7 @@ async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
     async with store_at(tmp_path) as store:
         fewer = await answer_edit(store, 1, 2, "A")
         assert shapes(fewer) == [("A", 100, 0), ("", 101, 0), ("", 102, 0)]
-        assert (await store.unfinished()).outgoing == fewer
+        assert (await store.messages.unfinished()).outgoing == fewer
         await mark(store, fewer, 200)
         assert await questions(store) == ["edit 2"]
         bold = AnswerPart("B", (StoredStyle(0, 1, "BOLD"),))
@@ -157,15 +157,15 @@ async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
 async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        parts = await finish(store, store.begin_turn([accepted], "q"), ["a", "b", "c"])
+        parts = await finish(store, store.turns.begin([accepted], "q"), ["a", "b", "c"])
         await mark(store, parts[:1], 100)
-        await store.mark_failed(parts[1], give_up=True)
+        await store.outbox.mark_failed(parts[1], give_up=True)
         replacing = await answer_edit(store, 1, 2, "A", "B")
         assert shapes(replacing) == [("A", 100, 0), ("B", None, 0)]
-        assert (await store.unfinished()).outgoing == replacing
+        assert (await store.messages.unfinished()).outgoing == replacing
         again = await answer_edit(store, 1, 3, "C", "D")
         assert shapes(again) == [("C", 100, 0), ("D", None, 0)]
-        assert (await store.unfinished()).outgoing == again
+        assert (await store.messages.unfinished()).outgoing == again
 
 
 async def test_an_answer_that_was_edited_too_often_is_sent_anew(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
             (3, [("x", 200, 0), ("", None, 1), ("", 201, 0)]),
         ):
             edit = await accept(store, edit_of(1, timestamp, "edited"))
-            _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-            turn = store.begin_turn([edit], "edited")
+            _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+            turn = store.turns.begin([edit], "edited")
             await call(store, turn, "drawn", files=[FILE])
             parts = await finish(store, turn, ["x"], replaces=edit.replaces)
             assert shapes(parts) == shape
@@ -200,17 +200,17 @@ async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
 async def test_an_edited_command_is_answered_in_its_place_as_well(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         command = await accept(store, received(1, "!hepl"))
-        await mark(store, await store.answer(command, ["?"], outcome="command"), 100)
+        await mark(store, await store.turns.answer(command, ["?"], outcome="command"), 100)
         edit = await accept(store, edit_of(1, 2, "!help"))
-        _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        parts = await store.answer(edit, ["help"], outcome="command", attachments=[FILE])
+        _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        parts = await store.turns.answer(edit, ["help"], outcome="command", attachments=[FILE])
         assert shapes(parts) == [("help", 100, 0), ("", None, 1)]
 
 
 async def test_an_edit_of_a_piece_replaces_the_answer_to_all_of_them(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2)]
-        await mark(store, await finish(store, store.begin_turn(pieces, "one two")), 100)
+        await mark(store, await finish(store, store.turns.begin(pieces, "one two")), 100)
         assert await settle(store, 2, 3) == (EditOutcome.ANSWERED, pieces[0].id)
 
 
@@ -221,11 +221,11 @@ async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
         first = await answer(store, received(1), sent_at=100)
         assert await settle(store, 1, 2) == (EditOutcome.ANSWERED, first.id)
     async with store_at(tmp_path) as store:
-        (edit,) = (await store.unfinished()).accepted
+        (edit,) = (await store.messages.unfinished()).accepted
         assert edit.replaces == first.id
-        outcome, again = await store.settle_edit(edit, answered_within_ms=-1)
+        outcome, again = await store.messages.settle_edit(edit, answered_within_ms=-1)
         assert (outcome, again) == (EditOutcome.ANSWERED, edit)
-        parts = await finish(store, store.begin_turn([edit], "q"), replaces=edit.replaces)
+        parts = await finish(store, store.turns.begin([edit], "q"), replaces=edit.replaces)
         assert shapes(parts) == [("a", 100, 0)]
 
 
@@ -233,7 +233,7 @@ async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) 
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "q"))
         edit = await accept(store, edit_of(1, 2, "edited"))
-        outcome, _ = await store.settle_edit(edit, answered_within_ms=-1)
+        outcome, _ = await store.messages.settle_edit(edit, answered_within_ms=-1)
         assert outcome is EditOutcome.TOO_LATE
         assert await waiting(store) == []
         assert await questions(store) == ["q"]
@@ -243,7 +243,7 @@ async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) 
 async def test_what_was_refused_is_not_answered_by_editing_it(tmp_path: Path, outcome: str) -> None:
     async with store_at(tmp_path) as store:
         refused = await accept(store, received(1))
-        await store.answer(refused, ["Not now."], outcome=outcome)
+        await store.turns.answer(refused, ["Not now."], outcome=outcome)
         assert await settle(store, 1, 2) == (EditOutcome.TOO_LATE, None)
         assert await waiting(store) == []
 
@@ -251,21 +251,21 @@ async def test_what_was_refused_is_not_answered_by_editing_it(tmp_path: Path, ou
 async def test_what_was_stopped_or_deleted_is_not_answered_by_editing_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         stopped = await accept(store, received(1))
-        await store.stop([stopped.id])
+        await store.messages.stop([stopped.id])
         assert await settle(store, 1, 2) == (EditOutcome.TOO_LATE, None)
         await answer(store, received(3))
         edit = await accept(store, edit_of(3, 4, "edited"))
-        await store.forget(await accept(store, deletion_of(3, 5)))
-        outcome, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        await store.messages.forget(await accept(store, deletion_of(3, 5)))
+        outcome, _ = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert outcome is EditOutcome.TOO_LATE
-        assert await store.accept([edit_of(3, 6, "again")]) == (None,)
+        assert await store.messages.accept([edit_of(3, 6, "again")]) == (None,)
 
 
 async def test_the_same_edit_is_accepted_once(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await accept(store, received(1))
         edit = edit_of(1, 2, "edited")
-        first, second = await store.accept([edit, edit])
+        first, second = await store.messages.accept([edit, edit])
         assert first is not None
         assert second is None
 
@@ -277,30 +277,34 @@ async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
         await answer(store, received(1, "ada's", GROUP))
         for edit in (edit_of(1, 2, "x", GROUP, author="bob"), edit_of(1, 3, "x", ADA)):
             accepted = await accept(store, edit)
-            assert await store.find_target(edit) is None
-            outcome, _ = await store.settle_edit(accepted, answered_within_ms=TEN_MINUTES_MS)
+            assert await store.messages.find_target(edit) is None
+            outcome, _ = await store.messages.settle_edit(
+                accepted, answered_within_ms=TEN_MINUTES_MS
+            )
             assert outcome is EditOutcome.UNKNOWN
         assert await questions(store, GROUP) == ["ada's"]
 
 
 async def test_an_edit_of_what_was_said_to_others_changes_that(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "teh dog", GROUP)])
+        await store.messages.overhear([received(1, "teh dog", GROUP)])
         for timestamp, target in ((2, 1), (3, 2)):
-            await store.edit_overheard(edit_of(target, timestamp, f"dog {timestamp}", GROUP))
-        assert [heard.text for heard in await store.overheard(GROUP)] == ["dog 3"]
+            await store.messages.edit_overheard(
+                edit_of(target, timestamp, f"dog {timestamp}", GROUP)
+            )
+        assert [heard.text for heard in await store.messages.overheard(GROUP)] == ["dog 3"]
         assert await waiting(store) == []
         assert not is_left(tmp_path, "teh dog")
 
 
 async def test_an_edit_of_what_a_turn_was_told_changes_nothing_any_more(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "teh dog", GROUP)])
+        await store.messages.overhear([received(1, "teh dog", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
-        turn = store.begin_turn([accepted], "q", overheard=await store.overheard(GROUP))
+        turn = store.turns.begin([accepted], "q", overheard=await store.messages.overheard(GROUP))
         for timestamp in (3, 4):
-            await store.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
-            assert await store.overheard(GROUP) == ()
+            await store.messages.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
+            assert await store.messages.overheard(GROUP) == ()
             await finish(store, turn)
 
 
@@ -308,9 +312,9 @@ async def test_an_answer_without_words_leaves_the_earlier_one_as_it_is(tmp_path:
     async with store_at(tmp_path) as store:
         await answer(store, received(1), sent_at=100)
         edit = await accept(store, edit_of(1, 2, "edited"))
-        _, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        assert await store.answer(edit, (), outcome="rate_limited") == ()
-        assert (await store.unfinished()).outgoing == ()
+        _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        assert await store.turns.answer(edit, (), outcome="rate_limited") == ()
+        assert (await store.messages.unfinished()).outgoing == ()
 
 
 async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_path: Path) -> None:
@@ -318,7 +322,7 @@ async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_p
         await answer(store, received(1, "q1"))
         await answer(store, received(2, "q2"))
         await answer_edit(store, 1, 3, "A")
-        assert (await store.history(ADA, max_bytes=1_000)).turns == (
+        assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
             (StoredMessage("user", "q2"), StoredMessage("assistant", "a")),
             (StoredMessage("user", "edit 3"), StoredMessage("assistant", "A")),
         )

@@ -18,15 +18,19 @@ from tests.unit.stores import (
 
 
 async def texts(store: ConversationStore, chat: str = GROUP) -> list[str]:
-    return [heard.text for heard in await store.overheard(chat)]
+    return [heard.text for heard in await store.messages.overheard(chat)]
 
 
 async def test_what_is_overheard_is_kept_once_and_in_order(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "one", GROUP, sent_at=7), received(2, "two", GROUP)])
-        await store.overhear([received(2, "two", GROUP), received(3, "else", "group:other")])
+        await store.messages.overhear(
+            [received(1, "one", GROUP, sent_at=7), received(2, "two", GROUP)]
+        )
+        await store.messages.overhear(
+            [received(2, "two", GROUP), received(3, "else", "group:other")]
+        )
     async with store_at(tmp_path) as store:
-        first, second = await store.overheard(GROUP)
+        first, second = await store.messages.overheard(GROUP)
         assert (first.text, first.author_name, first.sent_at) == ("one", "Ada", 7)
         assert second.text == "two"
         assert await texts(store, "group:other") == ["else"]
@@ -35,38 +39,40 @@ async def test_what_is_overheard_is_kept_once_and_in_order(tmp_path: Path) -> No
 async def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     many = [received(number, f"number {number}", GROUP) for number in range(OVERHEARD_ROWS + 7)]
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "other group", "group:other")])
-        await store.overhear(many)
+        await store.messages.overhear([received(1, "other group", "group:other")])
+        await store.messages.overhear(many)
         assert await texts(store) == [message.text for message in many[7:]]
         assert len(await texts(store, "group:other")) == 1
-        await store.overhear(many)
+        await store.messages.overhear(many)
         assert await texts(store) == [message.text for message in many[7:]]
 
 
 async def test_only_so_many_bytes_are_kept(tmp_path: Path) -> None:
     half = "é" * (OVERHEARD_BYTES // 4)
     async with store_at(tmp_path) as store:
-        await store.overhear([received(number, f"{number}{half[1:]}", GROUP) for number in (1, 2)])
-        await store.overhear([received(3, "three", GROUP)])
+        await store.messages.overhear(
+            [received(number, f"{number}{half[1:]}", GROUP) for number in (1, 2)]
+        )
+        await store.messages.overhear([received(3, "three", GROUP)])
         assert [text[0] for text in await texts(store)] == ["2", "t"]
-        await store.overhear([received(4, "é" * 65_536, GROUP)])
+        await store.messages.overhear([received(4, "é" * 65_536, GROUP)])
         (cut,) = await texts(store)
         assert cut == "é" * (OVERHEARD_BYTES // 2)
 
 
 async def test_a_turn_takes_what_was_overheard_and_its_end_takes_the_texts(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "small talk", GROUP)])
+        await store.messages.overhear([received(1, "small talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
-        turn = store.begin_turn([accepted], "q", overheard=await store.overheard(GROUP))
-        await store.ping()
+        turn = store.turns.begin([accepted], "q", overheard=await store.messages.overheard(GROUP))
+        await store.upkeep.ping()
         assert await texts(store) == []
-        await store.overhear([received(3, "meanwhile", GROUP)])
+        await store.messages.overhear([received(3, "meanwhile", GROUP)])
         await finish(store, turn)
         assert await texts(store) == ["meanwhile"]
-        await store.overhear([received(1, "small talk", GROUP)])
+        await store.messages.overhear([received(1, "small talk", GROUP)])
         assert await texts(store) == ["meanwhile"]
-        await store.expire()
+        await store.upkeep.expire()
     assert not is_left(tmp_path, "small talk")
 
 
@@ -74,22 +80,22 @@ async def test_a_turn_that_does_not_answer_leaves_what_it_was_told_to_the_next(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "small talk", GROUP)])
+        await store.messages.overhear([received(1, "small talk", GROUP)])
         first, second, third = [
             await accept(store, received(number, chat=GROUP)) for number in (2, 3, 4)
         ]
-        store.begin_turn([first], "q", overheard=await store.overheard(GROUP))
-        await store.stop([first.id])
+        store.turns.begin([first], "q", overheard=await store.messages.overheard(GROUP))
+        await store.messages.stop([first.id])
         assert await texts(store) == ["small talk"]
-        store.begin_turn([second], "q", overheard=await store.overheard(GROUP))
-        await store.answer(second, ["Sorry."], outcome="bug")
+        store.turns.begin([second], "q", overheard=await store.messages.overheard(GROUP))
+        await store.turns.answer(second, ["Sorry."], outcome="bug")
         assert await texts(store) == ["small talk"]
-        turn = store.begin_turn([third], "q", overheard=await store.overheard(GROUP))
+        turn = store.turns.begin([third], "q", overheard=await store.messages.overheard(GROUP))
     async with store_at(tmp_path) as store:
         assert await texts(store) == []
-        await store.restart_turn(turn.id)
+        await store.turns.restart(turn.id)
         assert await texts(store) == ["small talk"]
-        turn = store.begin_turn([third], "q", overheard=await store.overheard(GROUP))
+        turn = store.turns.begin([third], "q", overheard=await store.messages.overheard(GROUP))
         await finish(store, turn)
         assert await texts(store) == []
 
@@ -98,11 +104,11 @@ async def test_what_was_said_to_others_is_deleted_from_an_unsent_answer_whose_qu
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "secret words", GROUP)])
+        await store.messages.overhear([received(1, "secret words", GROUP)])
         question = await accept(store, received(2, "what was said?", GROUP, author="ben"))
-        told = await store.overheard(GROUP)
-        await finish(store, store.begin_turn([question], "?", overheard=told), ["secret words"])
+        told = await store.messages.overheard(GROUP)
+        await finish(store, store.turns.begin([question], "?", overheard=told), ["secret words"])
         edit = await accept(store, edit_of(2, 3, "what was that?", GROUP, author="ben"))
-        await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        await store.forget(await accept(store, deletion_of(1, 4, GROUP)))
+        await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        await store.messages.forget(await accept(store, deletion_of(1, 4, GROUP)))
         assert not is_left(tmp_path, "secret")

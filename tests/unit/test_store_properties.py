@@ -59,7 +59,7 @@ class Chat:
         if expires_at is not None:
             self.expiring.add(timestamp)
         if self.dice.random() < 0.3:
-            await self.store.overhear([message])
+            await self.store.messages.overhear([message])
         else:
             accepted = await accept(self.store, message)
             self.waiting[accepted.id] = accepted
@@ -68,14 +68,14 @@ class Chat:
         pieces = list(self.waiting.values())[: self.dice.randint(1, 3)]
         if not pieces:
             return
-        heard = await self.store.overheard(GROUP)
+        heard = await self.store.messages.overheard(GROUP)
         said = " ".join([one.text for one in heard] + [one.message.text for one in pieces])
         image = StoredImage("image/png", said.encode())
-        turn = self.store.begin_turn(pieces, said, images=[image], notices=[said], overheard=heard)
+        turn = self.store.turns.begin(pieces, said, images=[image], notices=[said], overheard=heard)
         await call(self.store, turn, said, files=[StoredAttachment("f", "x/y", said.encode())])
         fate = self.dice.random()
         if fate < 0.2:
-            await self.store.restart_turn(turn.id)
+            await self.store.turns.restart(turn.id)
         elif fate < 0.4:
             await self.forget()
             parts = await finish(self.store, turn, [said], replaces=pieces[0].replaces)
@@ -90,7 +90,7 @@ class Chat:
             if fate < 0.8:
                 await mark(self.store, parts, self.tick())
             elif fate < 0.9:
-                await self.store.mark_failed(parts[0], give_up=True)
+                await self.store.outbox.mark_failed(parts[0], give_up=True)
 
     async def edit(self) -> None:
         if not self.words:
@@ -99,16 +99,18 @@ class Chat:
         expires_at = FAR if target in self.expiring else None
         said = edit_of(target, self.tick(), self.word(target), GROUP, expires_at=expires_at)
         is_question = self.dice.random() < 0.3  # words to others that are now to the bot
-        known = await self.store.find_target(said) is not None
-        if not (known or is_question) and await self.store.knows_target(said):
-            await self.store.edit_overheard(said)
+        known = await self.store.messages.find_target(said) is not None
+        if not (known or is_question) and await self.store.messages.knows_target(said):
+            await self.store.messages.edit_overheard(said)
             return
         edit = await accept(self.store, said)
-        found = await self.store.find_target(edit.message)
+        found = await self.store.messages.find_target(edit.message)
         if found in self.waiting:
-            self.waiting[found] = await self.store.merge_edit(edit, self.waiting[found])
+            self.waiting[found] = await self.store.messages.merge_edit(edit, self.waiting[found])
             return
-        outcome, edit = await self.store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        outcome, edit = await self.store.messages.settle_edit(
+            edit, answered_within_ms=TEN_MINUTES_MS
+        )
         if outcome in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
             self.waiting[edit.id] = edit
 
@@ -117,7 +119,7 @@ class Chat:
             return
         target = self.dice.choice(sorted(self.words))
         deletion = await accept(self.store, deletion_of(target, self.tick(), GROUP))
-        for closed in await self.store.forget(deletion):
+        for closed in await self.store.messages.forget(deletion):
             del self.waiting[closed]
         self.forgotten += self.words.pop(target)
 
@@ -148,7 +150,7 @@ def trace_in_files(folder: Path, words: list[str]) -> list[str]:
 
 
 async def unanswered(store: ConversationStore) -> set[int]:
-    accepted = (await store.unfinished()).accepted
+    accepted = (await store.messages.unfinished()).accepted
     return {one.id for first in accepted for one in (first, *first.joined)}
 
 
@@ -162,8 +164,8 @@ async def scenario(folder: Path, seed: int) -> None:
         await chat.run(20)
         assert await unanswered(store) == set(chat.waiting)
         assert trace_in_tables(folder, chat.forgotten) == []
-        await mark(store, (await store.unfinished()).outgoing, 10_000)
-        expired = await store.expire(FAR)
+        await mark(store, (await store.messages.unfinished()).outgoing, 10_000)
+        expired = await store.upkeep.expire(FAR)
         assert {one.id for one in expired.waiting} <= set(chat.waiting)
         assert await unanswered(store) == set(chat.waiting)
         gone = [word for at in chat.expiring for word in chat.words.get(at, ())] + chat.forgotten

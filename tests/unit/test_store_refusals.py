@@ -134,7 +134,7 @@ async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
 async def test_whoever_only_asks_finds_out_that_the_disk_takes_nothing(tmp_path: Path) -> None:
     async with open_store(tmp_path / "store.db") as store:
         with refusing_disk():
-            asking = asyncio.ensure_future(store.ping())
+            asking = asyncio.ensure_future(store.upkeep.ping())
             assert await store.refusal_other_than(None) == store.refusal is not None
         await asking
         assert store.refusal is None

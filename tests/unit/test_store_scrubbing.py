@@ -43,10 +43,10 @@ async def leaves(folder: Path, words: str) -> None:
 async def test_the_old_words_of_what_waits_go_with_an_edit(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         waits = await accept(store, received(1, SECRET))
-        store.begin_turn([waits], SECRET)
+        store.turns.begin([waits], SECRET)
         edit = await accept(store, edit_of(1, 2, "hello"))
         assert is_left(tmp_path, SECRET)
-        await store.merge_edit(edit, waits)
+        await store.messages.merge_edit(edit, waits)
         await leaves(tmp_path, SECRET)
 
 
@@ -54,7 +54,7 @@ async def test_the_old_words_of_what_was_answered_go_with_an_edit(tmp_path: Path
     async with store_at(tmp_path) as store:
         await answer(store, received(1, SECRET))
         edit = await accept(store, edit_of(1, 2, "hello"))
-        settled, _ = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        settled, _ = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert settled is EditOutcome.ANSWERED
         await leaves(tmp_path, SECRET)
 
@@ -63,7 +63,7 @@ async def test_an_edit_that_comes_too_late_leaves_none_of_its_words(tmp_path: Pa
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "hello"))
         edit = await accept(store, edit_of(1, 2, SECRET))
-        settled, _ = await store.settle_edit(edit, answered_within_ms=-1)
+        settled, _ = await store.messages.settle_edit(edit, answered_within_ms=-1)
         assert settled is EditOutcome.TOO_LATE
         await leaves(tmp_path, SECRET)
 
@@ -71,15 +71,15 @@ async def test_an_edit_that_comes_too_late_leaves_none_of_its_words(tmp_path: Pa
 async def test_a_turn_that_is_begun_afresh_leaves_nothing_of_its_old_words(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         waits = await accept(store, received(1, "hello"))
-        turn = store.begin_turn([waits], SECRET)
+        turn = store.turns.begin([waits], SECRET)
         await call(store, turn, SECRET)
-        await store.restart_turn(turn.id)
+        await store.turns.restart(turn.id)
         await leaves(tmp_path, SECRET)
 
 
 async def answered(store: ConversationStore, expires_at: int | None = None) -> None:
     accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
-    turn = store.begin_turn([accepted], SECRET)
+    turn = store.turns.begin([accepted], SECRET)
     await call(store, turn, SECRET)
     await mark(store, await finish(store, turn, [ANSWER]), 9_000)
 
@@ -87,14 +87,14 @@ async def answered(store: ConversationStore, expires_at: int | None = None) -> N
 async def told(store: ConversationStore, expires_at: int | None = None) -> None:
     """Answer as commands do."""
     accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
-    await mark(store, await store.answer(accepted, (ANSWER,), outcome="command"), 9_000)
+    await mark(store, await store.turns.answer(accepted, (ANSWER,), outcome="command"), 9_000)
 
 
 async def stopped(store: ConversationStore, expires_at: int | None = None) -> None:
     accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
-    turn = store.begin_turn([accepted], SECRET)
+    turn = store.turns.begin([accepted], SECRET)
     await call(store, turn, ANSWER)
-    await store.stop([accepted.id])
+    await store.messages.stop([accepted.id])
 
 
 @pytest.mark.parametrize("how", [answered, told, stopped])
@@ -147,7 +147,7 @@ async def test_many_wishes_to_empty_the_log_are_few_times_that_it_is(
         began = time.monotonic()
         for number in range(1, 31):
             accepted = await accept(store, received(number, SECRET))
-            turn = store.begin_turn([accepted], SECRET)
+            turn = store.turns.begin([accepted], SECRET)
             await mark(store, await finish(store, turn, [ANSWER]), 9_000 + number)
         await leaves(tmp_path, SECRET)
         seconds = time.monotonic() - began

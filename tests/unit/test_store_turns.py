@@ -14,7 +14,7 @@ from conversation_store.models import (
     StoredQuote,
     StoredStyle,
 )
-from conversation_store.store import DAY_MS
+from conversation_store.sections.upkeep import DAY_MS
 from tests.unit.stores import (
     ADA,
     CALL,
@@ -56,7 +56,7 @@ async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_p
     async with store_at(tmp_path) as store:
         accepted = [await accept(store, message) for message in (whole, edit, deletion)]
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).accepted == tuple(accepted)
+        assert (await store.messages.unfinished()).accepted == tuple(accepted)
         assert [one.message for one in accepted] == [whole, edit, deletion]
 
 
@@ -64,13 +64,13 @@ async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
         other = await accept(store, received(1, chat="direct:bob", author="bob"))
-        turn = store.begin_turn(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
+        turn = store.turns.begin(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
         assert turn.id == pieces[0].id
     async with store_at(tmp_path) as store:
-        first, second = (await store.unfinished()).accepted
+        first, second = (await store.messages.unfinished()).accepted
         assert first == replace(pieces[0], begun=True, joined=tuple(pieces[1:]))
         assert second == other
-        resumed = await store.resume_turn(first)
+        resumed = await store.turns.resume(first)
         assert resumed == replace(turn, attempts=2)
         (sent,) = await finish(store, resumed)
         assert sent.quote is None
@@ -82,14 +82,14 @@ async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
 async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
-        turn = store.begin_turn(pieces[:2], "the first try", images=[IMAGE])
+        turn = store.turns.begin(pieces[:2], "the first try", images=[IMAGE])
         await call(store, turn, "the first result")
-        await store.restart_turn(turn.id)
+        await store.turns.restart(turn.id)
         assert await waiting(store) == [piece.id for piece in pieces]
     async with store_at(tmp_path) as store:
-        found = (await store.unfinished()).accepted
+        found = (await store.messages.unfinished()).accepted
         assert [(one.begun, one.joined) for one in found] == [(False, ())] * 3
-        await finish(store, store.begin_turn(pieces[1:], "the second try"))
+        await finish(store, store.turns.begin(pieces[1:], "the second try"))
         assert await waiting(store) == [pieces[0].id]
         assert await questions(store) == ["the second try"]
     assert not is_left(tmp_path, "the first")
@@ -98,10 +98,10 @@ async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path)
 async def test_a_row_of_an_earlier_try_is_not_in_the_way(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        store.begin_turn([accepted], "the first try", images=[IMAGE])
-        turn = store.begin_turn([accepted], "the second try")
+        store.turns.begin([accepted], "the first try", images=[IMAGE])
+        turn = store.turns.begin([accepted], "the second try")
         await finish(store, turn)
-        assert (await store.history(ADA, max_bytes=1_000)).turns == (
+        assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
             (StoredMessage("user", "the second try"), StoredMessage("assistant", "a")),
         )
 
@@ -109,8 +109,8 @@ async def test_a_row_of_an_earlier_try_is_not_in_the_way(tmp_path: Path) -> None
 async def test_stopping_a_turn_closes_its_pieces(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2)]
-        store.begin_turn(pieces, "secret plan", images=[IMAGE], notices=["secret voice"])
-        await store.stop([pieces[0].id])
+        store.turns.begin(pieces, "secret plan", images=[IMAGE], notices=["secret voice"])
+        await store.messages.stop([pieces[0].id])
         assert await waiting(store) == []
     assert not is_left(tmp_path, "secret")
     assert not is_left(tmp_path, "a cat")
@@ -119,7 +119,7 @@ async def test_stopping_a_turn_closes_its_pieces(tmp_path: Path) -> None:
 async def test_an_answer_without_a_turn_closes_what_it_answers_as_well(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first, second = [await accept(store, received(number)) for number in (1, 2)]
-        parts = await store.answer(first, ["x"], outcome="no_words", joined=[second])
+        parts = await store.turns.answer(first, ["x"], outcome="no_words", joined=[second])
         assert [(part.text, part.quote) for part in parts] == [("x", None)]
         assert await waiting(store) == []
 
@@ -129,11 +129,11 @@ async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> 
         for number in range(4):
             accepted = await accept(store, received(number))
             images = [StoredImage("image/png", f"{number}.{half}".encode()) for half in (1, 2)]
-            await finish(store, store.begin_turn([accepted], f"q{number}", images=images))
+            await finish(store, store.turns.begin([accepted], f"q{number}", images=images))
         bob = await accept(store, received(9, chat="direct:bob", author="bob"))
-        await finish(store, store.begin_turn([bob], "bob's", images=[IMAGE]))
+        await finish(store, store.turns.begin([bob], "bob's", images=[IMAGE]))
     async with store_at(tmp_path) as store:
-        turns = (await store.history(ADA, max_bytes=1_000)).turns
+        turns = (await store.turns.history(ADA, max_bytes=1_000)).turns
     shown = [[image.data for image in turn[0].images] for turn in turns]
     assert shown == [[], [], [b"2.1", b"2.2"], [b"3.1", b"3.2"]]
 
@@ -142,11 +142,11 @@ async def test_an_answer_keeps_styles_and_quote_until_it_is_sent(tmp_path: Path)
     styled = AnswerPart("bold words", (StoredStyle(0, 4, "BOLD"), StoredStyle(2, 6, "ITALIC")))
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        turn = store.begin_turn([accepted], "q")
+        turn = store.turns.begin([accepted], "q")
         sent = await finish(store, turn, [styled, "plain"], quote=QUOTE, always_quote=True)
         assert [part.quote for part in sent] == [QUOTE, None]
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).outgoing == sent
+        assert (await store.messages.unfinished()).outgoing == sent
         await mark(store, sent, 5)
     assert rows(tmp_path, "SELECT DISTINCT text, styles, quote FROM outbox") == [(None, None, None)]
 
@@ -156,28 +156,28 @@ async def test_an_answer_is_a_reply_only_where_something_else_was_said_meanwhile
 ) -> None:
     async with store_at(tmp_path) as store:
         first, second = [await accept(store, received(number)) for number in (1, 2)]
-        (to_first,) = await finish(store, store.begin_turn([first], "q"), quote=QUOTE)
+        (to_first,) = await finish(store, store.turns.begin([first], "q"), quote=QUOTE)
         assert to_first.quote == QUOTE  # the second message came in between
-        (to_second,) = await finish(store, store.begin_turn([second], "q"), quote=QUOTE)
+        (to_second,) = await finish(store, store.turns.begin([second], "q"), quote=QUOTE)
         assert to_second.quote == QUOTE  # the first answer came in between
         late = await accept(store, received(3, received_at=now_ms() + 60_000))
-        (to_late,) = await finish(store, store.begin_turn([late], "q"), quote=QUOTE)
+        (to_late,) = await finish(store, store.turns.begin([late], "q"), quote=QUOTE)
         assert to_late.quote is None
         other = await accept(store, received(4, chat="direct:bob", author="bob"))
         later = await accept(store, received(5, received_at=now_ms() + 60_000))
         await accept(store, received(6, chat="direct:bob", author="bob"))
-        await store.answer(other, ["elsewhere"], outcome="command")
-        (to_later,) = await store.answer(later, ["x"], outcome="command", quote=QUOTE)
+        await store.turns.answer(other, ["elsewhere"], outcome="command")
+        (to_later,) = await store.turns.answer(later, ["x"], outcome="command", quote=QUOTE)
         assert to_later.quote is None
 
 
 async def test_a_note_is_sent_like_an_answer_and_answers_nothing(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        notes = [await store.add_note(ADA, text) for text in ("one", "two")]
+        notes = [await store.outbox.add_note(ADA, text) for text in ("one", "two")]
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).outgoing == tuple(notes)
-        await store.mark_sent(notes[0], 7)
-        assert (await store.unfinished()).outgoing == (notes[1],)
+        assert (await store.messages.unfinished()).outgoing == tuple(notes)
+        await store.outbox.mark_sent(notes[0], 7)
+        assert (await store.messages.unfinished()).outgoing == (notes[1],)
 
 
 async def test_a_fact_is_what_was_last_said(tmp_path: Path) -> None:
@@ -195,16 +195,16 @@ async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
     chart = StoredAttachment("chart.png", "image/png", b"the chart" * 100)
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        await call(store, store.begin_turn([accepted], "q"), "drawn", files=[chart])
+        await call(store, store.turns.begin([accepted], "q"), "drawn", files=[chart])
     async with store_at(tmp_path) as store:
-        (accepted,) = (await store.unfinished()).accepted
-        resumed = await store.resume_turn(accepted)
+        (accepted,) = (await store.messages.unfinished()).accepted
+        resumed = await store.turns.resume(accepted)
         assert resumed is not None
         parts = await finish(store, resumed, ["one", "two"])
         assert [part.attachments for part in parts] == [(chart,), ()]
-        assert (await store.unfinished()).outgoing == parts
+        assert (await store.messages.unfinished()).outgoing == parts
         await mark(store, parts, 7)
-        await store.expire()
+        await store.upkeep.expire()
         assert rows(tmp_path, "SELECT * FROM turn_files") == []
     assert not is_left(tmp_path, "the chart")
 
@@ -217,7 +217,7 @@ async def test_files_of_tools_that_are_too_many_are_left_out(tmp_path: Path) -> 
     ]
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        turn = store.begin_turn([accepted], "q")
+        turn = store.turns.begin([accepted], "q")
         await call(store, turn, "drawn", files=files)
         (part,) = await finish(store, turn)
         assert [file.name for file in part.attachments] == ["1", "2", "3", "4", "6"]
@@ -227,16 +227,16 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
     file = StoredAttachment("secret", "x/y", b"secret")
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        turn = store.begin_turn([accepted], "secret")
-        await store.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
-        assert await store.forget(await accept(store, deletion_of(1, 2))) == (accepted.id,)
+        turn = store.turns.begin([accepted], "secret")
+        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        assert await store.messages.forget(await accept(store, deletion_of(1, 2))) == (accepted.id,)
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3, "secret")
-        await store.record_calls(turn.id, StoredMessage("assistant", "secret", (CALL,)))
-        await store.record_result(turn.id, CALL.id, "secret", entry, [file])
+        await store.turns.record_calls(turn.id, StoredMessage("assistant", "secret", (CALL,)))
+        await store.turns.record_result(turn.id, CALL.id, "secret", entry, [file])
         assert await finish(store, turn, ["secret"]) == ()
-        assert await store.answer(accepted, ["secret"], outcome="bug") == ()
-        store.begin_turn([accepted], "secret")
-        await store.ping()
+        assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
+        store.turns.begin([accepted], "secret")
+        await store.upkeep.ping()
         assert rows(tmp_path, "SELECT tool, arguments FROM audit") == [("calculate", None)]
         for table in ("turns", "messages", "outbox", "turn_files", "exchanges"):
             assert rows(tmp_path, f"SELECT * FROM {table}") == []
@@ -246,10 +246,10 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
 async def test_without_retention_nothing_stays_past_the_turn(tmp_path: Path) -> None:
     file = StoredAttachment("quiet.png", "image/png", b"quiet file")
     async with store_at(tmp_path, retention_days=0) as store:
-        await store.overhear([received(1, "quiet talk", GROUP)])
-        assert await store.overheard(GROUP) == ()
+        await store.messages.overhear([received(1, "quiet talk", GROUP)])
+        assert await store.messages.overheard(GROUP) == ()
         pieces = [await accept(store, received(number, "quiet words")) for number in (2, 3)]
-        turn = store.begin_turn(pieces, "quiet", images=[IMAGE], notices=["quiet voice"])
+        turn = store.turns.begin(pieces, "quiet", images=[IMAGE], notices=["quiet voice"])
         await call(store, turn, "quiet result", files=[file])
         await mark(store, await finish(store, turn, ["quiet answer"]), 5)
         assert await questions(store) == []
@@ -259,21 +259,21 @@ async def test_without_retention_nothing_stays_past_the_turn(tmp_path: Path) -> 
 
 async def test_clearing_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "secret talk", GROUP)])
+        await store.messages.overhear([received(1, "secret talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
-        parts = await finish(store, store.begin_turn([accepted], "q", images=[IMAGE]))
+        parts = await finish(store, store.turns.begin([accepted], "q", images=[IMAGE]))
         await mark(store, parts, 5)
-        assert await store.clear(GROUP) == 1
-        assert await store.overheard(GROUP) == ()
+        assert await store.turns.clear(GROUP) == 1
+        assert await store.messages.overheard(GROUP) == ()
     assert not is_left(tmp_path, "secret talk")
     assert not is_left(tmp_path, "a cat")
 
 
 async def test_retention_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.overhear([received(1, "old talk", GROUP)])
+        await store.messages.overhear([received(1, "old talk", GROUP)])
         await answer(store, received(2, "old question"))
-        await store.purge(4_000_000_000_000)
+        await store.upkeep.purge(4_000_000_000_000)
     assert not is_left(tmp_path, "old")
 
 
@@ -282,9 +282,9 @@ async def test_what_strangers_said_is_found_in_results_and_in_what_people_sent(
 ) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "[a letter] Dear Ada"))
-        assert await store.has_result_with(ADA, "[a letter]")
-        assert not await store.has_result_with(ADA, "[a page]")
-        assert not await store.has_result_with(GROUP, "[a letter]")
+        assert await store.turns.has_result_with(ADA, "[a letter]")
+        assert not await store.turns.has_result_with(ADA, "[a page]")
+        assert not await store.turns.has_result_with(GROUP, "[a letter]")
 
 
 async def test_what_is_dropped_and_still_on_its_way_is_not_taken_for_what_came_after_it(
@@ -292,19 +292,19 @@ async def test_what_is_dropped_and_still_on_its_way_is_not_taken_for_what_came_a
 ) -> None:
     async with store_at(tmp_path) as store:
         question = await accept(store, received(1, "secret"))
-        dropped = await finish(store, store.begin_turn([question], "secret"), ["to be dropped"])
-        await store.forget(await accept(store, deletion_of(1, 2)))
+        dropped = await finish(store, store.turns.begin([question], "secret"), ["to be dropped"])
+        await store.messages.forget(await accept(store, deletion_of(1, 2)))
         other = await accept(store, received(3, "other"))
-        parts = await finish(store, store.begin_turn([other], "other"), ["to be sent"])
+        parts = await finish(store, store.turns.begin([other], "other"), ["to be sent"])
         await mark(store, dropped, 100)
-        assert (await store.unfinished()).outgoing == parts
+        assert (await store.messages.unfinished()).outgoing == parts
 
 
 async def test_neither_clear_nor_purge_takes_a_turn_that_runs(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        turn = store.begin_turn([await accept(store, received(1))], "hello")
-        assert await store.clear(ADA) == 0
-        assert await store.purge(now_ms() + 1_000 * DAY_MS) == 0
+        turn = store.turns.begin([await accept(store, received(1))], "hello")
+        assert await store.turns.clear(ADA) == 0
+        assert await store.upkeep.purge(now_ms() + 1_000 * DAY_MS) == 0
         assert len(await finish(store, turn)) == 1
         assert await questions(store) == ["hello"]
 
@@ -312,7 +312,7 @@ async def test_neither_clear_nor_purge_takes_a_turn_that_runs(tmp_path: Path) ->
 async def test_the_files_of_a_turn_that_was_stopped_are_not_kept(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        turn = store.begin_turn([accepted], "draw")
+        turn = store.turns.begin([accepted], "draw")
         await call(store, turn, "drawn", files=[StoredAttachment("a.png", "image/png", b"a cat")])
-        await store.stop([accepted.id])
+        await store.messages.stop([accepted.id])
         assert rows(tmp_path, "SELECT * FROM turn_files") == []

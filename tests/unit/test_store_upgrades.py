@@ -52,22 +52,22 @@ async def test_a_store_is_brought_up_to_date_with_what_it_holds(
 ) -> None:
     make(tmp_path, [m0001_initial, m0002_approvals, m0003_proofs][:version])
     async with store_at(tmp_path) as store:
-        work = await store.unfinished()
+        work = await store.messages.unfinished()
         (waits,) = work.accepted
         assert (waits.id, waits.message.text, waits.begun) == (3, "hi", True)
         assert waits.message.quote == ReceivedQuote(77, None, by_bot=True)
         (part,) = work.outgoing
         assert (part.id, part.text) == (2, "words")
         assert [file.name for file in part.attachments] == ["f"] * (version == 3)
-        await store.mark_sent(part, 200)
+        await store.outbox.mark_sent(part, 200)
         assert await questions(store, ADA) == ["question"]
-        resumed = await store.resume_turn(waits)
+        resumed = await store.turns.resume(waits)
         assert resumed is not None
         assert resumed.attempts == 2
         edit = await accept(store, edit_of(1, 4, "edited"))
-        outcome, edit = await store.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        outcome, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert (outcome, edit.replaces) == (EditOutcome.ANSWERED, 1)
-        parts = await store.answer(edit, ["new"], outcome="command")
+        parts = await store.turns.answer(edit, ["new"], outcome="command")
         assert [part.replaces for part in parts] == [100]
     async with store_at(tmp_path) as store:
-        assert (await store.unfinished()).outgoing == parts
+        assert (await store.messages.unfinished()).outgoing == parts

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from bot.dispatch.background import upkeep
 from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
-from conversation_store.store import DAY_MS, DUPLICATES_KNOWN_DAYS
+from conversation_store.sections.upkeep import DAY_MS, DUPLICATES_KNOWN_DAYS
 from conversation_store.upkeep import MIN_FREE_PAGES
 from tests.unit.stores import (
     ADA,
@@ -35,13 +35,13 @@ def old(number: int) -> ReceivedMessage:
 
 async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        empty = await store.sizes()
+        empty = await store.upkeep.sizes()
         await answer(store, received(1, "x" * 100 * PAGE_BYTES))
         waits = await accept(store, received(2))
-        await store.answer(await accept(store, received(3)), ["a", "b"], outcome="command")
-        full = await store.sizes()
-        await store.clear(waits.message.chat)
-        cleared = await store.sizes()
+        await store.turns.answer(await accept(store, received(3)), ["a", "b"], outcome="command")
+        full = await store.upkeep.sizes()
+        await store.turns.clear(waits.message.chat)
+        cleared = await store.upkeep.sizes()
     assert (empty.waiting_messages, empty.waiting_sends, empty.free_bytes) == (0, 0, 0)
     assert (full.waiting_messages, full.waiting_sends) == (1, 2)
     assert full.file_bytes >= empty.file_bytes + 100 * PAGE_BYTES
@@ -55,16 +55,18 @@ async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path)
 async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for first in range(0, OLD, 500):
-            accepted = await store.accept([old(number) for number in range(first, first + 500)])
+            accepted = await store.messages.accept(
+                [old(number) for number in range(first, first + 500)]
+            )
             for one in accepted:
                 assert one is not None
-                store.begin_turn([one], "question")
+                store.turns.begin([one], "question")
             await asyncio.gather(
-                *(store.answer(one, ["a"], outcome="x") for one in accepted if one)
+                *(store.turns.answer(one, ["a"], outcome="x") for one in accepted if one)
             )
-        for part in (await store.unfinished()).outgoing:
-            await store.mark_sent(part, 1)
-        purge = asyncio.create_task(store.purge(now_ms() + 100 * DAY_MS))
+        for part in (await store.messages.unfinished()).outgoing:
+            await store.outbox.mark_sent(part, 1)
+        purge = asyncio.create_task(store.upkeep.purge(now_ms() + 100 * DAY_MS))
         await accept(store, received(OLD + 1))
         assert rows(tmp_path, "SELECT count(*) FROM turns") != [(0,)]
         assert await purge == OLD
@@ -75,14 +77,14 @@ async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -
 async def test_with_what_is_old_goes_everything_that_came_of_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
-        turn = store.begin_turn([accepted], "question")
+        turn = store.turns.begin([accepted], "question")
         await call(store, turn, "5461")
         exchanged = [NewExchange("c", "00", "00")]
         await mark(store, await finish(store, turn, ["a"], exchanged=exchanged), 9_000)
-        for exchange in await store.unchecked_exchanges(10):
-            await store.settle_exchange(exchange, ExchangeState.PROVEN, kind="", words="Fine.")
-        await store.overhear([received(2, "said to others", GROUP)])
-        await store.purge(now_ms() + 100 * DAY_MS)
+        for exchange in await store.exchanges.unchecked(10):
+            await store.exchanges.settle(exchange, ExchangeState.PROVEN, kind="", words="Fine.")
+        await store.messages.overhear([received(2, "said to others", GROUP)])
+        await store.upkeep.purge(now_ms() + 100 * DAY_MS)
     for table in ("turns", "messages", "exchanges", "outbox", "overheard", "audit"):
         assert rows(tmp_path, f"SELECT count(*) FROM {table}") == [(0,)]
 
@@ -93,20 +95,20 @@ async def test_a_message_is_known_for_as_long_as_signal_may_deliver_it_again(
     async with store_at(tmp_path) as store:
         for number in (1, 2):
             await answer(store, received(number, received_at=now_ms()))
-        await store.purge(now_ms() + (DUPLICATES_KNOWN_DAYS - 1) * DAY_MS)
-        assert await store.accept([received(1)]) == (None,)
-        await store.purge(now_ms() + (DUPLICATES_KNOWN_DAYS + 1) * DAY_MS)
-        assert await store.accept([received(1)]) != (None,)
+        await store.upkeep.purge(now_ms() + (DUPLICATES_KNOWN_DAYS - 1) * DAY_MS)
+        assert await store.messages.accept([received(1)]) == (None,)
+        await store.upkeep.purge(now_ms() + (DUPLICATES_KNOWN_DAYS + 1) * DAY_MS)
+        assert await store.messages.accept([received(1)]) != (None,)
 
 
 async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 20_000_000))
         await answer(store, received(2, "kept", GROUP))
-        await store.clear(ADA)
-        assert await store.give_back() > 15_000_000
-        assert await store.give_back() == 0
-        sizes = await store.sizes()
+        await store.turns.clear(ADA)
+        assert await store.upkeep.give_back() > 15_000_000
+        assert await store.upkeep.give_back() == 0
+        sizes = await store.upkeep.sizes()
         assert sizes.log_bytes < 10_000_000
         assert await questions(store, GROUP) == ["kept"]
     assert (tmp_path / "store.db").stat().st_size == sizes.file_bytes < 5_000_000
@@ -115,24 +117,24 @@ async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_pa
 async def test_a_fifth_of_a_large_file_is_kept_for_what_comes_soon(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 30_000_000, GROUP))
-        assert await store.give_back() > 10_000_000
-        assert (await store.sizes()).free_bytes > MIN_FREE_PAGES * PAGE_BYTES
-        assert await store.give_back() == 0
+        assert await store.upkeep.give_back() > 10_000_000
+        assert (await store.upkeep.sizes()).free_bytes > MIN_FREE_PAGES * PAGE_BYTES
+        assert await store.upkeep.give_back() == 0
 
 
 async def test_a_small_file_keeps_its_size(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 1_000_000))
-        await store.clear(ADA)
-        sizes = await store.sizes()
+        await store.turns.clear(ADA)
+        sizes = await store.upkeep.sizes()
         assert sizes.free_bytes > sizes.file_bytes / 2
-        assert await store.give_back() == 0
+        assert await store.upkeep.give_back() == 0
 
 
 async def test_what_grows_meanwhile_is_no_part_of_what_was_given_back(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         given_back, _ = await asyncio.gather(
-            store.give_back(), answer(store, received(1, "x" * 1_000_000))
+            store.upkeep.give_back(), answer(store, received(1, "x" * 1_000_000))
         )
     assert given_back == 0
 
@@ -144,9 +146,9 @@ async def test_what_is_done_every_hour_makes_what_is_old_go_and_the_file_small(
         await answer(store, received(1, "x" * 20_000_000))
         async with asyncio.TaskGroup() as tasks:
             later = now_ms() / 1_000 + 100 * 86_400
-            tending = tasks.create_task(upkeep.tend(store, lambda: later))
-            while (await store.sizes()).file_bytes > 5_000_000:
-                await store.ping()
+            tending = tasks.create_task(upkeep.tend(store.upkeep, lambda: later))
+            while (await store.upkeep.sizes()).file_bytes > 5_000_000:
+                await store.upkeep.ping()
             tending.cancel()
         assert await questions(store) == []
 
@@ -159,9 +161,9 @@ async def test_what_cannot_be_deleted_stays_for_another_hour_and_ends_nothing(
         with capture_logs() as logged:
             async with asyncio.TaskGroup() as tasks:
                 later = now_ms() / 1_000 + 2 * 86_400
-                tending = tasks.create_task(upkeep.tend(store, lambda: later))
+                tending = tasks.create_task(upkeep.tend(store.upkeep, lambda: later))
                 while not logged:
-                    await store.ping()
+                    await store.upkeep.ping()
                 assert not tending.done()
                 tending.cancel()
     assert [one["event"] for one in logged] == ["store.copy_stays"]

@@ -42,7 +42,7 @@ class Answers:
     def __init__(self, by_chat: dict[str, Sequence[StoredExchange]] | None = None) -> None:
         self._by_chat = by_chat or {}
 
-    async def last_exchanges(self, chat: str) -> Sequence[StoredExchange]:
+    async def of_last_answer(self, chat: str) -> Sequence[StoredExchange]:
         return self._by_chat.get(chat, ())
 
 

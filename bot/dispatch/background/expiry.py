@@ -45,7 +45,7 @@ class Expiry:
         while True:
             self._sooner.clear()
             self._next_at = None
-            expired = await self._store.expire(int(self._clock() * 1_000))
+            expired = await self._store.upkeep.expire(int(self._clock() * 1_000))
             if expired.next_at is not None:
                 self.at(expired.next_at)
             self._sooner.clear()

@@ -14,7 +14,7 @@ EVERY_SECONDS: Final = 3_600.0
 
 
 class Tended(Protocol):
-    """What is kept small. Implemented by `ConversationStore`."""
+    """What is kept small. Implemented by `StoreUpkeep`."""
 
     async def purge(self, now_ms: int | None = None) -> int:
         """Delete what is older than the retention and return how many turns that were."""

@@ -60,7 +60,7 @@ class Changes:
             Whether it waits for its turn, rather than changing the one that runs.
         """
         chat = edit.message.chat
-        target_id = await self._store.find_target(edit.message)
+        target_id = await self._store.messages.find_target(edit.message)
         target = None if target_id is None else self._unanswered(chat, target_id)
         if target is None:
             self._queue(edit)
@@ -70,7 +70,7 @@ class Changes:
         waits = not self._turns.revise(revised)
         if waits:
             self._requeue(revised)
-        await self._store.merge_edit(edit, target)
+        await self._store.messages.merge_edit(edit, target)
         return waits
 
     def _queue(self, edit: AcceptedMessage) -> None:
@@ -104,11 +104,11 @@ class Changes:
         if await self._is_group_admin(ChatId.parse(message.chat), person):
             await self._forget(deletion)
         else:
-            await self._store.answer(deletion, (), outcome="no_group_admin")
+            await self._store.turns.answer(deletion, (), outcome="no_group_admin")
 
     async def _forget(self, deletion: AcceptedMessage) -> None:
         chat = deletion.message.chat
-        for inbox_id in await self._store.forget(deletion):
+        for inbox_id in await self._store.messages.forget(deletion):
             if (deleted := self._unanswered(chat, inbox_id)) is not None:
                 self._file_cleanup.files_of(deleted.message)
             if deleted is not None and not self._turns.withdraw(chat, inbox_id):

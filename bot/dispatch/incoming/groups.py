@@ -147,7 +147,7 @@ class GroupPermissions:
             return True
         if chat in self._homes or await self._store.get_metadata(_home(chat)) is not None:
             return True
-        return bool((await self._store.history(str(chat), max_bytes=HISTORY_BYTES)).turns)
+        return bool((await self._store.turns.history(str(chat), max_bytes=HISTORY_BYTES)).turns)
 
     async def _feel_at_home(self, chat: ChatId) -> None:
         if chat in self._homes:

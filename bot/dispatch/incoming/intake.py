@@ -159,26 +159,28 @@ class Intake:
         self, admitted: Sequence[ReceivedMessage], overheard: Sequence[ReceivedMessage]
     ) -> None:
         if overheard:
-            await self._store.overhear(overheard)
+            await self._store.messages.overhear(overheard)
             for message in overheard:
                 self._watch_timer(message)
             metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
-        for message, accepted in zip(admitted, await self._store.accept(admitted), strict=True):
+        for message, accepted in zip(
+            admitted, await self._store.messages.accept(admitted), strict=True
+        ):
             if accepted is not None:
                 await self._choose_lane(accepted)
                 continue
             metrics.INTAKE.labels("duplicate").inc()
             # The files of a message that came twice are still needed, perhaps.
-            if message.files and await self._store.is_past(message):
+            if message.files and await self._store.messages.is_past(message):
                 self._file_cleanup.files_of(message)
 
     async def _hear_the_time(self, message: IncomingMessage) -> None:
         """Ask Signal's server for the time; whoever writes says anything."""
         told_ms = message.delivered_timestamp or message.server_timestamp
         if told_ms is not None and self._clock.heard(told_ms / 1_000):
-            await self._store.set_back()
+            await self._store.upkeep.set_back()
 
     async def _sort(
         self,
@@ -225,7 +227,7 @@ class Intake:
             deletion = received_deletion(change, self._clock.now_ms())
             # People may take back what they wrote whether they still may talk or not.
             known = self._access.may_talk(change.author)
-            if known or await self._store.knows_target(deletion):
+            if known or await self._store.messages.knows_target(deletion):
                 return [deletion]
             metrics.INTAKE.labels("not_admitted").inc()
             return []
@@ -238,11 +240,11 @@ class Intake:
         edit = received_edit(replace(change, message=message), self._clock.now_ms())
         # Of what was never received it is answered as a message, and goes when that is deleted.
         is_addressed = self._access.addressed(change.message)
-        if is_addressed or await self._store.find_target(edit) is not None:
+        if is_addressed or await self._store.messages.find_target(edit) is not None:
             return [edit]
         self._file_cleanup.files_of(edit)
         metrics.INTAKE.labels("overheard").inc()
-        await self._store.edit_overheard(edit)
+        await self._store.messages.edit_overheard(edit)
         return []
 
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
@@ -267,7 +269,7 @@ class Intake:
         elif allowance is Allowance.OVER:
             metrics.INTAKE.labels("rate_limited").inc()
             self._file_cleanup.files_of(message)
-            await self._store.answer(accepted, (), outcome="rate_limited")
+            await self._store.turns.answer(accepted, (), outcome="rate_limited")
         elif allowance is Allowance.FIRST_OVER:
             metrics.INTAKE.labels("rate_limited").inc()
             await self._refuse(accepted, TOO_FAST, "rate_limited")
@@ -310,7 +312,7 @@ class Intake:
             await self._refuse(accepted, words, "loop")
         else:
             self._file_cleanup.files_of(message)
-            await self._store.answer(accepted, (), outcome="loop")
+            await self._store.turns.answer(accepted, (), outcome="loop")
 
     async def _remind_of_question(self, message: ReceivedMessage) -> None:
         question = self._approvals.overlooked_by(message)

@@ -32,7 +32,7 @@ async def resume(
     It does not wait for room: none comes before there is a connection to send answers over.
     """
     await doubts.resume()
-    unfinished = await store.unfinished()
+    unfinished = await store.messages.unfinished()
     log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
     for part in unfinished.outgoing:
         mailboxes.add(part.chat, Job(partial(doubts.deliver, part)))
@@ -66,5 +66,5 @@ async def _stop_what_was_to_be_stopped(
         elif accepted.message.kind is not ReceivedKind.DELETION:
             earlier += (accepted.id, *(piece.id for piece in accepted.joined))
     if stopped:
-        await store.stop(sorted(stopped))
+        await store.messages.stop(sorted(stopped))
     return frozenset(stopped)

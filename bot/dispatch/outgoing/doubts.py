@@ -127,7 +127,7 @@ class Doubts:
         """Load what is in doubt; to be awaited before anything is sent."""
         reaction_ms = REACTION_MS if self._reacts() else None
         self._started_ms = self._now_ms()
-        found = await self._store.doubts(self._started_ms, reaction_ms=reaction_ms)
+        found = await self._store.doubts.load(self._started_ms, reaction_ms=reaction_ms)
         self._open = {one.id: _Open(one) for one in found.waiting if one.id is not None}
         self._others = found.others
         self._of_turns = found.of_turns
@@ -146,7 +146,7 @@ class Doubts:
         """
         if isinstance(evidence, SentElsewhere):
             # Kept whatever waits: a phone may confirm it after the next start.
-            self._store.confirm([(evidence.timestamp, ELSEWHERE)])
+            self._store.doubts.confirm([(evidence.timestamp, ELSEWHERE)])
             if self._matters(evidence.timestamp) and self._note(evidence.timestamp, ELSEWHERE):
                 self._news.set()
             return
@@ -155,7 +155,7 @@ class Doubts:
         # The next process would not get a receipt that came before the reply to its send.
         early = [at for at in evidence.timestamps if self._is_early(at, person)]
         if new or early:
-            self._store.confirm([(at, person) for at in (*new, *early)])
+            self._store.doubts.confirm([(at, person) for at in (*new, *early)])
         if new:
             self._news.set()
 
@@ -169,7 +169,7 @@ class Doubts:
         if proof is None:
             await self._send_again(part, doubt.sending)
         else:
-            await self._store.mark_proven(part, doubt.sending, proof)
+            await self._store.outbox.mark_proven(part, doubt.sending, proof)
             log.info("outbox.proven_by_receipt")
         del self._open[part.id]
 
@@ -211,9 +211,9 @@ class Doubts:
         # From here on any receipt may be that of the new copy: phones may be faster than its reply.
         self._being_resent += 1
         try:
-            await self._store.expect_copy(sending)
+            await self._store.doubts.expect_copy(sending)
             await self._outbox.deliver((part,))
-            self._resent = await self._store.resent(self._now_ms())
+            self._resent = await self._store.doubts.resent(self._now_ms())
         finally:
             self._being_resent -= 1
         self._news.set()
@@ -261,7 +261,7 @@ class Doubts:
         """Delete the copies that phones confirmed beside the messages that they are copies of."""
         if not self._resent:
             return
-        self._resent = await self._store.resent(self._now_ms())
+        self._resent = await self._store.doubts.resent(self._now_ms())
         await self._learn_members()
         for timestamp, people in sorted((await self._unknown()).items()):
             message = self._copied(timestamp, people)
@@ -269,7 +269,7 @@ class Doubts:
                 continue
             if await self._remove(message, timestamp):
                 self._explained.add(timestamp)
-                self._resent = await self._store.resent(self._now_ms())
+                self._resent = await self._store.doubts.resent(self._now_ms())
 
     def _copied(self, timestamp: int, people: set[str]) -> Resent | None:
         """Return the message that a timestamp must be a copy of, if people have both.
@@ -301,17 +301,17 @@ class Doubts:
         if part is None or standing is None:
             return False
         if message.is_edit:
-            await self._store.copy_found(part, copy=copy, standing=copy)
+            await self._store.doubts.copy_found(part, copy=copy, standing=copy)
             return True
         now_ms = self._now_ms()
         since_ms = max(self._started_ms, now_ms - CLOCK_SKEW_MS)
-        await self._store.expect_deletion(part, since_ms=since_ms, now_ms=now_ms)
+        await self._store.doubts.expect_deletion(part, since_ms=since_ms, now_ms=now_ms)
         try:
             await self._channel.delete(ChatId.parse(message.sending.chat), copy)
         except SignalError as error:
             log.warning("outbox.copy_stays", reason=type(error).__name__)
             return False
-        await self._store.copy_found(part, copy=copy, standing=standing)
+        await self._store.doubts.copy_found(part, copy=copy, standing=standing)
         log.info("outbox.copy_deleted")
         return True
 
@@ -363,7 +363,7 @@ class Doubts:
     async def _unknown(self) -> dict[int, set[str]]:
         """Return the confirmed timestamps that no stored message has."""
         asked = [one for one in self._confirmed if one not in self._explained]
-        known = await self._store.known_timestamps(asked)
+        known = await self._store.doubts.known(asked)
         return {
             timestamp: people
             for timestamp in asked

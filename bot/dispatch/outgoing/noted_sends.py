@@ -46,9 +46,9 @@ class NotedSends:
         except SignalUnavailable:
             raise  # it was not sent
         except BaseException:  # also where nobody waits for it any more
-            self._store.note_unnamed(Interrupted(None, str(chat), since_ms, now_ms()))
+            self._store.doubts.note_unnamed(Interrupted(None, str(chat), since_ms, now_ms()))
             raise
-        self._store.confirm([(timestamp, ELSEWHERE)])
+        self._store.doubts.confirm([(timestamp, ELSEWHERE)])
         return timestamp
 
 

@@ -51,7 +51,7 @@ class Notices:
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
-        self.queue(await self._store.add_note(str(chat), text))
+        self.queue(await self._store.outbox.add_note(str(chat), text))
 
     def queue(self, note: OutgoingMessage) -> None:
         """Send a message that is stored already, behind what its chat has waiting."""

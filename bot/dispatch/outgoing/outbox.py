@@ -130,7 +130,7 @@ class Outbox:
         while True:
             waited = await self._until_sending_makes_sense()
             if waited or not is_current:
-                current = await self._store.as_waiting(part)
+                current = await self._store.outbox.as_waiting(part)
                 if current is None:
                     log.info("outbox.withdrawn")
                     return False
@@ -153,7 +153,7 @@ class Outbox:
                 elif await self._failed(part, attempt, error):
                     return False
             else:
-                await self._store.mark_sent(part, timestamp)
+                await self._store.outbox.mark_sent(part, timestamp)
                 return True
 
     async def _send(self, part: OutgoingMessage) -> int:
@@ -186,7 +186,7 @@ class Outbox:
         except SignalUnavailable:
             raise  # it was not done
         except SignalError:
-            self._store.note_unnamed(Interrupted(part.id, part.chat, since_ms, now_ms()))
+            self._store.doubts.note_unnamed(Interrupted(part.id, part.chat, since_ms, now_ms()))
             raise
 
     @contextmanager
@@ -206,7 +206,7 @@ class Outbox:
         """Count a failed attempt, wait before the next, and say whether there is none."""
         give_up = attempt >= self._policy.max_attempts or isinstance(error, SignalRejected)
         if not isinstance(error, SignalPassedOver):
-            await self._store.mark_failed(part, give_up=give_up)
+            await self._store.outbox.mark_failed(part, give_up=give_up)
         if give_up:
             metrics.GIVEN_UP.inc()
             log.error("outbox.gave_up", attempts=attempt, reason=type(error).__name__)

@@ -97,7 +97,7 @@ class AnswerProofs:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                for exchange in await self._store.unchecked_exchanges(MAX_CHECKS):
+                for exchange in await self._store.exchanges.unchecked(MAX_CHECKS):
                     if len(self._running) < MAX_CHECKS and exchange.id not in self._running:
                         self._running.add(exchange.id)
                         tasks.create_task(self._settle(exchange))
@@ -124,7 +124,7 @@ class AnswerProofs:
         wrong = state is ExchangeState.WRONG
         if wrong:
             log.error("signature.wrong", turn=exchange.turn_id)
-        warnings = await self._store.settle_exchange(
+        warnings = await self._store.exchanges.settle(
             exchange, state, kind=kind, words=words, warning=self._warning if wrong else None
         )
         for warning in warnings:

@@ -190,7 +190,7 @@ class Router:
         """Return what is to be answered now; None where a guest keeps silent."""
         if accepted.message.kind is ReceivedKind.EDIT:
             within_ms = int(EDIT_ANSWERED_SECONDS * 1_000)
-            outcome, accepted = await self._store.settle_edit(
+            outcome, accepted = await self._store.messages.settle_edit(
                 accepted, answered_within_ms=within_ms
             )
             if outcome not in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
@@ -198,10 +198,14 @@ class Router:
         message = accepted.message
         chat = ChatId.parse(message.chat)
         if chat.is_group and not await self._group_permissions.may_write(chat):
-            await self._store.answer(accepted, (), outcome="may_not_write", joined=accepted.joined)
+            await self._store.turns.answer(
+                accepted, (), outcome="may_not_write", joined=accepted.joined
+            )
             return None
         if not await self._identity_policy.may_talk(_author(message)):
-            await self._store.answer(accepted, (), outcome="unverified", joined=accepted.joined)
+            await self._store.turns.answer(
+                accepted, (), outcome="unverified", joined=accepted.joined
+            )
             return None
         return accepted
 
@@ -217,7 +221,9 @@ class Router:
             log.exception("turn.bug", turn=accepted.id)
             metrics.TURNS.labels("bug").inc()
             self._file_cleanup.files_of(*(piece.message for piece in pieces))
-            return await self._store.answer(pieces[0], (BUG,), outcome="bug", joined=pieces[1:])
+            return await self._store.turns.answer(
+                pieces[0], (BUG,), outcome="bug", joined=pieces[1:]
+            )
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
         """Take a message as the answer to a question, or say why it is none."""
@@ -230,7 +236,9 @@ class Router:
     async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         """Answer a message with a sentence that explains why it is not taken."""
         self._file_cleanup.files_of(accepted.message)
-        await self._outbox.deliver(await self._store.answer(accepted, (words,), outcome=outcome))
+        await self._outbox.deliver(
+            await self._store.turns.answer(accepted, (words,), outcome=outcome)
+        )
 
     async def _answer(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
         """Answer what the pieces are, also when they become other ones meanwhile."""
@@ -247,14 +255,14 @@ class Router:
                 quote = _quote_of(pieces[-1])
                 return await self._conversation.finish(pieces, result, quote=quote)
             except TurnStopped:
-                await self._store.stop([piece.id for piece in pieces])
+                await self._store.messages.stop([piece.id for piece in pieces])
                 metrics.TURNS.labels("stopped").inc()
                 self._file_cleanup.files_of(*(piece.message for piece in pieces))
                 return ()
             except TurnChanged:
-                await self._store.restart_turn(first.id)
+                await self._store.turns.restart(first.id)
             except TurnForgotten:
-                pieces[:] = await self._store.waiting_of(pieces)
+                pieces[:] = await self._store.messages.waiting_of(pieces)
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
         return ()
 
@@ -289,7 +297,7 @@ class Router:
     async def _say(
         self, accepted: AcceptedMessage, reply: Reply, *, outcome: str
     ) -> tuple[OutgoingMessage, ...]:
-        return await self._store.answer(
+        return await self._store.turns.answer(
             accepted,
             split(reply.text),
             outcome=outcome,

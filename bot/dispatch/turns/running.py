@@ -183,7 +183,7 @@ class Turns:
             stopped = len(running.pieces) if await _end(running) else 0
         for accepted in dropped:
             self._file_cleanup.files_of(*accepted.messages)
-        await self._store.stop([accepted.id for accepted in dropped])
+        await self._store.messages.stop([accepted.id for accepted in dropped])
         return len(dropped) + stopped
 
 
