@@ -188,7 +188,7 @@ class ApprovalDesk:
             log.info("approval.not_reminded", reason=type(error).__name__)
 
     async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
-        """Take an accepted message as an answer; return words for the person where it is none.
+        """Take a message as an answer; return words for the person where it does not count.
 
         Without words the message is closed: the turn goes on and says the rest.
         """

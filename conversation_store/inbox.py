@@ -269,7 +269,7 @@ def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
 
 
 def came_between(execute: Execute, turn_id: int, chat: str) -> bool:
-    """Whether a message came into a chat after the first of a turn, and is none of the turn's."""
+    """Whether a message that is not part of a turn came into its chat after the turn's first."""
     rows = list(
         execute(
             "SELECT 1 FROM inbox INDEXED BY inbox_of_chat"

@@ -167,7 +167,7 @@ def install() -> None:
     """Hold this process to the lists from now on.
 
     Raises:
-        OSError: as `load` has it, or the filter does not hold although the kernel said so.
+        OSError: the kernel refuses the filter, or took it and does not enforce it.
     """
     known = architecture()
     if known is None:

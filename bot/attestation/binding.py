@@ -50,7 +50,7 @@ def binding_checks(
     Args:
         bundle: which the others come from.
         quote: its quote; None when unreadable.
-        statement: its statement; None when it is none.
+        statement: its statement; None when it cannot be read.
         challenge: what the bundle was asked for with.
         safety_number: sixty digits, where somebody has them.
     """

@@ -38,7 +38,7 @@ def chat_report(proof: "Proof", *, challenge: str, chosen: bool, in_group: bool,
         model: the state of the model's proof, in a sentence or two.
 
     Raises:
-        MalformedEvidence: the bundle's statement is none.
+        MalformedEvidence: the bundle holds no valid statement.
     """
     statement = Statement.parse(proof.bundle.statement)
     failed = [check for check in proof.report if check.verdict is Verdict.FAILED]

@@ -89,7 +89,7 @@ class CollateralSource:
         It is at most a day old, or older while the service does not answer.
 
         Raises:
-            EvidenceUnavailable: there is none, and the service gave none.
+            EvidenceUnavailable: none is cached, and the service gave none.
         """
         platform = self._platform(quote)
         async with platform.asking:

@@ -5,7 +5,7 @@ AttestationError
 ├── EvidenceUnavailable    a service (PCCS, NRAS, the model's endpoint) gave no usable answer
 │   ├── AttestationNotOffered  because it knows nothing of attestation
 │   └── AnswerTooLong          because it sends more than this program reads
-├── MalformedEvidence      what should be a quote, a log, a report or a bundle is none
+├── MalformedEvidence      the input is not a valid quote, log, report or bundle
 └── ModelNotVerified       nothing may be sent to the model now; carries the sentence that says why
 
 No message of these errors holds what a person wrote.
@@ -44,7 +44,7 @@ class AnswerTooLong(EvidenceUnavailable):
 
 
 class MalformedEvidence(AttestationError):
-    """Bytes that should be evidence are none."""
+    """The input is not valid evidence."""
 
 
 class ModelNotVerified(AttestationError):

@@ -80,8 +80,8 @@ def parse_event_log(value: str | list[Any]) -> tuple[Event, ...]:
     """Read an event log, as JSON text or as the list that it holds.
 
     Raises:
-        MalformedEvidence: it is none, it is too long, a runtime event's recorded digest is not
-            that of its name and payload, or a firmware event comes after one.
+        MalformedEvidence: it is not an event log, it is too long, a runtime event's recorded digest
+            is not that of its name and payload, or a firmware event comes after one.
     """
     if len(value) > (MAX_LOG_CHARS if isinstance(value, str) else MAX_EVENTS):
         raise MalformedEvidence("the event log is longer than event logs are")

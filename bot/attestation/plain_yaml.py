@@ -37,7 +37,7 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "null", "true", "
 _TRUTHS: Final = frozenset({"true", "false"})
 _NUMBER: Final = re.compile(r"(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?")
 _AMOUNT: Final = re.compile("([0-9]+(ms|us|[kmg]b|[bkmgsh]))+")
-"""Sizes and durations, which begin like a number and are none to any parser."""
+"""Sizes and durations: they begin like a number, but no parser takes them for one."""
 
 
 @dataclass(frozen=True, slots=True)

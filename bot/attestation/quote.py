@@ -97,7 +97,7 @@ def parse_quote(raw: bytes) -> TdQuote:
     """Read a TDX quote of version 4.
 
     Raises:
-        MalformedEvidence: it is none, or one of its bytes is not as this layout has it.
+        MalformedEvidence: it is not a quote, or a byte breaks the layout.
     """
     if len(raw) > MAX_QUOTE_BYTES:
         raise MalformedEvidence("the quote is longer than quotes are")
@@ -163,7 +163,7 @@ class Collateral:
         """Read collateral.
 
         Raises:
-            MalformedEvidence: it is none.
+            MalformedEvidence: it is not a quote.
         """
         if len(text) > MAX_COLLATERAL_CHARS:
             raise MalformedEvidence("the collateral is longer than collateral is")

@@ -57,7 +57,7 @@ class Release(StrictModel):
         """Read a release file.
 
         Raises:
-            MalformedEvidence: it is none, a newer one, or larger than 1 MiB.
+            MalformedEvidence: it is not a release file, of a newer version, or larger than 1 MiB.
         """
         if len(file) > MAX_RELEASE_BYTES:
             raise MalformedEvidence("the release is larger than a release can be")

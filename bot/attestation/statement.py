@@ -102,7 +102,7 @@ class Statement:
         """Read a statement.
 
         Raises:
-            MalformedEvidence: it is none, of another version, or written in another way than
+            MalformedEvidence: it is not a statement, is of another version, or written in another way than
                 `text` does: then two texts would say the same.
         """
         if len(text) > MAX_STATEMENT_BYTES:
@@ -143,7 +143,7 @@ def _real_time(issued_at: str) -> str:
     try:
         datetime.strptime(issued_at, ISSUED_AT_FORMAT)  # noqa: DTZ007 - the Z is in the format
     except ValueError:
-        raise MalformedEvidence("the statement's time is none") from None
+        raise MalformedEvidence("the statement's time is not a time") from None
     return issued_at
 
 

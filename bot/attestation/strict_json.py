@@ -1,4 +1,4 @@
-"""Reading JSON that strangers wrote: no repeated keys, no numbers that are none, no surprises."""
+"""Reading JSON that strangers wrote: no repeated keys, no NaN or infinity, no surprises."""
 
 import json
 from typing import Annotated, Final, NoReturn, TypeVar

@@ -72,6 +72,6 @@ def _module_check(quote: TdQuote) -> Check:
     """
     version = TDX_MODULES.get(quote.mr_seam.hex())
     if version is None:
-        why = "Intel's module is none of the published ones that this program knows"
+        why = "Intel's module is not a published one that this program knows"
         return not_checked("tdx_module", f"{why}: MRSEAM {quote.mr_seam.hex()}")
     return proven("tdx_module", f"Intel's TDX module {version}, whose MRSEAM Intel has published")

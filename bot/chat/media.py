@@ -301,10 +301,7 @@ async def open_media(
     """Provide what reads files; its processes start with the first file and end when idle.
 
     Args:
-        files: as `Media` has it.
-        transcriber: as `Media` has it.
-        vision: as `Media` has it.
-        words_bytes: as `Media` has it.
+        files, transcriber, vision, words_bytes: see `Media`.
         sandboxes: what is demanded of those that read files; nothing without it. Where they may
             not run, files are refused in words.
     """

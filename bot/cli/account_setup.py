@@ -17,7 +17,7 @@ RETRY_SECONDS: Final = 0.1
 
 
 class AccountSetup(Protocol):
-    """What signal-cli does for an account that is none yet.
+    """What signal-cli does for an account that does not exist yet.
 
     `messaging.daemon_setup.DaemonSetup` and `messaging.rest_setup.RestSetup`. Every method raises
     a SignalError where it is not done, of which RegistrationRefused has the reason.

@@ -33,7 +33,7 @@ class Console:
 
     @property
     def columns(self) -> int:
-        """How wide the screen is; 80 where it is none."""
+        """How wide the screen is; 80 where the output is not a screen."""
         return shutil.get_terminal_size().columns
 
     def can_show(self, text: str) -> bool:

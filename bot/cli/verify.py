@@ -94,7 +94,7 @@ async def verify(
         clock: Unix seconds.
 
     Raises:
-        SettingsError: an argument is none, or a file cannot be opened.
+        SettingsError: an argument is not valid, or a file cannot be opened.
         MalformedEvidence: a file is not what it should be.
     """
     _require_sense(request)

@@ -26,7 +26,7 @@ class AttestationSettings(Section):
 
     @property
     def has_agent(self) -> bool:
-        """Whether there is a guest agent's socket; one that may not be looked at is none."""
+        """Whether there is a guest agent's socket that may be looked at."""
         try:
             return self.dstack_socket.is_socket()
         except OSError:

@@ -288,7 +288,7 @@ class Assembly:
 
 
 def _named_apart(calls: list[_Call]) -> tuple[ToolCall, ...]:
-    """Give every call an id of its own; a call without a name is none."""
+    """Give every call an id of its own, and drop calls without a name."""
     taken: set[str] = set()
     result = []
     for call in calls:

@@ -190,7 +190,7 @@ def own_identity(
 def peer_identity(person: str, identities: Iterable[Identity]) -> PeerIdentity | None:
     """Return the newest key of a person, by ACI, from what the Signal side lists.
 
-    A level of trust that is not known here is none.
+    An unknown level of trust counts as no trust.
     """
     rows = [
         row
@@ -206,6 +206,6 @@ def peer_identity(person: str, identities: Iterable[Identity]) -> PeerIdentity |
 
 
 def _digits(safety_number: str | None) -> str:
-    """The sixty digits of a safety number; empty where it is none."""
+    """The sixty digits of a safety number; empty where the input is not one."""
     digits = "".join((safety_number or "").split())
     return digits if _SAFETY_NUMBER.fullmatch(digits) else ""

@@ -120,7 +120,7 @@ def _parse_received(received: Received, account: Account) -> Frame:
 
 
 def _parse_own(received: Received, account: Account) -> Frame:
-    """Read the note to self; whatever else tells something is none of the bot's business."""
+    """Read the note to self; other messages of the account are not for the bot."""
     envelope = received.envelope
     if envelope is not None and envelope.sync_message is not None and received.exception is None:
         return _parse_sync(envelope, account)

@@ -324,7 +324,7 @@ class LineBuffer:
 
 
 def _decode(line: bytes) -> object:
-    """The JSON value of a line; None when it is none, or is nested too deeply."""
+    """The JSON value of a line; None when it is not JSON, or is nested too deeply."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

@@ -233,7 +233,7 @@ class DeliveryReceipts:
 
     def _proof(self, attempt: _Attempt) -> int | None:
         """The latest timestamp that may be the attempt's, if one of them must be."""
-        # What was sent before this process began is none of its sends, and may be confirmed late.
+        # Sends of an earlier process may be confirmed late; they are not this process's.
         oldest = max(attempt.began_ms - CLOCK_SKEW_MS, self._started_ms)
         found = {
             timestamp

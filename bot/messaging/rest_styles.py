@@ -1,7 +1,7 @@
 r"""Styled text as signal-cli-rest-api takes it: with markers that switch styles on and off.
 
 Its parser knows `*italic*`, `**bold**`, `~strikethrough~`, `||spoiler||` and `` `monospace` ``,
-inside each other but never across, and `\` in front of a marker that is none. It has no words for
+inside each other but never across, and `\` in front of a literal marker. It has no words for
 some things, and there the text stays whole and a style gives way:
 
 - a marker right behind a backslash would be taken for text, and one behind its own character for

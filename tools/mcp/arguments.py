@@ -99,7 +99,7 @@ _steps_left: ContextVar[int] = ContextVar("steps_left")
 
 
 class _NotWorthIt(Exception):
-    """The schema makes the check longer than it is worth, or is none."""
+    """The schema is not valid, or makes the check take too long."""
 
 
 def _counted(name: str, keyword: Keyword) -> Keyword:

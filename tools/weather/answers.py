@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """An answer of the geocoder; one that says `error` is none."""
+    """An answer of the geocoder; `error` in it makes it invalid."""
 
     results: tuple[Place, ...] = ()
     error: Literal[False] = False

@@ -60,7 +60,7 @@ async def find(text: str, search: Search) -> Spot:
     Raises:
         AmbiguousPlace: there are several, and none is clearly the one.
         InvalidArguments: it cannot be a place.
-        ToolError: there is none; the text says what to try.
+        ToolError: there is no such place; the text says what to try.
     """
     text = one_line(text.replace("\N{MINUS SIGN}", "-"), MAX_PLACE_CHARACTERS)
     if coordinates := _COORDINATES.fullmatch(text):

@@ -30,7 +30,7 @@ async def open_weather(
         now: a clock in seconds that never goes back.
 
     Raises:
-        ToolUnavailable: an address of the settings is none.
+        ToolUnavailable: an address in the settings is not valid.
     """
     async with open_web_client(operator_urls=_operator_urls(settings)) as web:
         service = OpenMeteo(web, settings, now)

@@ -203,7 +203,7 @@ def _until(headers: Mapping[str, str]) -> str:
 def _pause_seconds(headers: Mapping[str, str]) -> int:
     """Return when the last of the windows that are used up begins anew, in seconds from now.
 
-    The headers have a number for each window, the shortest first; a limit of 0 is none.
+    The headers have a number for each window, the shortest first; a limit of 0 means no limit.
     """
     limits, remaining, resets = (
         [int(number) for number in re.findall(r"-?\d{1,9}", headers.get(name, ""))]

@@ -306,7 +306,7 @@ async def open_web_client(
         bounds: how long a request may wait.
 
     Raises:
-        AddressRefused: an operator's URL is none.
+        AddressRefused: an operator's URL is not valid.
     """
     lookup = lookup or Resolver().look_up
     origins = frozenset(origin_of(checked(url)) for url in operator_urls)

@@ -96,9 +96,7 @@ async def open_web_fetch(
 
     Args:
         settings: for the size of a part.
-        permits: as `open_web_client` has it.
-        lookup: as `open_web_client` has it.
-        bounds: as `open_web_client` has it.
+        permits, lookup, bounds: see `open_web_client`.
         sandboxes: what is demanded of those that read pages; nothing without it.
 
     Raises:

@@ -91,7 +91,7 @@ def checked(url: str) -> httpx.URL:
     """Parse a URL that a request may be sent to; the fragment is dropped.
 
     Raises:
-        AddressRefused: it is none, or one that can be read in two ways; the text says what to do.
+        AddressRefused: it is not an address, or can be read in two ways; the text says what to do.
     """
     _check_characters(url)
     try:

@@ -79,7 +79,7 @@ class ModelPins(StrictModel):
         """Read pins.
 
         Raises:
-            MalformedEvidence: they are none, of a newer version, or longer than 64 KiB.
+            MalformedEvidence: they are not pins, are of a newer version, or longer than 64 KiB.
         """
         if len(text) > MAX_PINS_BYTES:
             raise MalformedEvidence("the pins are longer than pins can be")

@@ -319,7 +319,7 @@ def _read(answer: HttpAnswer) -> SignatureAnswer | SignatureVerdict:
     try:
         handed_out = _HandedOut.validate_json(answer.body)
     except ValidationError:
-        return _missing("What the endpoint gave as its signature is none.")
+        return _missing("The endpoint gave something else as its signature.")
     if isinstance(handed_out, NoSignature):
         return _missing("The endpoint says that it has no signature for this answer.")
     return handed_out

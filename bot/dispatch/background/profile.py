@@ -26,7 +26,8 @@ METADATA_NAME: Final = "profile"
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
 
 PICTURES: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF", b"GIF8")
-"""How files begin that phones show. What is none must not be shown to everybody by mistake."""
+"""Magic bytes of the image formats that phones display. Anything else must never become the
+public avatar."""
 
 log = structlog.get_logger()
 
@@ -103,7 +104,7 @@ def wanted_profile(*, name: str | None, about: str | None, picture: Path | None)
     """Return what the settings say.
 
     Raises:
-        SettingsError: the picture cannot be read, or is none.
+        SettingsError: the picture cannot be read, or is not an image.
     """
     return Profile(name, about, None if picture is None else _read(picture))
 

@@ -263,7 +263,7 @@ class Intake:
             await self._keep_silent(accepted, verdict)
         elif urgent is not None:
             metrics.INTAKE.labels("urgent").inc()
-            # What is written after a !stop is none of the turn that it ends.
+            # What a person writes after !stop does not belong to the turn that it ends.
             self._mailboxes.divide(message.chat)
             await self._urgent.put(message.chat, Job(urgent, accepted))
         elif allowance is Allowance.OVER:

@@ -226,7 +226,7 @@ class Router:
             )
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
-        """Take a message as the answer to a question, or say why it is none."""
+        """Take a message as the answer to a question, or say why it does not count."""
         words = await self._approvals.settle(accepted, answer)
         if words is None:
             self._file_cleanup.files_of(accepted.message)
@@ -336,7 +336,7 @@ def _quote_of(accepted: AcceptedMessage) -> StoredQuote:
 
 
 def _parse_command(text: str) -> tuple[str | None, str]:
-    """Return the command's name and its argument; no name where the text is none."""
+    """Return the command's name and its argument; no name where the text is not a command."""
     first, argument = (*text.split(maxsplit=1), "", "")[:2]
     found = COMMAND.match(first)
     return (found[1].lower(), argument.strip()) if found else (None, "")
