@@ -301,7 +301,10 @@ async def open_media(
     """Provide what reads files; its processes start with the first file and end when idle.
 
     Args:
-        files, transcriber, vision, words_bytes: see `Media`.
+        files: where the files are.
+        transcriber: turns voice notes into words; None: nothing does.
+        vision: whether the model sees images.
+        words_bytes: what all files of a turn may take of the context.
         sandboxes: what is demanded of those that read files; nothing without it. Where they may
             not run, files are refused in words.
     """

@@ -96,7 +96,9 @@ async def open_web_fetch(
 
     Args:
         settings: for the size of a part.
-        permits, lookup, bounds: see `open_web_client`.
+        permits: which addresses may be connected to.
+        lookup: finds the addresses of names.
+        bounds: of one download.
         sandboxes: what is demanded of those that read pages; nothing without it.
 
     Raises:
