@@ -102,8 +102,8 @@ class Statement:
         """Read a statement.
 
         Raises:
-            MalformedEvidence: it is not a statement, is of another version, or is written in another
-                way than `text` does: then two texts would say the same.
+            MalformedEvidence: it is not a statement, is of another version, or is not written as
+                `text` writes it: then two texts would say the same.
         """
         if len(text) > MAX_STATEMENT_BYTES:
             raise MalformedEvidence("the statement is longer than a statement can be")

@@ -60,10 +60,12 @@ class EarlyRequest:
     async def answer_to(self, request: ModelRequest) -> Completion | None:
         """Return the answer to a request, once; None unless exactly that was asked.
 
+        None as well where the model has failed already: it may fare better now.
+
         Raises:
             LlmError: the model could not answer it.
         """
-        if self._answer is None or self._request != request:
+        if self._answer is None or self._request != request or _has_failed(self._answer):
             self.discard()
             return None
         answer, self._answer = self._answer, None
@@ -88,6 +90,10 @@ class EarlyRequest:
             return await self._ask(self._request)
         except LlmError as error:  # the turn raises it, if it wants this answer at all
             return error
+
+
+def _has_failed(answer: asyncio.Task[Completion | LlmError | None]) -> bool:
+    return answer.done() and not answer.cancelled() and isinstance(answer.result(), LlmError)
 
 
 @asynccontextmanager

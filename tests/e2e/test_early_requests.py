@@ -97,8 +97,8 @@ async def test_no_tool_runs_for_half_of_the_words() -> None:
     assert results == ["5461"]
 
 
-async def test_what_goes_wrong_early_is_said_once_the_person_has_finished() -> None:
-    async with world(script(status(401))) as here:
+async def test_what_goes_wrong_early_is_said_only_if_it_goes_wrong_again() -> None:
+    async with world(script(status(401), status(401), status(401), text("Here I am."))) as here:
         async with running_bot(here.settings(bot=LONG)):
             await here.signal.say("hello")
             await here.model.wait_for_requests(1)
@@ -106,7 +106,12 @@ async def test_what_goes_wrong_early_is_said_once_the_person_has_finished() -> N
             await finish(here)
             assert "refuses my access" in (await here.answer()).text
             await here.answer()
-    assert len(here.model.requests) == 1
+            await here.signal.say("hello again")
+            await here.model.wait_for_requests(3)
+            await finish(here)
+            assert (await here.answer()).text == "Here I am."
+            await here.answer()
+    assert len(here.model.requests) == 4
 
 
 async def test_what_goes_wrong_with_half_of_the_words_is_not_said() -> None:

@@ -1,0 +1,108 @@
+"""When the answer to an early request counts."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from bot.chat.early_request import MAX_EARLY_REQUESTS, ModelRequest, asking_early
+from bot.llm.errors import LlmUnavailable
+from bot.llm.messages import Completion, Message, Role
+from conversation_store.models import AcceptedMessage
+
+ANSWER = Completion(Message(Role.ASSISTANT, "hi"), "stop", None, "m")
+
+
+def request(words: str) -> ModelRequest:
+    return ModelRequest([Message(Role.USER, words)], ())
+
+
+class Model:
+    """Answers when it is told to, or fails."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.asked: list[ModelRequest] = []
+        self.cancelled = 0
+        self.fails = False
+
+    async def prepare(self, _: Sequence[AcceptedMessage]) -> ModelRequest:
+        return request("hello")
+
+    async def ask(self, asked: ModelRequest) -> Completion:
+        self.asked.append(asked)
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.fails:
+            raise LlmUnavailable("It cannot be reached.")
+        return ANSWER
+
+    async def begin(self) -> None:
+        """Let what was begun come to its wait."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_the_answer_is_given_once_and_only_to_the_same_request() -> None:
+    model = Model()
+    async with asking_early(model.prepare, model.ask) as early:
+        early.ask([])
+        await model.begin()
+        model.go_on.set()
+        assert await early.answer_to(request("hello")) is ANSWER
+        assert await early.answer_to(request("hello")) is None
+        early.ask([])
+        await model.begin()
+        assert await early.answer_to(request("hello!")) is None
+    assert len(model.asked) == 2
+
+
+async def test_what_was_asked_before_and_what_is_left_at_the_end_are_broken_off() -> None:
+    model = Model()
+    async with asking_early(model.prepare, model.ask) as early:
+        for _ in range(MAX_EARLY_REQUESTS + 2):
+            early.ask([])
+            await model.begin()
+    await model.begin()
+    assert len(model.asked) == model.cancelled == MAX_EARLY_REQUESTS
+
+
+async def test_a_failure_counts_only_where_it_comes_while_the_turn_waits_for_it() -> None:
+    model = Model()
+    model.fails = True
+    async with asking_early(model.prepare, model.ask) as early:
+        early.ask([])
+        await model.begin()
+        waiting = asyncio.create_task(early.answer_to(request("hello")))
+        await model.begin()
+        model.go_on.set()
+        with pytest.raises(LlmUnavailable):
+            await waiting
+        early.ask([])
+        await model.begin()
+        assert await early.answer_to(request("hello")) is None
+
+
+async def test_a_request_that_is_not_made_yet_is_not_waited_for() -> None:
+    model = Model()
+    async with asking_early(model.prepare, model.ask) as early:
+        early.ask([])
+        assert await early.answer_to(request("hello")) is None
+        await model.begin()
+    assert model.asked == []
+
+
+async def test_whoever_stops_waiting_breaks_the_request_off() -> None:
+    model = Model()
+    async with asking_early(model.prepare, model.ask) as early:
+        early.ask([])
+        await model.begin()
+        waiting = asyncio.create_task(early.answer_to(request("hello")))
+        await model.begin()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    await model.begin()
+    assert model.cancelled == 1
