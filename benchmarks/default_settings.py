@@ -7,7 +7,7 @@ from benchmarks.platform import running_bot, sides
 from benchmarks.report import Figure
 
 TURNS: Final = 5
-QUICK_TURNS: Final = 1
+QUICK_TURNS: Final = 2
 PAUSE_SECONDS: Final = 0.1
 DELAYS: Final = ((1.0, 1.6), (3.0, 3.1))
 """Seconds that the model takes, and after which the answer is to be there."""
