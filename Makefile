@@ -67,8 +67,9 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev
+bench: $(VENV)/.installed-soak
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.plot
 
 # Half an hour of mixed traffic and faults; `make soak MINUTES=10` for less. Results are in soak/.
 MINUTES ?= 30

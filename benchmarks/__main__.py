@@ -14,6 +14,7 @@ from benchmarks import (
     plain_turn,
     proof,
     report,
+    slow_disk,
     start,
     streamed_answer,
     sustained,
@@ -34,6 +35,7 @@ class Measure(Protocol):
 MEASURES: Final[dict[str, Measure]] = {
     "plain_turn": plain_turn.measure,
     "tool_turn": tool_turn.measure,
+    "slow_disk": slow_disk.measure,
     "default_settings": default_settings.measure,
     "streamed_answer": streamed_answer.measure,
     "thousand_chats": thousand_chats.measure,
@@ -65,6 +67,7 @@ def main() -> None:
     if unknown := set(chosen.names) - set(MEASURES):
         parser.error(f"no such measure: {', '.join(sorted(unknown))}")
     facts = report.machine()
+    print(f"Interpreter built with PGO: {'yes' if facts['pgo'] else 'no'}", file=sys.stderr)
     try:
         figures = asyncio.run(run(chosen.names or list(MEASURES), quick=chosen.quick))
     except BenchmarkFailed as failure:

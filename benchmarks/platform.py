@@ -18,6 +18,9 @@ from benchmarks.control import Json
 from benchmarks.signal_side import NUMBER
 
 ROOT: Final = Path(__file__).parent.parent
+SLOW_DISK: Final = ROOT / "benchmarks" / "slow_disk_site"
+"""In the path of a Python process, it makes the syncs of SQLite slow."""
+
 DISK: Final = Path("/var/tmp")
 """Unlike /tmp it is never held in memory, so commits cost what they cost."""
 
@@ -165,14 +168,25 @@ async def helper(module: str, *arguments: str) -> AsyncIterator[Helper]:
 
 
 @asynccontextmanager
-async def running_bot(bot_settings: Mapping[str, str], folder: Path) -> AsyncIterator[Bot]:
-    """Run the daemon as people do, wait until it is ready, and stop it at the end."""
+async def running_bot(
+    bot_settings: Mapping[str, str], folder: Path, *, sync_ms: int = 0
+) -> AsyncIterator[Bot]:
+    """Run the daemon as people do, wait until it is ready, and stop it at the end.
+
+    Args:
+        bot_settings: its environment.
+        folder: where it runs.
+        sync_ms: how much longer than on this machine a sync of its disk takes.
+    """
     inherited = {name: value for name, value in os.environ.items() if "__" not in name}
+    if sync_ms:
+        inherited["SLOW_DISK_MS"] = str(sync_ms)
+    path = os.pathsep.join(map(str, [ROOT, *([SLOW_DISK] if sync_ms else [])]))
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bot", "run"),
         cwd=folder,
-        env={**inherited, "PYTHONPATH": str(ROOT), **bot_settings},
+        env={**inherited, "PYTHONPATH": path, **bot_settings},
     )
     try:
         await _until_ready(process, bot_settings["HEALTH__LISTEN"])

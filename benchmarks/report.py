@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+import sysconfig
 import tempfile
 import time
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ def machine() -> dict[str, object]:
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
+        "pgo": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
         "platform": platform.platform(),
         "load_average": round(os.getloadavg()[0], 2),
         "disk_commit_ms": round(_disk_commit_ms(), 3),

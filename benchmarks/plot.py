@@ -1,0 +1,45 @@
+"""One picture of the last results: how much of what its target allows each figure takes.
+
+`python -m benchmarks.plot`, with the packages of the soak.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from benchmarks.report import RESULTS
+
+PICTURE: Final = RESULTS.with_suffix(".svg")
+INCHES_WIDE: Final = 10
+INCHES_A_BAR: Final = 0.32
+MET, MISSED = "tab:green", "tab:red"
+
+
+def draw(path: Path, results: dict[str, Any]) -> None:
+    """Write the picture as an SVG; a figure without a target is not in it."""
+    judged = [figure for figure in reversed(results["figures"]) if figure["met"] is not None]
+    picture = Figure(figsize=(INCHES_WIDE, 1 + INCHES_A_BAR * len(judged)), layout="constrained")
+    axes = picture.subplots()
+    bars = axes.barh(
+        [figure["measure"] for figure in judged],
+        [_share(figure) for figure in judged],
+        color=[MET if figure["met"] else MISSED for figure in judged],
+    )
+    axes.bar_label(bars, [f" {figure['value']:,.4g} {figure['unit']}" for figure in judged])
+    axes.axvline(1, color="black", linestyle="--")
+    axes.set_xscale("log")
+    axes.set_xlabel("share of what the target allows; left of the line it is met")
+    picture.savefig(path, format="svg")
+
+
+def _share(figure: dict[str, Any]) -> float:
+    if figure["at_most"] is not None:
+        return float(figure["value"] / figure["at_most"])
+    return float(figure["at_least"] / figure["value"])
+
+
+if __name__ == "__main__":
+    draw(PICTURE, json.loads(RESULTS.read_text()))
+    print(f"Drawn in {PICTURE}")
