@@ -129,6 +129,17 @@ def empty_log(connection: Any) -> bool:
     return not busy
 
 
+def rewrite(connection: Any, max_bytes: int) -> None:
+    """Write the whole database file anew; nothing is done where it is larger than `max_bytes`."""
+    with translated():
+        ((pages,),) = connection.execute("PRAGMA page_count")
+        ((page_bytes,),) = connection.execute("PRAGMA page_size")
+        if pages * page_bytes > max_bytes:
+            return
+        list(connection.execute("VACUUM"))
+    empty_log(connection)  # until then, the new pages are only there
+
+
 def commit_together(
     connection: Any, operations: Sequence[Operation[Any]]
 ) -> tuple[list[tuple[Any, Exception | None]], StoreRefused | None]:

@@ -23,8 +23,10 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from conversation_store import connections
+from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import BUSY_TIMEOUT_MS, MAX_LOG_BYTES, Execute, Operation, Row
 from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused
+from conversation_store.leftovers import Leftovers
 
 __all__ = [
     "MAX_LOG_BYTES",
@@ -94,9 +96,15 @@ class Database:
     """An open database. Made by `open_database`."""
 
     def __init__(
-        self, writer: Any, reader: apsw.Connection, aside: Any, committed: Committed
+        self,
+        writer: Any,
+        reader: apsw.Connection,
+        aside: Any,
+        leftovers: Leftovers,
+        committed: Committed,
     ) -> None:
         self._writer = writer
+        self._leftovers = leftovers
         self._reader = reader
         self._aside = aside
         self._committed = committed
@@ -190,12 +198,13 @@ class Database:
     async def scrub(self) -> bool:
         """Empty the write-ahead log, where deleted content lives on; False where it cannot be now.
 
-        In the database file itself deleted content is overwritten (`secure_delete`). What cannot
-        be emptied now is by `scrub_soon`.
+        In the database file itself deleted content is overwritten (`secure_delete`), and
+        `Leftovers` sees to its copies. What cannot be emptied now is by `scrub_soon`.
 
         Raises:
             StoreFailed: the database is broken.
         """
+        self._leftovers.may_be_there()
         try:
             done: bool = await self._writer.async_run(connections.empty_log, self._writer)
         except StoreRefused:
@@ -209,6 +218,7 @@ class Database:
 
         Many such wishes cost one emptying: it holds up every write for as long as two syncs take.
         """
+        self._leftovers.may_be_there()
         self._to_scrub.set()
 
     async def scrub_when_asked(self) -> None:
@@ -309,20 +319,25 @@ async def open_database(
         StoreFailed: the disk does not let it.
     """
     _make_private(path)
+    was_open = beside(path, LOG).exists()  # whoever closes it deletes that
     async with connections.connection(path, key) as writer:
         await writer.async_run(connections.transact, writer, [prepare])
+        leftovers = Leftovers(writer, may_be_there=was_open)
         async with connections.connection(path, key) as aside:
             await aside.async_run(connections.execute_on(aside), "PRAGMA query_only = ON")
             with connections.reading_connection(path, key) as reader:
-                database = Database(writer, reader, aside, committed)
+                database = Database(writer, reader, aside, leftovers, committed)
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(database.commit_batches())
                     scrubbing = tasks.create_task(database.scrub_when_asked())
+                    removing = tasks.create_task(leftovers.remove_in_time())
                     try:
                         yield database
                     finally:
                         scrubbing.cancel()  # who closes the file last empties its log
+                        removing.cancel()
                         database.close()
+                await leftovers.remove()
 
 
 class SharedDatabase:

@@ -93,6 +93,8 @@ class StoreUpkeep:
         deleted = 0
         while step := await self._context.database.write(partial(purge, at_most=PURGE_ROWS)):
             deleted += step
+        if deleted:
+            self._context.database.scrub_soon()
         return deleted
 
     async def give_back(self) -> int:

@@ -111,7 +111,7 @@ async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_pa
         sizes = await store.upkeep.sizes()
         assert sizes.log_bytes < 10_000_000
         assert await questions(store, GROUP) == ["kept"]
-    assert (tmp_path / "store.db").stat().st_size == sizes.file_bytes < 5_000_000
+    assert (tmp_path / "store.db").stat().st_size <= sizes.file_bytes < 5_000_000
 
 
 async def test_a_fifth_of_a_large_file_is_kept_for_what_comes_soon(tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""Rows that SQLite has moved leave no copy behind in the page that they were in."""
+
+import asyncio
+import shutil
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from conversation_store import connections, leftovers
+from conversation_store.database import Database, Execute, Row, open_database
+from conversation_store.errors import StoreRefused
+
+ROWS = 2_000
+MOMENT_SECONDS = 5.0
+
+CHANCE = Random(3)
+LENGTHS = [CHANCE.randint(20, 200) for _ in range(ROWS)]
+DELETED_FIRST = [number for number in range(ROWS) if CHANCE.random() < 0.8]
+"""So many that SQLite moves the others to fewer pages."""
+
+DELETED_THEN = [
+    number for number in range(ROWS) if number not in DELETED_FIRST and CHANCE.random() < 0.5
+]
+
+
+def word(number: int) -> str:
+    return f"word{number:05d}."
+
+
+def prepare(execute: Execute) -> None:
+    execute("CREATE TABLE IF NOT EXISTS said (id INTEGER PRIMARY KEY, words TEXT)")
+
+
+def fill(execute: Execute) -> None:
+    for number in range(ROWS):
+        execute("INSERT INTO said VALUES (?, ?)", (number, word(number) + "x" * LENGTHS[number]))
+
+
+def delete(execute: Execute) -> None:
+    for number in (*DELETED_FIRST, *DELETED_THEN):
+        execute("DELETE FROM said WHERE id = ?", (number,))
+
+
+def say(execute: Execute, number: int) -> None:
+    execute("INSERT INTO said VALUES (?, ?)", (number, word(number)))
+
+
+def everything(execute: Execute) -> list[Row]:
+    return list(execute("SELECT id, words FROM said"))
+
+
+def left_in(folder: Path) -> list[int]:
+    """Return the numbers of deleted rows that some file still has words of."""
+    files = b"".join(path.read_bytes() for path in folder.iterdir())
+    deleted = (*DELETED_FIRST, *DELETED_THEN)
+    return [number for number in deleted if word(number).encode() in files]
+
+
+async def nothing_is_left_in(folder: Path) -> None:
+    async with asyncio.timeout(MOMENT_SECONDS):
+        while left_in(folder):  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+
+
+def copy_as_it_is(folder: Path, copy: Path) -> None:
+    copy.mkdir()
+    for path in folder.glob("store.db*"):
+        shutil.copy(path, copy)
+
+
+async def write_and_delete(database: Database) -> None:
+    await database.write(fill)
+    await database.write(delete)
+
+
+async def test_rows_that_sqlite_moved_are_gone_from_the_file_a_while_after_a_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.1)
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await write_and_delete(database)
+        assert await database.scrub()
+        assert left_in(tmp_path)  # so SQLite did move some
+        await nothing_is_left_in(tmp_path)
+
+
+async def test_nothing_is_left_in_a_store_that_was_closed(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await write_and_delete(database)
+        database.scrub_soon()
+    assert not left_in(tmp_path)
+
+
+async def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await write_and_delete(database)
+        assert await database.scrub()
+        await database.write(partial(say, number=ROWS))
+        copy_as_it_is(tmp_path, killed)
+    assert left_in(killed)
+    async with open_database(killed / "store.db", None, prepare=prepare):
+        pass
+    assert not left_in(killed)
+
+
+async def test_a_large_store_is_not_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "MAX_BYTES", 10_000)
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await write_and_delete(database)
+        database.scrub_soon()
+    assert left_in(tmp_path)
+
+
+async def test_what_the_disk_has_no_room_for_now_is_rewritten_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.05)
+    rewrite = connections.rewrite
+    refused: list[str] = []
+
+    def refuse_once(connection: object, max_bytes: int) -> None:
+        if not refused:
+            refused.append("once")
+            raise StoreRefused("the disk is full")
+        rewrite(connection, max_bytes)
+
+    monkeypatch.setattr(connections, "rewrite", refuse_once)
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await write_and_delete(database)
+        assert await database.scrub()
+        await nothing_is_left_in(tmp_path)
+    assert refused
+
+
+async def test_a_store_without_deletions_is_not_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "rewrite", None)
+    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+        await database.write(fill)
+
+
+async def test_what_is_kept_stays_and_may_be_read_and_written_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.0)
+    path = tmp_path / "store.db"
+    async with open_database(path, "a key", prepare=prepare) as database:
+        for number in range(100):
+            await database.write(partial(say, number=number))
+            database.scrub_soon()
+            assert len(await database.read(everything)) == number + 1
+    async with open_database(path, "a key", prepare=prepare) as database:
+        assert dict(await database.read(everything)) == {n: word(n) for n in range(100)}
