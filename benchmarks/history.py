@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks.platform import folder_on_disk
 from benchmarks.report import Figure
+from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore, open_store
 
 SMALL: Final = 1_000
@@ -70,7 +71,9 @@ async def _alternate(
 
 async def _load(store: ConversationStore, chat: int) -> float:
     began = time.perf_counter()
-    turns = (await store.turns.history(f"direct:{chat}", max_bytes=HISTORY_BYTES)).turns
+    turns = (
+        await store.turns.history(ChatId.parse(f"direct:{chat}"), max_bytes=HISTORY_BYTES)
+    ).turns
     seconds = time.perf_counter() - began
     assert len(turns) == TURNS_PER_CHAT
     return seconds

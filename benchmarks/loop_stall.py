@@ -38,6 +38,7 @@ from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.sanitize import sanitize_file_name, sanitize_name, sanitize_quote
 from bot.messaging.styled import StyleRange, TextStyle
 from conversation_store.models import (
+    ChatId,
     OverheardMessage,
     ReceivedMessage,
     ReceivedQuote,
@@ -75,7 +76,7 @@ NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
 Reads = Iterator[Callable[[], object]]
 """Steps of the loop, each of which is done in one go."""
 
-GROUP: Final = "group:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+GROUP: Final = ChatId.parse("group:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 SCHEMA: Final[Mapping[str, object]] = {
     "type": "object",
     "properties": {"text": {"type": "string"}, "list": {"type": "array"}},
@@ -140,7 +141,10 @@ OPENING: Final[Tool] = tool_from(open_page, address="url")
 PROMPT: Final = Prompt(32_000, Registry())
 
 
-def _received(text: str, chat: str = f"direct:{ADA.aci}") -> ReceivedMessage:
+ADA_CHAT: Final = ChatId.direct(ADA.aci)
+
+
+def _received(text: str, chat: ChatId = ADA_CHAT) -> ReceivedMessage:
     quote = ReceivedQuote(timestamp=1, author=ADA.aci, by_bot=False, text=text)
     return ReceivedMessage(
         BOT.number, ADA.aci, 1, chat, text, received_at=1, author_name=text[:512], quote=quote

@@ -21,13 +21,14 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRejected
-from bot.messaging.events import ChatId, Person, Reaction
+from bot.messaging.events import Person, Reaction
 from bot.messaging.messenger import Sender
 from bot.messaging.questions import QuestionMessage, question_messages
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    ChatId,
     ReceivedKind,
     ReceivedMessage,
     StoredApproval,
@@ -80,7 +81,7 @@ class Question:
     """
 
     id: int
-    chat: str
+    chat: ChatId
     asker: str
     signal_timestamp: int
     expires_at: int
@@ -160,7 +161,7 @@ class ApprovalDesk:
             for question in self._open.values()
             if question.chat == message.chat and self._in_time(message.timestamp, question)
         ]
-        if ChatId.parse(message.chat).is_group or meaning is _Meaning.UNCLEAR:
+        if message.chat.is_group or meaning is _Meaning.UNCLEAR:
             return None
         if len(here) != 1 or self._is_asking(message.chat):
             return None
@@ -174,7 +175,7 @@ class ApprovalDesk:
         for question in self._open.values():
             if question.chat == message.chat and not question.reminded:
                 question.reminded = True
-                return None if ChatId.parse(message.chat).is_group else question
+                return None if message.chat.is_group else question
         return None
 
     async def remind(self, question: Question) -> None:
@@ -183,7 +184,7 @@ class ApprovalDesk:
             return
         try:
             async with asyncio.timeout(REMIND_SECONDS):
-                await self._channel.send(ChatId.parse(question.chat), REMINDER)
+                await self._channel.send(question.chat, REMINDER)
         except (SignalError, TimeoutError) as error:
             log.info("approval.not_reminded", reason=type(error).__name__)
 
@@ -208,7 +209,7 @@ class ApprovalDesk:
 
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer, if it is one."""
-        question = self._open.get((str(reaction.chat), reaction.target_timestamp))
+        question = self._open.get((reaction.chat, reaction.target_timestamp))
         meaning = _meaning(reaction.emoji)
         if question is None or reaction.removed or meaning is _Meaning.UNCLEAR:
             return
@@ -238,7 +239,7 @@ class ApprovalDesk:
         """Send a question, trying again while there is no connection; None if it cannot be."""
         minutes = f"{self._patience_seconds / 60:g} minutes"
         messages = question_messages(tool, text, HOW_TO_ANSWER.format(minutes=minutes))
-        timestamp = await self._send_all(ChatId.parse(stored.chat), messages)
+        timestamp = await self._send_all(stored.chat, messages)
         if timestamp is None:
             return None
         expires_at = int((self._clock() + self._patience_seconds) * 1000)
@@ -255,7 +256,7 @@ class ApprovalDesk:
             # One question after the other: the messages of two must not mix.
             async with (
                 asyncio.timeout(self._patience_seconds),
-                self._asking.setdefault(str(chat), asyncio.Lock()),
+                self._asking.setdefault(chat, asyncio.Lock()),
             ):
                 for message in messages:
                     timestamp = await self._send(chat, message)
@@ -292,7 +293,7 @@ class ApprovalDesk:
         """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
         return min(timestamp, self._clock() * 1000) <= question.expires_at
 
-    def _is_asking(self, chat: str) -> bool:
+    def _is_asking(self, chat: ChatId) -> bool:
         """Whether a question is on its way to a chat: a plain yes may be meant for that one."""
         asking = self._asking.get(chat)
         return asking is not None and asking.locked()

@@ -5,11 +5,11 @@ conditional on the state before it.
 """
 
 from conversation_store.connections import Execute, Row
-from conversation_store.models import ApprovalState, StoredApproval
+from conversation_store.models import ApprovalState, ChatId, StoredApproval
 
 
 def open_or_find(
-    execute: Execute, open_call: int, *, chat: str, asker: str, fingerprint: str
+    execute: Execute, open_call: int, *, chat: ChatId, asker: str, fingerprint: str
 ) -> StoredApproval:
     """Return the question about an open call, made now if there is none yet."""
     execute(
@@ -74,5 +74,11 @@ def waiting(execute: Execute) -> tuple[StoredApproval, ...]:
 def _approval(row: Row) -> StoredApproval:
     id_, chat, asker, fingerprint, state, signal_timestamp, expires_at = row
     return StoredApproval(
-        id_, chat, asker, fingerprint, ApprovalState(state), signal_timestamp, expires_at
+        id_,
+        ChatId.parse(chat),
+        asker,
+        fingerprint,
+        ApprovalState(state),
+        signal_timestamp,
+        expires_at,
     )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from conversation_store.connections import Execute
-from conversation_store.models import Interrupted, Resent, SendsInDoubt
+from conversation_store.models import ChatId, Interrupted, Resent, SendsInDoubt
 
 KEPT_MS: Final = 86_400_000
 """How long a copy may be deleted: Signal's apps let a message be deleted for everyone for a day."""
@@ -82,7 +82,7 @@ def resent(execute: Execute, now_ms: int) -> tuple[Resent, ...]:
         )
     )
     return tuple(
-        Resent(Interrupted(id_, chat, since, until), timestamp, bool(is_edit), copies)
+        Resent(Interrupted(id_, ChatId.parse(chat), since, until), timestamp, bool(is_edit), copies)
         for id_, chat, since, until, timestamp, is_edit, copies in rows
     )
 
@@ -222,9 +222,9 @@ def _first_waiting(
     waiting, removals = [], []
     for id_, kind, chat, since in rows:
         if kind == "removal":
-            removals.append(Interrupted(None, chat, since, now_ms))
+            removals.append(Interrupted(None, ChatId.parse(chat), since, now_ms))
         else:
-            waiting.append(Interrupted(id_, chat, since, now_ms - behind_ms))
+            waiting.append(Interrupted(id_, ChatId.parse(chat), since, now_ms - behind_ms))
     return waiting, removals
 
 
@@ -247,7 +247,7 @@ def _unnamed(
         )
     )
     return [
-        Interrupted(None, chat, since, until, times)
+        Interrupted(None, ChatId.parse(chat), since, until, times)
         for part, chat, since, until, times in rows
         if part is None or part not in waiting
     ]
@@ -261,7 +261,10 @@ def _progress(execute: Execute, now_ms: int) -> list[Interrupted]:
             " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')"
         )
     )
-    return [Interrupted(None, chat, since, now_ms, MESSAGES_OF_A_TURN) for chat, since in rows]
+    return [
+        Interrupted(None, ChatId.parse(chat), since, now_ms, MESSAGES_OF_A_TURN)
+        for chat, since in rows
+    ]
 
 
 def _deletions(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted]:
@@ -280,9 +283,9 @@ def _deletions(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted
             (earliest,),
         )
     )
-    found = [Interrupted(None, chat, since, now_ms) for chat, since in removals]
+    found = [Interrupted(None, ChatId.parse(chat), since, now_ms) for chat, since in removals]
     for chat, since, until, times in of_copies:
-        found.append(Interrupted(None, chat, since, until, times))
+        found.append(Interrupted(None, ChatId.parse(chat), since, until, times))
     return found
 
 
@@ -292,4 +295,4 @@ def _reactions(execute: Execute, earliest: int, within_ms: int) -> list[Interrup
             "SELECT chat, received_at FROM inbox WHERE received_at >= ?", (earliest - within_ms,)
         )
     )
-    return [Interrupted(None, chat, at, at + within_ms) for chat, at in rows]
+    return [Interrupted(None, ChatId.parse(chat), at, at + within_ms) for chat, at in rows]

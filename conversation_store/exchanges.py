@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from conversation_store.connections import Execute, Row
-from conversation_store.models import ExchangeState, NewExchange, StoredExchange
+from conversation_store.models import ChatId, ExchangeState, NewExchange, StoredExchange
 
 
 def add(execute: Execute, turn_id: int, exchanges: Sequence[NewExchange]) -> None:
@@ -30,7 +30,7 @@ def waiting(execute: Execute, limit: int) -> tuple[StoredExchange, ...]:
     return tuple(_exchange(row) for row in rows)
 
 
-def of_last_turn(execute: Execute, chat: str) -> tuple[StoredExchange, ...]:
+def of_last_turn(execute: Execute, chat: ChatId) -> tuple[StoredExchange, ...]:
     """Return the exchanges of the last answer in a chat, in their order."""
     rows = list(
         execute(

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from conversation_store.connections import Execute, Row
-from conversation_store.models import History, StoredImage, StoredMessage, StoredToolCall
+from conversation_store.models import ChatId, History, StoredImage, StoredMessage, StoredToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt; bounds a chat of thousands of one-word turns."""
@@ -28,7 +28,7 @@ Messages = tuple[StoredMessage, ...]
 
 
 def of_chat(
-    execute: Execute, chat: str, *, max_bytes: int, max_rows: int, first_turn: int
+    execute: Execute, chat: ChatId, *, max_bytes: int, max_rows: int, first_turn: int
 ) -> History:
     """Return the newest whole turns of a chat that fit, oldest first, with the newest images."""
     rows = list(execute(HISTORY_SQL, (chat, first_turn, max_rows + 1)))
@@ -68,7 +68,7 @@ def of_turn(execute: Execute, turn_id: int) -> Messages:
     return _with_images(messages, [StoredImage(*row) for row in images])
 
 
-def has_result_with(execute: Execute, chat: str, words: str) -> bool:
+def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:
     """Whether anything that is kept of what tools returned or people sent contains these words."""
     rows = list(
         execute(

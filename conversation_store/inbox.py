@@ -13,11 +13,15 @@ from typing import Any, Final
 from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
+    ChatId,
     ReceivedFile,
     ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
 )
+
+QUOTE_STORED: Final = ("timestamp", "author", "by_bot", "text", "has_files")
+"""What is kept of a quote; the other attributes are for the moment."""
 
 OVERHEARD: Final = "overheard"
 """How an edit ended of what was said to others."""
@@ -268,7 +272,7 @@ def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
     return max(waiting, default=found[0].id)
 
 
-def came_between(execute: Execute, turn_id: int, chat: str) -> bool:
+def came_between(execute: Execute, turn_id: int, chat: ChatId) -> bool:
     """Whether a message that is not part of a turn came into its chat after the turn's first."""
     rows = list(
         execute(
@@ -347,7 +351,8 @@ def _body(message: ReceivedMessage) -> str:
     if message.files:
         body["files"] = [asdict(file) for file in message.files]
     if message.quote is not None:
-        body["quote"] = asdict(message.quote)
+        known = asdict(message.quote)
+        body["quote"] = {name: known[name] for name in QUOTE_STORED}
     if message.view_once:
         body["view_once"] = True
     if message.edited:
@@ -367,7 +372,7 @@ def _accepted(row: Sequence[Any], *, begun: bool = False) -> AcceptedMessage:
         author=author,
         timestamp=timestamp,
         kind=ReceivedKind(kind),
-        chat=chat,
+        chat=ChatId.parse(chat),
         received_at=received_at,
         text=known["text"],
         author_number=known.get("author_number"),

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from conversation_store.connections import Execute, Row
 from conversation_store.models import (
     AnswerPart,
+    ChatId,
     OutgoingMessage,
     StoredAttachment,
     StoredQuote,
@@ -61,7 +62,7 @@ def answer(
     execute: Execute,
     *,
     inbox_id: int,
-    chat: str,
+    chat: ChatId,
     parts: Sequence[str | AnswerPart],
     attachments: Sequence[StoredAttachment],
     quote: StoredQuote | None,
@@ -99,7 +100,7 @@ def answer(
 
 
 def follow_up(
-    execute: Execute, *, inbox_id: int, chat: str, text: str, now_ms: int
+    execute: Execute, *, inbox_id: int, chat: ChatId, text: str, now_ms: int
 ) -> OutgoingMessage:
     """Add a message behind the answer that a message has already."""
     ((number,),) = execute("SELECT max(part) + 1 FROM outbox WHERE inbox_id = ?", (inbox_id,))
@@ -107,7 +108,7 @@ def follow_up(
     return _add(execute, draft, inbox_id=inbox_id, number=number or 0, chat=chat, now_ms=now_ms)
 
 
-def note(execute: Execute, *, chat: str, text: str, now_ms: int) -> OutgoingMessage:
+def note(execute: Execute, *, chat: ChatId, text: str, now_ms: int) -> OutgoingMessage:
     """Add a message that answers none."""
     draft = _Draft("text", AnswerPart(text))
     return _add(execute, draft, inbox_id=None, number=0, chat=chat, now_ms=now_ms)
@@ -133,7 +134,7 @@ def mark_failed(execute: Execute, part: int, *, give_up: bool) -> None:
     )
 
 
-def said(execute: Execute, chat: str, signal_timestamp: int) -> str:
+def said(execute: Execute, chat: ChatId, signal_timestamp: int) -> str:
     """Return the answer that a message of the bot is a part of; empty where none is kept."""
     rows = list(
         execute(
@@ -164,7 +165,7 @@ def as_waiting(execute: Execute, part: OutgoingMessage) -> OutgoingMessage | Non
     return next((replace(part, quote=part.quote if quotes else None) for (quotes,) in rows), None)
 
 
-def said_between(execute: Execute, inbox_id: int, chat: str) -> bool:
+def said_between(execute: Execute, inbox_id: int, chat: ChatId) -> bool:
     """Whether the bot said something else in a chat since it received a message."""
     rows = list(
         execute(
@@ -183,7 +184,7 @@ def drop_unsent(execute: Execute, inbox_id: int) -> None:
     _delete(execute, execute(sql, (inbox_id,)))
 
 
-def forget_given_up(execute: Execute, chat: str) -> None:
+def forget_given_up(execute: Execute, chat: ChatId) -> None:
     """Forget a chat's answers that could not be sent."""
     sql = "SELECT id FROM outbox WHERE chat = ? AND state = 'given_up'"
     _delete(execute, execute(sql, (chat,)))
@@ -307,7 +308,7 @@ def _add(
     *,
     inbox_id: int | None,
     number: int,
-    chat: str,
+    chat: ChatId,
     now_ms: int,
     quote: StoredQuote | None = None,
     expires_at: int | None = None,
@@ -349,7 +350,7 @@ def _outgoing(row: Row, attachments: tuple[StoredAttachment, ...]) -> OutgoingMe
     id_, chat, text, attempts, styles, quote, replaces = row
     return OutgoingMessage(
         id_,
-        chat,
+        ChatId.parse(chat),
         text,
         attempts,
         attachments,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from conversation_store.connections import Execute
-from conversation_store.models import OverheardMessage, ReceivedMessage
+from conversation_store.models import ChatId, OverheardMessage, ReceivedMessage
 
 OVERHEARD_ROWS: Final = 50
 """Messages of a chat that wait for a turn; the oldest go."""
@@ -37,7 +37,7 @@ def add(execute: Execute, message: ReceivedMessage) -> None:
     )
 
 
-def trim(execute: Execute, chat: str) -> None:
+def trim(execute: Execute, chat: ChatId) -> None:
     """Forget the oldest of a chat that are more than it may have."""
     rows = list(
         execute(
@@ -53,7 +53,7 @@ def trim(execute: Execute, chat: str) -> None:
             _blank(execute, id_)
 
 
-def waiting(execute: Execute, chat: str) -> tuple[OverheardMessage, ...]:
+def waiting(execute: Execute, chat: ChatId) -> tuple[OverheardMessage, ...]:
     """Return what no turn was told yet, oldest first."""
     rows = list(
         execute(
@@ -139,7 +139,7 @@ def forget(
     return next((turn_id for (turn_id,) in rows), None)
 
 
-def forget_chat(execute: Execute, chat: str) -> None:
+def forget_chat(execute: Execute, chat: ChatId) -> None:
     """Forget what no turn was told yet."""
     execute(
         "UPDATE overheard SET text = NULL, author_name = NULL"

@@ -12,13 +12,13 @@ from typing import Final
 from conversation_store import outgoing
 from conversation_store.database import Database, Execute, Row, SharedDatabase, open_shared
 from conversation_store.migrations import require_current
-from conversation_store.models import OutgoingMessage, PairedPerson, PairingRequest
+from conversation_store.models import ChatId, OutgoingMessage, PairedPerson, PairingRequest
 
 PEOPLE: Final = "SELECT person, since, greeted, number, name FROM people"
 
 
 def ask(
-    execute: Execute, request: PairingRequest, *, chat: str, text: str, at_most: int, now_ms: int
+    execute: Execute, request: PairingRequest, *, chat: ChatId, text: str, at_most: int, now_ms: int
 ) -> OutgoingMessage | None:
     """Keep the code of a stranger and the message that tells it.
 
@@ -86,7 +86,7 @@ def people(execute: Execute) -> tuple[PairedPerson, ...]:
 
 
 def greet(
-    execute: Execute, person: str, *, chat: str, text: str, now_ms: int
+    execute: Execute, person: str, *, chat: ChatId, text: str, now_ms: int
 ) -> OutgoingMessage | None:
     """Keep the message that greets somebody; None where it was made before, or he is not in."""
     sql = "UPDATE people SET greeted = 1 WHERE person = ? AND NOT greeted RETURNING person"
@@ -155,7 +155,7 @@ class Pairings:
         return await self._database.read(people)
 
     async def ask(
-        self, request: PairingRequest, *, chat: str, text: str, at_most: int, now_ms: int
+        self, request: PairingRequest, *, chat: ChatId, text: str, at_most: int, now_ms: int
     ) -> OutgoingMessage | None:
         """Keep the code of a stranger and the message that tells it; see `ask`."""
         return await self._database.write(
@@ -169,7 +169,7 @@ class Pairings:
         return await self._database.write(lambda execute: approve(execute, code, now_ms))
 
     async def greet(
-        self, person: str, *, chat: str, text: str, now_ms: int
+        self, person: str, *, chat: ChatId, text: str, now_ms: int
     ) -> OutgoingMessage | None:
         """Keep the message that greets somebody, once; see `greet`."""
         return await self._database.write(

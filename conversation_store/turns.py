@@ -16,6 +16,7 @@ from conversation_store import (
 from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
+    ChatId,
     OverheardMessage,
     StoredImage,
     StoredMessage,
@@ -37,7 +38,7 @@ FORGET_CONTENTS: Final = (
 class Ended:
     """What is left to do for a turn that has ended: where its answer goes, and until when."""
 
-    chat: str
+    chat: ChatId
     expires_at: int | None
 
 
@@ -167,7 +168,8 @@ def end(
     approvals.close_of_turn(execute, turn.id)
     add_message(execute, turn.id, StoredMessage("assistant", answer), now_ms)
     overheard.forget_told(execute, turn.id)
-    return Ended(*ended[0])
+    ((chat, expires_at),) = ended
+    return Ended(ChatId.parse(chat), expires_at)
 
 
 def abandon(execute: Execute, turn_id: int, now_ms: int) -> None:
@@ -211,7 +213,7 @@ def forget_at_end(execute: Execute, turn_id: int) -> bool:
     return bool(rows)
 
 
-def clear(execute: Execute, chat: str) -> int:
+def clear(execute: Execute, chat: ChatId) -> int:
     """Forget a chat's turns that do not run and return how many that were."""
     sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
     forgotten = [turn_id for (turn_id,) in execute(sql, (chat,))]
@@ -245,7 +247,9 @@ def purge(execute: Execute, before: int, at_most: int) -> int:
     return len(list(execute(sql, (before, at_most))))
 
 
-def _add_images(execute: Execute, turn_id: int, chat: str, images: Sequence[StoredImage]) -> None:
+def _add_images(
+    execute: Execute, turn_id: int, chat: ChatId, images: Sequence[StoredImage]
+) -> None:
     for image in images:
         execute(
             "INSERT INTO images (turn_id, chat, content_type, data) VALUES (?, ?, ?, ?)",

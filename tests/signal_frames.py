@@ -4,18 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bot.messaging.events import (
-    Account,
-    ChatId,
-    ChatKind,
-    Deletion,
-    Edit,
-    IncomingFile,
-    IncomingMessage,
-    Person,
-    Quoted,
-    Reaction,
-)
+from bot.messaging.events import Account, Deletion, Edit, IncomingMessage, Person, Reaction
+from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 
 FRAMES: Final[dict[str, dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "fixtures" / "signal_frames.json").read_text()
@@ -25,9 +15,9 @@ PHONE: Final = "+4915200000001"
 BOT_ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
 BOT: Final = Account("+4915100000000", BOT_ACI)
 OWNER: Final = Account(BOT.number, BOT_ACI, note_to_self=True)
-GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-DIRECT: Final = ChatId(ChatKind.DIRECT, ADA)
-NOTE_TO_SELF: Final = ChatId(ChatKind.DIRECT, BOT_ACI)
+GROUP: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+DIRECT: Final = ChatId.direct(ADA)
+NOTE_TO_SELF: Final = ChatId.direct(BOT_ACI)
 
 
 def message(
@@ -36,9 +26,9 @@ def message(
     chat: ChatId = DIRECT,
     number: str | None = PHONE,
     addresses_bot: bool = False,
-    files: tuple[IncomingFile, ...] = (),
-    unread: tuple[IncomingFile, ...] = (),
-    quote: Quoted | None = None,
+    files: tuple[ReceivedFile, ...] = (),
+    unread: tuple[ReceivedFile, ...] = (),
+    quote: ReceivedQuote | None = None,
     view_once: bool = False,
 ) -> IncomingMessage:
     """What Ada wrote, or in their note to self the owner of the account."""

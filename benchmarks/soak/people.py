@@ -17,7 +17,8 @@ from typing import Final
 from PIL import Image
 
 from benchmarks.soak.model import MUCH, SLOWLY, WORDS, WRITES
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 from tests.fakes.signal_side import Sent, SharedFile, SignalSide
 
 PEOPLE: Final = tuple(
@@ -199,9 +200,9 @@ class Crowd:
         self._quiet.set()
         self._signal = signal
         self._random = random
-        private = [Chat(ChatId(ChatKind.DIRECT, one.aci), (one,)) for one in PEOPLE]
+        private = [Chat(ChatId.direct(one.aci), (one,)) for one in PEOPLE]
         groups = [
-            Chat(ChatId(ChatKind.GROUP, group), PEOPLE[n * PEOPLE_IN_GROUP :][:PEOPLE_IN_GROUP])
+            Chat(ChatId.group(group), PEOPLE[n * PEOPLE_IN_GROUP :][:PEOPLE_IN_GROUP])
             for n, group in enumerate(GROUPS)
         ]
         self.chats = {chat.id: chat for chat in (*private, *groups)}
@@ -300,7 +301,7 @@ class Crowd:
             await self._think(*THINKING_SECONDS)
             await self.may_write.wait()
             stranger = self._random.choice(STRANGERS)
-            chat = Chat(ChatId(ChatKind.DIRECT, stranger.aci), (stranger,))
+            chat = Chat(ChatId.direct(stranger.aci), (stranger,))
             await self._say(chat, Kind.STRANGER, "hello")
 
     # What people do

@@ -30,12 +30,12 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.messaging.events import ChatId
 from bot.messaging.styled import StyledText
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
     AnswerPart,
+    ChatId,
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
@@ -229,13 +229,13 @@ class ChatHandler:
         return datetime.fromtimestamp(self._clock(), UTC)
 
     async def _history(
-        self, chat: str, now: datetime, turn: Sequence[StoredMessage]
+        self, chat: ChatId, now: datetime, turn: Sequence[StoredMessage]
     ) -> tuple[tuple[StoredMessage, ...], ...]:
         most = self._prompt.history_bytes(now, turn)
         return await self._window.read(chat, max_bytes=most)
 
-    async def _overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
-        return await self._store.messages.overheard(chat) if ChatId.parse(chat).is_group else ()
+    async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
+        return await self._store.messages.overheard(chat) if chat.is_group else ()
 
     async def _failed(self, state: TurnState, sentence: str) -> TurnResult:
         shown = await self._renderer.as_typed(sentence, state.notices)
@@ -296,7 +296,7 @@ class ChatHandler:
             answer=result.answer,
             parts=[_stored(message) for message in result.shown],
             quote=quote,
-            always_quote=ChatId.parse(first.message.chat).is_group,
+            always_quote=first.message.chat.is_group,
             replaces=first.replaces,
             model=self._model_name,
             usage=result.usage,

@@ -20,9 +20,8 @@ from bot.chat.images.client import ImageReader, open_images
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES
-from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import FileTooBig, Messenger
-from conversation_store.models import ReceivedFile, ReceivedMessage, StoredImage
+from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage, StoredImage
 from documents.client import Read, open_reader
 from documents.document import Document, DocumentSource
 from documents.kinds import kind_of
@@ -191,7 +190,7 @@ class Media:
 
     async def _discard(self, file: ReceivedFile) -> None:
         try:
-            await self._files.discard_file(_incoming(file))
+            await self._files.discard_file(file)
         except SignalError as error:
             log.info("media.not_discarded", error=type(error).__name__)
 
@@ -266,7 +265,7 @@ class Media:
         """Return a file's bytes; WorkError where there are more than it, or the turn, may have."""
         limit = min(most_bytes, budget.file_bytes)
         try:
-            data = await self._fetch(ChatId.parse(message.chat), _incoming(file), limit)
+            data = await self._fetch(message.chat, file, limit)
         except FileTooBig:
             megabytes = most_bytes // 2**20
             raise WorkError(
@@ -278,7 +277,7 @@ class Media:
             raise WorkError("It is empty.")
         return data
 
-    async def _fetch(self, chat: ChatId, file: IncomingFile, max_bytes: int) -> bytes:
+    async def _fetch(self, chat: ChatId, file: ReceivedFile, max_bytes: int) -> bytes:
         """Return a file's bytes once there is a connection: after a start it takes a moment."""
         attempt = 0
         while True:
@@ -320,10 +319,6 @@ async def open_media(
             vision=vision,
             words_bytes=words_bytes,
         )
-
-
-def _incoming(file: ReceivedFile) -> IncomingFile:
-    return IncomingFile(file.id, file.content_type, file.name, file.size, file.voice_note)
 
 
 def _unread(file: ReceivedFile, why: str) -> _Found:

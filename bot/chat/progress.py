@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from bot.errors import SignalError
-from bot.messaging.events import ChatId
 from bot.messaging.messenger import Sender
+from conversation_store.models import ChatId
 
 log = structlog.get_logger()
 

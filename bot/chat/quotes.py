@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import replace
 from typing import Final, Protocol
 
-from conversation_store.models import ReceivedMessage, ReceivedQuote
+from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote
 from tools.results import UNTRUSTED, mark
 
 MAX_CHARACTERS: Final = 300
@@ -37,7 +37,7 @@ _PASSED_OVER: Final = frozenset({"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Zl",
 class Sayings(Protocol):
     """What the bot has said. Implemented by `OutboxStore`."""
 
-    async def said(self, chat: str, signal_timestamp: int) -> str:
+    async def said(self, chat: ChatId, signal_timestamp: int) -> str:
         """Return what the model said in a message of the bot; empty where that is not known."""
         ...
 

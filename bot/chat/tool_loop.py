@@ -253,7 +253,7 @@ class ToolLoop:
         called = (self._registry.get(call.name) for call in state.open_calls)
         if not any(tool is not None and tool.address is not None for tool in called):
             return Heard()
-        strangers_before = await self._store.turns.has_result_with(str(context.chat), UNTRUSTED)
+        strangers_before = await self._store.turns.has_result_with(context.chat, UNTRUSTED)
         return replace(state.heard, strangers_before=strangers_before)
 
     async def _run_call(

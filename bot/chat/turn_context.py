@@ -7,9 +7,8 @@ from functools import partial
 from bot.approvals import ApprovalDesk, TurnApproval
 from bot.chat.audit import TurnAudit
 from bot.chat.progress import Progress
-from bot.messaging.events import ChatId
 from bot.messaging.messenger import Sender
-from conversation_store.models import AcceptedMessage, Turn
+from conversation_store.models import AcceptedMessage, ChatId, Turn
 from conversation_store.store import ConversationStore
 
 
@@ -61,7 +60,7 @@ class TurnContexts:
 
     def of(self, accepted: AcceptedMessage, turn: Turn) -> TurnContext:
         """Return the context of a turn that answers a message."""
-        chat = ChatId.parse(accepted.message.chat)
+        chat = accepted.message.chat
         progress = Progress(
             self._channel,
             chat,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Also what commands for admins answer to everybody else."""

@@ -5,6 +5,7 @@ from typing import Final, Protocol
 from bot.commands.base import AdminList, CommandContext, Reply
 from bot.errors import SignalError
 from bot.messaging.messenger import Messenger
+from conversation_store.models import ChatId
 
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
@@ -13,7 +14,7 @@ CANNOT_TELL: Final = "I cannot find out right now who administers this group. Tr
 class Forgetful(Protocol):
     """What forgets. Implemented by `TurnStore`."""
 
-    async def clear(self, chat: str) -> int:
+    async def clear(self, chat: ChatId) -> int:
         """Forget a chat and return how many turns that were."""
         ...
 
@@ -39,5 +40,5 @@ class Clear:
                 return Reply(CANNOT_TELL)
             if group is None or not group.admins & {context.author.aci, context.author.number}:
                 return Reply(ONLY_ADMINS)
-        forgotten = await self._store.clear(str(context.chat))
+        forgotten = await self._store.clear(context.chat)
         return Reply("Forgotten. We start afresh." if forgotten else "There was nothing to forget.")

@@ -3,12 +3,13 @@
 from typing import Protocol
 
 from bot.commands.base import CommandContext, Reply
+from conversation_store.models import ChatId
 
 
 class Stopper(Protocol):
     """What ends a turn. Implemented by `bot.dispatch.turns.running.Turns`."""
 
-    async def stop(self, chat: str, *, before: int) -> int:
+    async def stop(self, chat: ChatId, *, before: int) -> int:
         """Stop what a chat asked for before a message; return how many messages that were."""
         ...
 
@@ -25,7 +26,7 @@ class Stop:
 
     async def run(self, context: CommandContext) -> Reply:
         """Stop, and say what that was."""
-        stopped = await self._stopper.stop(str(context.chat), before=context.inbox_id)
+        stopped = await self._stopper.stop(context.chat, before=context.inbox_id)
         if stopped == 0:
             return Reply("There is nothing to stop.")
         if stopped == 1:

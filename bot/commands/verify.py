@@ -16,7 +16,7 @@ from bot.commands.last_answer import last_answer
 from bot.errors import SignalError
 from bot.messaging.account import Attachment
 from bot.messaging.events import Person
-from conversation_store.models import StoredExchange
+from conversation_store.models import ChatId, StoredExchange
 
 if TYPE_CHECKING:
     # By its name alone: the verification behind it is loaded where there is something to prove.
@@ -66,7 +66,7 @@ class ModelSummary(Protocol):
 class LastAnswer(Protocol):
     """Where signatures are kept. Implemented by `ExchangeStore`."""
 
-    async def of_last_answer(self, chat: str) -> Sequence[StoredExchange]:
+    async def of_last_answer(self, chat: ChatId) -> Sequence[StoredExchange]:
         """Return the exchanges with the model behind the last answer in a chat."""
         ...
 
@@ -102,7 +102,7 @@ class Verify:
         """Make a proof for the challenge that follows the word, or show the last signatures."""
         challenge = context.argument.strip()
         if challenge.casefold() == LAST:
-            return Reply(last_answer(await self._answers.of_last_answer(str(context.chat))))
+            return Reply(last_answer(await self._answers.of_last_answer(context.chat)))
         if self._prover is None:
             return Reply(f"{NOT_IN_TEE}\n\nTHE MODEL\n{self._model.summary()}")
         if not challenge.isprintable():

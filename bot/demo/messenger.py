@@ -12,7 +12,7 @@ from typing import Final
 
 from bot.errors import SignalRejected
 from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.events import ChatId, ChatKind, IncomingFile, IncomingMessage, Person
+from bot.messaging.events import IncomingMessage, Person
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
@@ -24,12 +24,13 @@ from bot.messaging.messenger import (
 )
 from bot.messaging.receipts import Witness
 from bot.messaging.styled import StyleRange
+from conversation_store.models import ChatId, ReceivedFile
 
 BOT_NUMBER: Final = "+15550100000"
 PERSON: Final = Person(
     aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada"
 )
-CHAT: Final = ChatId(ChatKind.DIRECT, PERSON.aci)
+CHAT: Final = ChatId.direct(PERSON.aci)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,11 @@ class DemoMessenger:
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         """Show nothing."""
 
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         """Refuse: nobody sends files from the terminal."""
         raise SignalRejected("There are no files in the demo.")
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         """Do nothing: there are no files."""
 
     async def group(self, chat: ChatId) -> Group | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from structlog.contextvars import bound_contextvars
 
 from bot.observability import log_ids, metrics
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, ChatId
 
 MAX_WAITING_IN_CHAT: Final = 100
 """Messages that one chat may have waiting; the next one is refused in words."""
@@ -58,7 +58,7 @@ class Mailboxes:
         self._room = asyncio.Event()
         self._room.set()
 
-    async def put(self, chat: str, job: Job) -> None:
+    async def put(self, chat: ChatId, job: Job) -> None:
         """Queue a job behind the others of its chat; waits while there is no room at all."""
         await self.room()
         self.add(chat, job)
@@ -69,7 +69,7 @@ class Mailboxes:
             self._room.clear()
             await self._room.wait()
 
-    def add(self, chat: str, job: Job) -> None:
+    def add(self, chat: ChatId, job: Job) -> None:
         """Queue a job that is in memory anyway, room or not."""
         if self._winding_down:
             return
@@ -86,7 +86,7 @@ class Mailboxes:
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
-    def divide(self, chat: str) -> None:
+    def divide(self, chat: ChatId) -> None:
         """Let nothing that comes join what a chat has in work or waiting.
 
         What is written after a `!stop` is no part of the turn that it ends, however closely it
@@ -100,11 +100,11 @@ class Mailboxes:
         self._winding_down = True
         self._room.set()
 
-    def is_full(self, chat: str) -> bool:
+    def is_full(self, chat: ChatId) -> bool:
         """Whether a chat has as many jobs waiting as it may."""
         return len(self._waiting.get(chat, ())) >= MAX_WAITING_IN_CHAT
 
-    def drop(self, chat: str, *, before: int) -> tuple[AcceptedMessage, ...]:
+    def drop(self, chat: ChatId, *, before: int) -> tuple[AcceptedMessage, ...]:
         """Remove the waiting messages of a chat that came before one, and return them."""
         waiting = [job.accepted for job in self._waiting.get(chat, ()) if job.accepted is not None]
         dropped = tuple(accepted for accepted in waiting if accepted.id < before)
@@ -112,12 +112,12 @@ class Mailboxes:
             self.replace(chat, accepted.id, None)
         return dropped
 
-    def piece(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
+    def piece(self, chat: ChatId, inbox_id: int) -> AcceptedMessage | None:
         """Return a message that waits in a chat."""
         place = self._place(chat, inbox_id)
         return None if place is None else self._waiting[chat][place].accepted
 
-    def replace(self, chat: str, inbox_id: int, job: Job | None) -> bool:
+    def replace(self, chat: ChatId, inbox_id: int, job: Job | None) -> bool:
         """Put a job in the place of the one that answers a message, or none; False without one."""
         place = self._place(chat, inbox_id)
         if place is None:
@@ -131,7 +131,7 @@ class Mailboxes:
         return True
 
     def take_joining(
-        self, chat: str, joins: Callable[[AcceptedMessage], bool]
+        self, chat: ChatId, joins: Callable[[AcceptedMessage], bool]
     ) -> AcceptedMessage | None:
         """Take the chat's next message out, if it is a piece that joins; its job does not run."""
         queue = self._waiting.get(chat)
@@ -144,11 +144,11 @@ class Mailboxes:
         self._taken(1)
         return accepted
 
-    def has_waiting(self, chat: str) -> bool:
+    def has_waiting(self, chat: ChatId) -> bool:
         """Whether anything waits in a chat, behind the job that runs."""
         return bool(self._waiting.get(chat))
 
-    async def arrival(self, chat: str, *, seconds: float) -> bool:
+    async def arrival(self, chat: ChatId, *, seconds: float) -> bool:
         """Wait up to `seconds` for another job in a chat that is busy; return whether one came."""
         arrived = self._arrivals[chat] = asyncio.Event()
         try:
@@ -161,7 +161,7 @@ class Mailboxes:
             del self._arrivals[chat]
         return arrived.is_set()
 
-    def _place(self, chat: str, inbox_id: int) -> int | None:
+    def _place(self, chat: ChatId, inbox_id: int) -> int | None:
         for place, job in enumerate(self._waiting.get(chat, ())):
             if job.accepted is not None and job.accepted.id == inbox_id:
                 return place
@@ -177,7 +177,7 @@ class Mailboxes:
         for worker in self._workers:
             worker.cancel()
 
-    async def _work(self, chat: str) -> None:
+    async def _work(self, chat: ChatId) -> None:
         queue = self._waiting[chat]
         try:
             # Whatever is logged on the way says which chat it is for.

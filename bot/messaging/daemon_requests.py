@@ -27,7 +27,7 @@ from bot.messaging.account import (
     own_rows,
     peer_identity,
 )
-from bot.messaging.events import Account, ChatId, IncomingFile
+from bot.messaging.events import Account
 from bot.messaging.messenger import FileTooBig, Quote
 from bot.messaging.signal_answers import (
     FILE,
@@ -39,6 +39,7 @@ from bot.messaging.signal_answers import (
     timestamp_of,
 )
 from bot.messaging.styled import StyleRange
+from conversation_store.models import ChatId, ReceivedFile
 
 ATTACHMENTS: Final = "attachments"
 """Where in its own folder signal-cli keeps the files that came with messages."""
@@ -107,7 +108,7 @@ class DaemonRequests(ABC):
 
     # Files
 
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         """Return the bytes of a file that came with a message of a chat."""
         if file.size is not None and file.size > max_bytes:
             raise FileTooBig("The file is too big.")
@@ -115,7 +116,7 @@ class DaemonRequests(ABC):
         answer = await self._ask("getAttachment", {"id": file.id, **where}, patiently=True)
         return bytes_of(read(FILE, answer), max_bytes=max_bytes)
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         """Delete signal-cli's copy of a file, where its folder is within reach."""
         if self._data_dir is None or not _FILE_ID.fullmatch(file.id):
             return

@@ -17,8 +17,6 @@ from pydantic import ValidationError
 
 from bot.messaging.events import (
     Account,
-    ChatId,
-    ChatKind,
     Deletion,
     Edit,
     Frame,
@@ -26,10 +24,8 @@ from bot.messaging.events import (
     GroupChanged,
     IdentityChanged,
     Ignored,
-    IncomingFile,
     IncomingMessage,
     Person,
-    Quoted,
     Reaction,
     Receipt,
     SentElsewhere,
@@ -55,6 +51,7 @@ from bot.messaging.sanitize import (
     sanitize_quote,
     sanitize_text,
 )
+from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 
 MAX_FILES: Final = 32
 """Files of one message that count; official apps send as many at the most."""
@@ -335,8 +332,8 @@ def _timestamp_of(envelope: Envelope, data: DataMessage) -> int:
 
 def _chat_of(data: DataMessage, author: Person) -> ChatId:
     if data.group_info is not None:
-        return ChatId(ChatKind.GROUP, data.group_info.group_id)
-    return ChatId(ChatKind.DIRECT, author.aci)
+        return ChatId.group(data.group_info.group_id)
+    return ChatId.direct(author.aci)
 
 
 def _words(data: DataMessage, account: Account) -> str:
@@ -350,8 +347,8 @@ def _addresses(data: DataMessage, account: Account) -> bool:
     return data.quote is not None and _quotes_bot(data.quote, account)
 
 
-def _quoted(quote: QuotePart, account: Account) -> Quoted:
-    return Quoted(
+def _quoted(quote: QuotePart, account: Account) -> ReceivedQuote:
+    return ReceivedQuote(
         timestamp=quote.id,
         author=quote.author_uuid,
         by_bot=_quotes_bot(quote, account),
@@ -365,9 +362,9 @@ def _quotes_bot(quote: QuotePart, account: Account) -> bool:
     return account.is_me(aci=quote.author_uuid, number=quote.author_number or quote.author)
 
 
-def _files(attachments: Sequence[Attachment]) -> tuple[IncomingFile, ...]:
+def _files(attachments: Sequence[Attachment]) -> tuple[ReceivedFile, ...]:
     return tuple(
-        IncomingFile(
+        ReceivedFile(
             # One that cannot be named cannot be had; that it came is to be told all the same.
             id=file.id or f"unnamed-{number}",
             content_type=_content_type(file),

@@ -2,36 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar
 
-
-class ChatKind(StrEnum):
-    """The two kinds of conversation that Signal knows."""
-
-    DIRECT = "direct"
-    GROUP = "group"
-
-
-@dataclass(frozen=True, slots=True)
-class ChatId:
-    """One conversation: a private chat with a person (by ACI) or a group (by its internal id)."""
-
-    kind: ChatKind
-    value: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.value}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the chat that `str(chat)` named; ValueError when it names none."""
-        kind, _, value = text.partition(":")
-        return cls(ChatKind(kind), value)
-
-    @property
-    def is_group(self) -> bool:
-        """Whether several people read along."""
-        return self.kind is ChatKind.GROUP
+from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,47 +66,6 @@ class FrameKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class IncomingFile:
-    """A file that came with a message; its bytes are still on the Signal side.
-
-    Attributes:
-        id: the Signal side's name of it: a plain file name of letters, digits, dots, `-` and `_`.
-            One whose name there is no such name cannot be had; it is `unnamed-` and a number.
-        content_type: as the sender says, lower case; `application/octet-stream` where he does not.
-        name: as the sender calls it, on one line.
-        size: bytes, as the sender says.
-        voice_note: recorded in Signal itself.
-    """
-
-    id: str
-    content_type: str
-    name: str | None = None
-    size: int | None = None
-    voice_note: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """The message that another one replies to.
-
-    Attributes:
-        timestamp: of the quoted message, in ms, where it is readable.
-        author: ACI of its author, where it is known.
-        by_bot: it is one of the bot's own, as the sender's phone says.
-        text: its beginning, as the sender's phone shows it; perhaps empty.
-        has_files: it has attachments.
-        author_number: where it is known.
-    """
-
-    timestamp: int | None
-    author: str | None
-    by_bot: bool
-    text: str = ""
-    has_files: bool = False
-    author_number: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class IncomingMessage:
     """A message that somebody wrote.
 
@@ -163,9 +95,9 @@ class IncomingMessage:
     timestamp: int
     text: str
     addresses_bot: bool
-    files: tuple[IncomingFile, ...] = ()
-    unread: tuple[IncomingFile, ...] = ()
-    quote: Quoted | None = None
+    files: tuple[ReceivedFile, ...] = ()
+    unread: tuple[ReceivedFile, ...] = ()
+    quote: ReceivedQuote | None = None
     expires_seconds: int = 0
     view_once: bool = False
     server_timestamp: int | None = None

@@ -17,9 +17,10 @@ import structlog
 
 from bot.errors import SignalRejected
 from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.events import ChatId, Incoming, IncomingFile
+from bot.messaging.events import Incoming
 from bot.messaging.receipts import Witness
 from bot.messaging.styled import StyleRange
+from conversation_store.models import ChatId, ReceivedFile
 
 log = structlog.get_logger()
 
@@ -228,7 +229,7 @@ class Messenger(Protocol):
         """Tell a person, by ACI, that messages were read; also for messages in groups."""
         ...
 
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         """Return the bytes of a file that came with a message of a chat.
 
         Raises:
@@ -237,7 +238,7 @@ class Messenger(Protocol):
         """
         ...
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         """Delete the Signal side's copy of a file; that one is gone or out of reach is no error."""
         ...
 

@@ -32,7 +32,8 @@ from typing import Final
 import structlog
 
 from bot.errors import SignalError, SignalPassedOver, SignalTimeout
-from bot.messaging.events import ChatId, ChatKind, Evidence, SentElsewhere
+from bot.messaging.events import Evidence, SentElsewhere
+from conversation_store.models import ChatId
 
 MAX_CONFIRMED: Final = 1_000
 MAX_KNOWN: Final = 1_000
@@ -123,7 +124,7 @@ class DeliveryReceipts:
         self._confirmed.extend((receipt.person, timestamp) for timestamp in new)
         if not new:
             return
-        chat = ChatId(ChatKind.DIRECT, receipt.person)
+        chat = ChatId.direct(receipt.person)
         for attempt in self._unanswered:
             if attempt.chat == chat:
                 attempt.news.set()

@@ -20,10 +20,11 @@ from bot.messaging.account import (
     own_identity,
     peer_identity,
 )
-from bot.messaging.events import Account, ChatId, IncomingFile
+from bot.messaging.events import Account
 from bot.messaging.messenger import FileTooBig
 from bot.messaging.rest_answers import GROUP, group_of
 from bot.messaging.rest_http import AnswerTooBig
+from conversation_store.models import ChatId, ReceivedFile
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class RestRequests(ABC):
 
     # Files
 
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         """Return the bytes of a file that came with a message of a chat."""
         if file.size is not None and file.size > max_bytes:
             raise FileTooBig("The file is too big.")
@@ -97,7 +98,7 @@ class RestRequests(ABC):
             raise FileTooBig("The file is too big.")
         return data
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         """Delete the server's copy of a file; one that it does not have is no error."""
         with suppress(SignalRejected):
             await self._change("DELETE", _file_path(file))
@@ -181,5 +182,5 @@ def _group_id(chat: ChatId) -> str:
     return "group." + base64.b64encode(chat.value.encode()).decode()
 
 
-def _file_path(file: IncomingFile) -> str:
+def _file_path(file: ReceivedFile) -> str:
     return f"/v1/attachments/{quoted(file.id, safe='')}"

@@ -29,7 +29,7 @@ from bot.errors import (
 from bot.messaging.account import Attachment
 from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored
+from bot.messaging.events import Account, Evidence, FrameKind, Ignored
 from bot.messaging.json_rpc import LOOK_SECONDS, JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
@@ -57,6 +57,7 @@ from bot.observability.metrics import (
     SIGNAL_QUEUE,
     SIGNAL_RECONNECTS,
 )
+from conversation_store.models import ChatId
 
 MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2

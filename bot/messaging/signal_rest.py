@@ -38,7 +38,7 @@ from bot.errors import (
 )
 from bot.messaging.account import IDENTITIES, Attachment, own_rows
 from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, ChatId, Evidence, FrameKind, Ignored
+from bot.messaging.events import Account, Evidence, FrameKind, Ignored
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
@@ -65,6 +65,7 @@ from bot.observability.metrics import (
     SIGNAL_QUEUE,
     SIGNAL_RECONNECTS,
 )
+from conversation_store.models import ChatId
 
 MAX_QUEUE: Final = 10_000
 MAX_FRAME_BYTES: Final = 32 * 2**20

@@ -38,7 +38,7 @@ from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
-from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
+from bot.messaging.events import IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.observability.event_loop import measure_lag
 from bot.wiring.adjustable import Adjustable
@@ -50,6 +50,7 @@ from bot.wiring.parts import (
     acknowledgements,
     result_limit,
 )
+from conversation_store.models import ChatId
 from tools.executor import ToolExecutor
 from tools.probing import probe
 from tools.rate_limits import RateLimits
@@ -247,7 +248,7 @@ class _Wiring:
         )
 
     async def _send_what_waited(self, person: str) -> None:
-        chat = str(ChatId(ChatKind.DIRECT, person))
+        chat = ChatId.direct(person)
         self.mailboxes.add(chat, Job(partial(self.outbox.deliver, self.outbox.take_back(chat))))
 
     @cached_property
@@ -409,10 +410,9 @@ class _Wiring:
             reacts=lambda: self.presence.ack_reaction is not None,
         )
 
-    def _look_at_key(self, chat: str) -> None:
-        person = Person(ChatId.parse(chat).value)
-        new_key = IdentityChanged(self._settings.signal.phone_number, person)
-        self.urgent.add(person.aci, Job(partial(self.identities.changed, new_key)))
+    def _look_at_key(self, chat: ChatId) -> None:
+        new_key = IdentityChanged(self._settings.signal.phone_number, Person(chat.value))
+        self.urgent.add(chat, Job(partial(self.identities.changed, new_key)))
 
     @cached_property
     def notices(self) -> Notices:

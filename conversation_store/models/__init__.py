@@ -1,5 +1,6 @@
 """What the store keeps, as frozen values. Times are ms since 1970 in UTC."""
 
+from conversation_store.models.chats import ChatId
 from conversation_store.models.outgoing import (
     AnswerPart,
     Interrupted,
@@ -48,6 +49,7 @@ __all__ = [
     "AnswerPart",
     "ApprovalState",
     "AuditEntry",
+    "ChatId",
     "EditOutcome",
     "ExchangeState",
     "Expired",

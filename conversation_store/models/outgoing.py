@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from conversation_store.models.chats import ChatId
+
 
 @dataclass(frozen=True, slots=True)
 class StoredAttachment:
@@ -55,7 +57,7 @@ class OutgoingMessage:
     """
 
     id: int
-    chat: str
+    chat: ChatId
     text: str
     attempts: int
     attachments: tuple[StoredAttachment, ...] = ()
@@ -77,7 +79,7 @@ class Interrupted:
     """
 
     id: int | None
-    chat: str
+    chat: ChatId
     since: int
     until: int
     times: int = 1

@@ -3,10 +3,21 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from conversation_store.models.chats import ChatId
+
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFile:
-    """A file that came with a message and whose bytes are still where the message came from."""
+    """A file that came with a message; its bytes are still on the Signal side.
+
+    Attributes:
+        id: the Signal side's name of it: a plain file name of letters, digits, dots, `-` and `_`.
+            One whose name there is no such name cannot be had; it is `unnamed-` and a number.
+        content_type: as the sender says, lower case; `application/octet-stream` where he does not.
+        name: as the sender calls it, on one line.
+        size: bytes, as the sender says.
+        voice_note: recorded in Signal itself.
+    """
 
     id: str
     content_type: str
@@ -20,11 +31,12 @@ class ReceivedQuote:
     """The message that a received one replies to.
 
     Attributes:
-        timestamp: of the quoted message, in ms, where it is known.
+        timestamp: of the quoted message, in ms, where it is readable.
         author: ACI of its author, where it is known.
         by_bot: it is one of the bot's own, as the sender's phone says.
-        text: its beginning, as the sender's phone says.
+        text: its beginning, as the sender's phone shows it; perhaps empty.
         has_files: it has attachments.
+        author_number: where it is known; never stored.
         verbatim: the bot did say so; found out when it matters, never stored.
     """
 
@@ -33,6 +45,7 @@ class ReceivedQuote:
     by_bot: bool
     text: str = ""
     has_files: bool = False
+    author_number: str | None = None
     verbatim: bool = False
 
 
@@ -71,7 +84,7 @@ class ReceivedMessage:
     account: str
     author: str
     timestamp: int
-    chat: str
+    chat: ChatId
     text: str
     received_at: int
     sent_at: int = 0

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from conversation_store.models.chats import ChatId
+
 
 class TurnStatus(StrEnum):
     """How far a turn has come. Only whole turns (answered, failed) are history for the model."""
@@ -97,7 +99,7 @@ class AuditEntry:
     """
 
     at: int
-    chat: str
+    chat: ChatId
     author: str
     turn_id: int
     tool: str
@@ -133,7 +135,7 @@ class StoredApproval:
     """
 
     id: int
-    chat: str
+    chat: ChatId
     asker: str
     fingerprint: str
     state: ApprovalState = ApprovalState.OPEN

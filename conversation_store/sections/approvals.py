@@ -11,6 +11,7 @@ from conversation_store.database import (
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    ChatId,
     StoredApproval,
 )
 from conversation_store.sections.context import StoreContext
@@ -27,7 +28,7 @@ class ApprovalStore:
         self._context = context
 
     async def find_or_open(
-        self, turn_id: int, tool_call_id: str, *, chat: str, asker: str, fingerprint: str
+        self, turn_id: int, tool_call_id: str, *, chat: ChatId, asker: str, fingerprint: str
     ) -> StoredApproval | None:
         """Return the question about an open call, made now if there is none yet.
 

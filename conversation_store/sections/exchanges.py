@@ -8,6 +8,7 @@ from conversation_store.database import (
     Execute,
 )
 from conversation_store.models import (
+    ChatId,
     ExchangeState,
     OutgoingMessage,
     StoredExchange,
@@ -29,7 +30,7 @@ class ExchangeStore:
         """Return exchanges of finished turns whose signature is not checked, oldest first."""
         return await self._context.database.read(lambda execute: exchanges.waiting(execute, limit))
 
-    async def of_last_answer(self, chat: str) -> tuple[StoredExchange, ...]:
+    async def of_last_answer(self, chat: ChatId) -> tuple[StoredExchange, ...]:
         """Return the exchanges behind the last answer in a chat, in their order."""
         return await self._context.database.read(
             lambda execute: exchanges.of_last_turn(execute, chat)
@@ -65,7 +66,7 @@ class ExchangeStore:
                 outgoing.follow_up(
                     execute,
                     inbox_id=exchange.turn_id,
-                    chat=chat,
+                    chat=ChatId.parse(chat),
                     text=warning,
                     now_ms=self._context.now_ms(),
                 )

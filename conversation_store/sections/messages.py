@@ -15,6 +15,7 @@ from conversation_store.database import (
 )
 from conversation_store.models import (
     AcceptedMessage,
+    ChatId,
     EditOutcome,
     OverheardMessage,
     ReceivedMessage,
@@ -61,7 +62,7 @@ class MessageStore:
 
         await self._context.database.write(insert)
 
-    async def overheard(self, chat: str) -> tuple[OverheardMessage, ...]:
+    async def overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
         """Return what was said in a chat and no turn was told yet, oldest first."""
         return await self._context.database.read(lambda execute: overheard.waiting(execute, chat))
 

@@ -8,6 +8,7 @@ from conversation_store.database import (
     Execute,
 )
 from conversation_store.models import (
+    ChatId,
     Interrupted,
     OutgoingMessage,
 )
@@ -24,7 +25,7 @@ class OutboxStore:
     def __init__(self, context: StoreContext) -> None:
         self._context = context
 
-    async def said(self, chat: str, signal_timestamp: int) -> str:
+    async def said(self, chat: ChatId, signal_timestamp: int) -> str:
         """Return what the model said in a message of the bot, by Signal's timestamp of it (ms).
 
         Empty where the bot sent no such message to that chat, or where its words are not kept, or
@@ -34,7 +35,7 @@ class OutboxStore:
             lambda execute: outgoing.said(execute, chat, signal_timestamp)
         )
 
-    async def add_note(self, chat: str, text: str) -> OutgoingMessage:
+    async def add_note(self, chat: ChatId, text: str) -> OutgoingMessage:
         """Store a message of the bot's own accord, which is to be sent."""
 
         def add(execute: Execute) -> OutgoingMessage:

@@ -20,6 +20,7 @@ from conversation_store.models import (
     AcceptedMessage,
     AnswerPart,
     AuditEntry,
+    ChatId,
     History,
     NewExchange,
     OutgoingMessage,
@@ -96,7 +97,7 @@ class TurnStore:
 
     async def history(
         self,
-        chat: str,
+        chat: ChatId,
         *,
         max_bytes: int,
         max_messages: int = history.MAX_HISTORY_ROWS,
@@ -119,7 +120,7 @@ class TurnStore:
 
         return await self._context.database.read(select, latest=False)  # of turns that are over
 
-    async def has_result_with(self, chat: str, words: str) -> bool:
+    async def has_result_with(self, chat: ChatId, words: str) -> bool:
         """Whether anything that is kept of what tools returned or people sent has these words."""
         return await self._context.database.read_aside(
             lambda execute: history.has_result_with(execute, chat, words)
@@ -321,7 +322,7 @@ class TurnStore:
         )
         return to_send
 
-    async def clear(self, chat: str) -> int:
+    async def clear(self, chat: ChatId) -> int:
         """Forget a chat's history and return how many turns that were.
 
         With it go answers that could not be sent; one that is still to be sent stays until it is.
@@ -337,7 +338,7 @@ class TurnStore:
         return forgotten
 
 
-def _is_apart(execute: Execute, inbox_id: int, chat: str) -> bool:
+def _is_apart(execute: Execute, inbox_id: int, chat: ChatId) -> bool:
     """Whether something else stands between a message and its answer."""
     return inbox.came_between(execute, inbox_id, chat) or outgoing.said_between(
         execute, inbox_id, chat

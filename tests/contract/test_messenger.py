@@ -19,17 +19,10 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment, OwnIdentity
-from bot.messaging.events import (
-    ChatId,
-    ChatKind,
-    FrameKind,
-    Incoming,
-    IncomingMessage,
-    Person,
-    Reaction,
-)
+from bot.messaging.events import FrameKind, Incoming, IncomingMessage, Person, Reaction
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
+from conversation_store.models import ChatId
 from tests.contract.harnesses import HARNESSES, Fault, Harness
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
@@ -38,8 +31,8 @@ from tests.fakes.signal_side import IDENTITY_KEY
 FRAMES: Final[dict[str, Json]] = json.loads(
     (Path(__file__).parent.parent / "fixtures" / "signal_frames.json").read_text()
 )
-ADA: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
-TEAM: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+ADA: Final = ChatId.direct("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
+TEAM: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000002", number="+4915200000002")
 LONG_SECONDS: Final = 60.0
 """A wait that lasts longer than a test may."""

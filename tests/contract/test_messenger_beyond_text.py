@@ -12,31 +12,21 @@ import pytest
 from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable, SignalUntrusted
 from bot.messaging import account
 from bot.messaging.account import Profile, TrustLevel
-from bot.messaging.events import (
-    Account,
-    ChatId,
-    ChatKind,
-    Deletion,
-    Edit,
-    GroupChanged,
-    IdentityChanged,
-    IncomingFile,
-    Person,
-    Quoted,
-)
+from bot.messaging.events import Account, Deletion, Edit, GroupChanged, IdentityChanged, Person
 from bot.messaging.messenger import FileTooBig, Messenger, Quote
 from bot.messaging.styled import StyledText, StyleRange, TextStyle
+from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 from tests.contract.harnesses import HARNESSES, Harness
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 from tests.fakes.signal_people import ADA, Group, Reacted, SharedFile
 
-PRIVATE: Final = ChatId(ChatKind.DIRECT, ADA.aci)
-TEAM: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-ELSEWHERE: Final = ChatId(ChatKind.GROUP, "HwECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-NOTE_TO_SELF: Final = ChatId(ChatKind.DIRECT, str(FIXTURE_ACCOUNT.aci))
+PRIVATE: Final = ChatId.direct(ADA.aci)
+TEAM: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+ELSEWHERE: Final = ChatId.group("HwECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+NOTE_TO_SELF: Final = ChatId.direct(str(FIXTURE_ACCOUNT.aci))
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000002", number="+4915200000002", name="Ben")
 PICTURE: Final = SharedFile("image/png", bytes(range(256)) * 1_000, name="a.png")
-NO_FILE: Final = IncomingFile("Qm0aGone.jpg", "image/jpeg")
+NO_FILE: Final = ReceivedFile("Qm0aGone.jpg", "image/jpeg")
 ENOUGH: Final = 2**20
 
 Open = Callable[..., AbstractAsyncContextManager[Harness]]
@@ -122,7 +112,7 @@ async def test_a_reply_to_somebody_else_names_who_is_quoted(open_harness: Open) 
         for author, number in ((BEN.aci, BEN.number), (unknown, None)):
             await harness.people.say("No.", quote=Quote(said, author, "Is it?"), group=TEAM.value)
             message = await harness.next_message()
-            assert message.quote == Quoted(
+            assert message.quote == ReceivedQuote(
                 said, author, by_bot=False, text="Is it?", author_number=number
             )
             assert not message.addresses_bot
@@ -193,7 +183,7 @@ async def test_a_file_that_is_too_big_is_refused_whatever_its_sender_says(
         await harness.until(lambda: harness.messenger.connected)
         await harness.people.say("look", files=[PICTURE])
         [shared] = (await harness.next_message()).files
-        file = IncomingFile(shared.id, shared.content_type, size=told_size)
+        file = ReceivedFile(shared.id, shared.content_type, size=told_size)
         for max_bytes in (len(PICTURE.data) - 1, 1, 0):
             with pytest.raises(FileTooBig):
                 await harness.messenger.fetch_file(PRIVATE, file, max_bytes=max_bytes)
@@ -364,7 +354,7 @@ async def test_what_goes_to_the_own_account_is_a_note_to_self(open_harness: Open
     async with open_harness(note_to_self=True) as harness:
         await harness.until(lambda: harness.messenger.connected)
         for name in (NOTE_TO_SELF.value, FIXTURE_ACCOUNT.number):
-            sent = await harness.messenger.send(ChatId(ChatKind.DIRECT, name), "4")
+            sent = await harness.messenger.send(ChatId.direct(name), "4")
             assert (await harness.next_sent()).chat == NOTE_TO_SELF
         await harness.messenger.react(NOTE_TO_SELF, "👀", author=NOTE_TO_SELF.value, timestamp=17)
         await harness.messenger.delete(NOTE_TO_SELF, sent)

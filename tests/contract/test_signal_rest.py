@@ -21,11 +21,12 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import Group, Profile
-from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile
+from bot.messaging.events import Incoming
 from bot.messaging.messenger import MAX_DELIVERY, FileTooBig
 from bot.messaging.rest_http import MAX_ANSWER_BYTES, AnswerTooBig, RestTimeouts
 from bot.messaging.signal_rest import MAX_QUEUE, SignalRest
 from bot.observability.metrics import INTAKE
+from conversation_store.models import ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
     RestHarness,
@@ -37,8 +38,8 @@ from tests.fakes.signal_frames import quote_of, text_frame
 from tests.fakes.signal_rest_api import NUMBER, Answer, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA, SharedFile
 
-PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
-GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+PERSON: Final = ChatId.direct(ADA.aci)
+GROUP: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 GROUP_AT_SERVER: Final = "group.QUFFQ0F3UUZCZ2NJQ1FvTERBME9EeEFSRWhNVUZSWVhHQmthR3h3ZEhoOD0="
 PRIVATE: Final = "+4915200000001"
 FIRST_TIMESTAMP: Final = 1795291728387
@@ -249,7 +250,7 @@ async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> N
     huge = SharedFile("video/mp4", bytes(MAX_ANSWER_BYTES + 1))
     async with open_harness() as harness:
         await harness.people.say(None, files=[huge])
-        file = IncomingFile(next(iter(harness.api.files)), "video/mp4")
+        file = ReceivedFile(next(iter(harness.api.files)), "video/mp4")
         with pytest.raises(FileTooBig):
             await harness.messenger.fetch_file(PERSON, file, max_bytes=2 * MAX_ANSWER_BYTES)
         assert await harness.messenger.send(PERSON, "next") > 0

@@ -11,16 +11,16 @@ import pytest
 
 from bot.errors import SignalError, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.rest_http import RestTimeouts
 from bot.messaging.signal_rest import SignalRest
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, in_background, rest_bounds
 from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA
 
-PERSON: Final = ChatId(ChatKind.DIRECT, ADA.aci)
-GROUP: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+PERSON: Final = ChatId.direct(ADA.aci)
+GROUP: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 FILE: Final = Attachment("a.png", "image/png", b"pixels")
 LATE_SECONDS: Final = 0.1
 MAX_AT_ONCE: Final = 4

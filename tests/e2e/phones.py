@@ -4,7 +4,8 @@ import asyncio
 from collections import defaultdict
 from pathlib import Path
 
-from bot.messaging.events import Account, ChatId, Person
+from bot.messaging.events import Account, Person
+from conversation_store.models import ChatId
 from tests.fakes.json_rpc_server import Client, Json
 from tests.fakes.signal_side import BOT, Sent, SignalSide
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 from tests.e2e.traffic import GROUP, PEOPLE
 from tests.fakes.openai_server import Request, text, tool_calls, words_of
 from tests.fakes.signal_side import Sent, SharedFile, SignalSide
@@ -77,9 +78,9 @@ class Restless:
         self._random = random
         self._happened = happened
         self._latest: dict[ChatId, list[Said]] = {}
-        self._writers = {
-            ChatId(ChatKind.DIRECT, person.aci): ((person,), None) for person in PEOPLE[:4]
-        } | {ChatId(ChatKind.GROUP, GROUP): (PEOPLE[:3], GROUP)}
+        self._writers = {ChatId.direct(person.aci): ((person,), None) for person in PEOPLE[:4]} | {
+            ChatId.group(GROUP): (PEOPLE[:3], GROUP)
+        }
         signal.on_send = self._on_send
 
     async def write_everywhere(self) -> None:

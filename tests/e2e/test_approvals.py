@@ -13,7 +13,7 @@ import pytest
 
 from bot.approvals import REMINDER, TOO_LATE
 from bot.config.settings import Settings
-from conversation_store.models import ApprovalState, ReceivedKind, ReceivedMessage
+from conversation_store.models import ApprovalState, ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
@@ -396,7 +396,7 @@ async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call(
             await kill(bot)
         async with open_store(settings.store.path) as store:
             # Something that is to be sent keeps the turn waiting until it is taken back.
-            await store.outbox.add_note(f"direct:{ADA.aci}", "By the way.")
+            await store.outbox.add_note(ChatId.parse(f"direct:{ADA.aci}"), "By the way.")
             assert all(await store.messages.accept([deletion_of(noted)]))
         async with running_bot(settings):
             assert (await here.answer()).text == "By the way."
@@ -416,7 +416,7 @@ def deletion_of(timestamp: int) -> ReceivedMessage:
         account=BOT.number,
         author=ADA.aci,
         timestamp=timestamp + 1,
-        chat=f"direct:{ADA.aci}",
+        chat=ChatId.parse(f"direct:{ADA.aci}"),
         text="",
         received_at=timestamp + 1,
         kind=ReceivedKind.DELETION,

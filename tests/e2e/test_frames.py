@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bot.chat.media import CANNOT_LISTEN
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 from tests.e2e.running_bot import World, running_bot
 from tests.fakes.openai_server import openai_server
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
@@ -117,7 +118,7 @@ async def test_every_frame_has_its_answer_or_its_silence() -> None:
 
 
 async def test_in_the_note_to_self_nothing_else_is_answered_or_kept() -> None:
-    own = ChatId(ChatKind.DIRECT, FIXTURE_ACCOUNT.aci or "")
+    own = ChatId.direct(FIXTURE_ACCOUNT.aci or "")
     async with world_of_the_fixtures() as here:
         settings = here.settings(
             signal={"phone_number": FIXTURE_ACCOUNT.number}, access={"note_to_self": True}

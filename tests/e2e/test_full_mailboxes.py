@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from bot.dispatch.mailboxes import MAX_WAITING
-from conversation_store.models import ReceivedMessage
+from conversation_store.models import ChatId, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.stored import read_store
@@ -45,7 +45,7 @@ async def _leave_unanswered(here: World) -> None:
             account=BOT.number,
             author=ADA.aci,
             timestamp=number,
-            chat=f"direct:{ADA.aci}",
+            chat=ChatId.parse(f"direct:{ADA.aci}"),
             text="hello",
             received_at=number,
         )

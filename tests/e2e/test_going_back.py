@@ -14,6 +14,7 @@ import pytest
 from bot.dispatch.background import upkeep
 from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.migrations import MIGRATIONS
+from conversation_store.models import ChatId
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
 from tests.e2e.disks import CannotMount, memory_disk
@@ -99,7 +100,9 @@ async def test_killed_at_any_moment_of_going_back_there_is_a_store_and_nothing_i
         for _ in range(KILLS):
             await _killed_restore(here, settings, after=dice.uniform(0.1, MAX_RUN_SECONDS))
             async with open_store(here.folder / "store.db") as store:
-                known = (await store.turns.history(f"direct:{ADA.aci}", max_bytes=100_000)).turns
+                known = (
+                    await store.turns.history(ChatId.parse(f"direct:{ADA.aci}"), max_bytes=100_000)
+                ).turns
             assert len(known) in {1, 2}
             assert histories(here.folder) == said
             assert not list(here.folder.glob("*.draft*"))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 from tests.e2e.running_bot import WAIT_SECONDS, World, running_bot, world
 from tests.fakes.openai_server import Request, text, tool_calls
 from tests.fakes.signal_side import ADA, Sent
@@ -23,10 +24,10 @@ GROUPS: Final = (
 )
 TOKEN: Final = re.compile(r"\b(ada|ben|one|two)x(\d+)\b")
 PLACES: Final[dict[str, tuple[str | None, ChatId]]] = {
-    "ada": (None, ChatId(ChatKind.DIRECT, ADA.aci)),
-    "ben": (None, ChatId(ChatKind.DIRECT, BEN.aci)),
-    "one": (GROUPS[0], ChatId(ChatKind.GROUP, GROUPS[0])),
-    "two": (GROUPS[1], ChatId(ChatKind.GROUP, GROUPS[1])),
+    "ada": (None, ChatId.direct(ADA.aci)),
+    "ben": (None, ChatId.direct(BEN.aci)),
+    "one": (GROUPS[0], ChatId.group(GROUPS[0])),
+    "two": (GROUPS[1], ChatId.group(GROUPS[1])),
 }
 MAX_TURNS_OF_THE_LOOP: Final = 40
 """How late the model begins an answer; turns of different chats overtake each other by that."""

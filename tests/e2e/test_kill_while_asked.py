@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from bot.chat.handler import MAX_ATTEMPTS
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
@@ -190,6 +191,6 @@ class Trial:
         for sent in self._here.signal.sent:
             name, colon, words = sent.text.partition(": ")
             if colon and name in self._said:
-                assert sent.chat == ChatId(ChatKind.DIRECT, self._said[name][0].aci)
+                assert sent.chat == ChatId.direct(self._said[name][0].aci)
                 answers.setdefault(name, set()).add(words)
         return answers

@@ -24,8 +24,8 @@ import pytest
 
 from bot import app
 from bot.errors import MessagesLost
-from bot.messaging.events import ChatId, ChatKind
 from bot.observability import metrics
+from conversation_store.models import ChatId
 from tests.e2e import scraped
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.disks import CannotMount, Disk, image_disk, memory_disk
@@ -52,8 +52,8 @@ STARTS: Final = {STORE: 1, SIGNAL: 2}
 none. The model is asked by whoever asks for readiness."""
 
 CHATS: Final = (
-    *(ChatId(ChatKind.DIRECT, person.aci) for person in PEOPLE),
-    ChatId(ChatKind.GROUP, GROUP),
+    *(ChatId.direct(person.aci) for person in PEOPLE),
+    ChatId.group(GROUP),
 )
 OUTAGES: Final = [
     *(

@@ -16,6 +16,7 @@ import pytest
 from bot import __version__, app
 from bot.messaging.events import Person
 from bot.messaging.json_rpc import MAX_LINE_BYTES
+from conversation_store.models import ChatId
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import World, world
@@ -339,7 +340,7 @@ async def test_a_backup_under_traffic_is_a_store_that_opens() -> None:
             await here.signal.until(lambda: len(here.signal.sent) > sent)
         assert (code, err) == (0, "")
         async with open_store(here.folder / "copy.db", key=STORE_KEY) as copy:
-            people = [f"direct:{person.aci}" for person in PEOPLE]
+            people = [ChatId.direct(person.aci) for person in PEOPLE]
             histories = [
                 (await copy.turns.history(chat, max_bytes=100_000)).turns for chat in people
             ]

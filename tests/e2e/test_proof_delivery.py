@@ -8,7 +8,8 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
+from conversation_store.models import ChatId
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot
@@ -39,7 +40,7 @@ async def test_people_who_ask_at_once_get_a_proof_each_for_their_own_words() -> 
             answers = [await proving.here.answer() for _ in PEOPLE]
     files = {answer.chat: answer.attachments for answer in answers}
     for person in PEOPLE:
-        [file] = files[ChatId(ChatKind.DIRECT, person.aci)]
+        [file] = files[ChatId.direct(person.aci)]
         assert failures(proving, file, f"by {person.aci}") == []
 
 
@@ -50,7 +51,7 @@ async def test_in_a_group_the_proof_goes_to_the_group_and_the_safety_number_else
             proof = await proving.here.answer()
             await proving.here.signal.say("!verify last", group="team", mention=True)
             last = await proving.here.answer()
-    assert proof.chat == last.chat == ChatId(ChatKind.GROUP, "team")
+    assert proof.chat == last.chat == ChatId.group("team")
     [file] = proof.attachments
     assert failures(proving, file, "tea") == []
     assert "In our private chat, not in this group" in proof.text

@@ -9,7 +9,7 @@ from bot.chat.prompt import Prompt
 from bot.chat.turn_state import TurnState
 from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
-from conversation_store.models import ReceivedMessage, ReceivedQuote, StoredMessage, Turn
+from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote, StoredMessage, Turn
 from conversation_store.overheard import OVERHEARD_ROWS
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import files_of
@@ -189,7 +189,7 @@ async def test_after_a_quote_of_others_words_a_made_up_address_needs_a_yes(
 )
 @pytest.mark.parametrize("chat", ["direct:ada", "group:it"])
 def test_an_address_that_only_the_bot_has_named_is_nobodys_word(
-    quote: ReceivedQuote, is_named: bool, chat: str
+    quote: ReceivedQuote, is_named: bool, chat: ChatId
 ) -> None:
     said = ReceivedMessage("+49", ADA.aci, 6, chat, "what is that?", received_at=6, quote=quote)
     content = Prompt(32_000, Registry()).user_content([said])

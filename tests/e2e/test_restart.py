@@ -8,7 +8,7 @@ import pytest
 
 from bot.dispatch.mailboxes import MAX_WAITING
 from bot.messaging.events import Person
-from conversation_store.models import ReceivedKind, ReceivedMessage
+from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
@@ -22,7 +22,7 @@ def received(text: str, timestamp: int) -> ReceivedMessage:
         account=BOT.number,
         author=ADA.aci,
         timestamp=timestamp,
-        chat=f"direct:{ADA.aci}",
+        chat=ChatId.parse(f"direct:{ADA.aci}"),
         text=text,
         received_at=timestamp,
     )
@@ -149,7 +149,7 @@ async def test_an_edit_that_a_crash_left_undone_is_what_is_answered() -> None:
             await kill(bot)
         async with open_store(here.folder / "store.db") as store:
             # Something that is to be sent keeps the chat's turn waiting.
-            await store.outbox.add_note(f"direct:{ADA.aci}", "By the way.")
+            await store.outbox.add_note(ChatId.parse(f"direct:{ADA.aci}"), "By the way.")
             assert all(await store.messages.accept([about(question, ReceivedKind.EDIT, "right")]))
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "By the way."

@@ -18,9 +18,9 @@ import pytest
 
 from bot.backoff import Backoff
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
 from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
-from conversation_store.models import OutgoingMessage, ReceivedMessage
+from conversation_store.models import ChatId, OutgoingMessage, ReceivedMessage
 from conversation_store.store import ConversationStore, open_store
 from tests.contract.harnesses import Receiver, in_background
 from tests.e2e.running_bot import World, running_bot
@@ -207,8 +207,8 @@ async def test_random_silences_lose_nothing_and_repeat_nothing_that_a_phone_conf
 
 async def to_send(store: ConversationStore, number: int) -> tuple[OutgoingMessage, ...]:
     """Store an answer in four parts to somebody."""
-    chat, author = ChatId(ChatKind.DIRECT, person(number).aci), person(number).aci
-    message = ReceivedMessage("+49", author, 1, str(chat), "q", 1)
+    chat, author = ChatId.direct(person(number).aci), person(number).aci
+    message = ReceivedMessage("+49", author, 1, chat, "q", 1)
     (accepted,) = await store.messages.accept([message])
     assert accepted is not None
     texts = [f"{number} {part}" for part in range(4)]

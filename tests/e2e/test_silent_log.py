@@ -17,8 +17,9 @@ from typing import Final
 import apsw
 import pytest
 
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
 from bot.messaging.messenger import Quote
+from conversation_store.models import ChatId
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
 from tests.e2e.disguises import disguises, found_in
 from tests.e2e.running_bot import World, world
@@ -58,7 +59,7 @@ SECRETS: Final = (
     *(str(person.aci) for person in (ADA, BEN, STRANGER, BOT)),
     *(str(person.number) for person in (ADA, BEN, STRANGER, BOT)),
     *(str(person.name) for person in (ADA, BEN, STRANGER)),
-    *(str(ChatId(ChatKind.DIRECT, person.aci)) for person in (ADA, BEN)),
+    *(str(ChatId.direct(person.aci)) for person in (ADA, BEN)),
     GROUP, WORD, "sésame", API_KEY, STORE_KEY, MCP_TOKEN, IDENTITY_KEY.hex(),
     "Traceback", "file-",
 )  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from bot.dispatch.turns.router import NO_WORDS
-from bot.messaging.events import ChatId, ChatKind
 from conversation_store.migrations import m0001_initial, m0002_approvals, m0003_proofs
+from conversation_store.models import ChatId
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import notes, with_notes
 from tests.e2e.test_conversation import BEN
@@ -75,7 +75,7 @@ async def test_what_the_version_before_has_left_is_answered_and_sent_by_this_one
             await here.signal.react("👍", ASKED_AT)
             await here.signal.until(lambda: len(here.answers()) == 5)
         assert notes(here) == "buy milk\n"
-    to_ben = [sent for sent in here.signal.sent if sent.chat == ChatId(ChatKind.DIRECT, BEN.aci)]
+    to_ben = [sent for sent in here.signal.sent if sent.chat == ChatId.direct(BEN.aci)]
     proof, look, why, no_words = to_ben
     assert (proof.text, [file.data for file in proof.attachments]) == ("The proof.", [b"{}"])
     assert look.text.endswith("] look")

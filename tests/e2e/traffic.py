@@ -8,8 +8,9 @@ from random import Random
 from typing import Final
 
 from bot.commands.base import UNKNOWN_COMMAND
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
 from bot.messaging.formatting import split
+from conversation_store.models import ChatId
 from tests.fakes.openai_server import Body, Request, text, tool_calls
 from tests.fakes.signal_side import Sent, SignalSide
 
@@ -65,9 +66,9 @@ class Traffic:
         self._random = random
         self._happened = happened
         self._last_parts: set[str] = set()
-        self._writers = {
-            ChatId(ChatKind.DIRECT, person.aci): ((person,), None) for person in PEOPLE
-        } | {ChatId(ChatKind.GROUP, GROUP): (PEOPLE[:3], GROUP)}
+        self._writers = {ChatId.direct(person.aci): ((person,), None) for person in PEOPLE} | {
+            ChatId.group(GROUP): (PEOPLE[:3], GROUP)
+        }
         signal.on_send = self._on_send
 
     async def write_everywhere(self, unanswered: Callable[[Question], bool]) -> None:

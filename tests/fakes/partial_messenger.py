@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver, Quote
 from bot.messaging.receipts import Witness
 from bot.messaging.styled import StyleRange
+from conversation_store.models import ChatId, ReceivedFile
 
 
 class PartialMessenger:
@@ -54,10 +54,10 @@ class PartialMessenger:
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         raise NotImplementedError
 
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         raise NotImplementedError
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         raise NotImplementedError
 
     async def group(self, chat: ChatId) -> Group | None:

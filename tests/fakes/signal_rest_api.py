@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from bot.messaging.account import Attachment, Profile
-from bot.messaging.events import Account, ChatId, ChatKind
+from bot.messaging.events import Account
 from bot.messaging.messenger import Quote
+from conversation_store.models import ChatId
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_people import Reacted, SignalPeople
 from tests.fakes.signal_requests import attachment_in
@@ -431,8 +432,8 @@ def _quote_in(body: Json) -> Quote | None:
 def chat_at(recipient: str) -> ChatId:
     """Where a request sends something to; the account's own number is its note to self."""
     if recipient.startswith(GROUP_PREFIX):
-        return ChatId(ChatKind.GROUP, _group_id(recipient))
-    return ChatId(ChatKind.DIRECT, ACI if recipient == NUMBER else recipient)
+        return ChatId.group(_group_id(recipient))
+    return ChatId.direct(ACI if recipient == NUMBER else recipient)
 
 
 def _at_server(group_id: str) -> str:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from bot.messaging.account import PRIMARY_DEVICE, Attachment
-from bot.messaging.events import Account, ChatId, ChatKind
+from bot.messaging.events import Account
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange
+from conversation_store.models import ChatId
 from tests.fakes.json_rpc_server import (
     MAX_LINE_BYTES,
     Client,
@@ -415,7 +416,7 @@ class SignalSide(SignalPeople):
             raise Refusal(-1, "No recipients given")
         if not self.trusts(person):
             raise _untrusted(self._new_timestamp())
-        return ChatId(ChatKind.DIRECT, person)
+        return ChatId.direct(person)
 
     def _writable_group(self, group_id: str) -> ChatId:
         group = self.groups.get(group_id)
@@ -425,7 +426,7 @@ class SignalSide(SignalPeople):
             raise Refusal(-1, "User is not a group member")
         if group.only_admins_write and self.account.aci not in group.admins:
             raise Refusal(-1, "User does not have permission to send to the group")
-        return ChatId(ChatKind.GROUP, group_id)
+        return ChatId.group(group_id)
 
     def _keep_file(self, file_id: str, data: bytes) -> None:
         super()._keep_file(file_id, data)

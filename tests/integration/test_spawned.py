@@ -17,7 +17,6 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.errors import SettingsError, SignalUnavailable
-from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.messaging.spawned import (
     RESTART,
@@ -27,6 +26,7 @@ from bot.messaging.spawned import (
     socket_path,
 )
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
+from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.signal_cli_program import (
     BROKEN,
@@ -302,7 +302,7 @@ async def test_a_signal_cli_that_is_busy_or_not_read_is_left_alone(folder: Path)
         async with in_background(messenger.run(receiver.deliver)):
             await until(lambda: receiver.texts == [SAID])
             async with asyncio.TaskGroup() as sending:
-                send = sending.create_task(messenger.send(ChatId(ChatKind.DIRECT, "+1555"), "slow"))
+                send = sending.create_task(messenger.send(ChatId.direct("+1555"), "slow"))
                 await until(lambda: texts_sent(folder / "bin"))
                 assert messenger._connection is not None
                 messenger._connection.pause_reading()

@@ -12,6 +12,7 @@ from conversation_store.models import (
     AcceptedMessage,
     AnswerPart,
     AuditEntry,
+    ChatId,
     OutgoingMessage,
     ReceivedKind,
     ReceivedMessage,
@@ -24,8 +25,8 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore, open_store
 
 ACCOUNT = "+4915100000000"
-ADA = "direct:ada"
-GROUP = "group:g"
+ADA = ChatId.parse("direct:ada")
+GROUP = ChatId.parse("group:g")
 CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
 TEN_MINUTES_MS = 600_000
 
@@ -41,14 +42,14 @@ def store_at(
 
 
 def received(
-    timestamp: int, text: str = "hello", chat: str = ADA, *, author: str = "ada", **more: Any
+    timestamp: int, text: str = "hello", chat: ChatId = ADA, *, author: str = "ada", **more: Any
 ) -> ReceivedMessage:
     more.setdefault("received_at", now_ms())
     return ReceivedMessage(ACCOUNT, author, timestamp, chat, text, author_name="Ada", **more)
 
 
 def edit_of(
-    target: int, timestamp: int, text: str, chat: str = ADA, *, author: str = "ada", **more: Any
+    target: int, timestamp: int, text: str, chat: ChatId = ADA, *, author: str = "ada", **more: Any
 ) -> ReceivedMessage:
     return received(
         timestamp,
@@ -63,7 +64,7 @@ def edit_of(
 
 
 def deletion_of(
-    target: int, timestamp: int, chat: str = ADA, *, author: str = "ada", of: str | None = None
+    target: int, timestamp: int, chat: ChatId = ADA, *, author: str = "ada", of: str | None = None
 ) -> ReceivedMessage:
     return received(
         timestamp,
@@ -123,7 +124,7 @@ async def call(store: ConversationStore, turn: Turn, result: str, **more: Any) -
     await store.turns.record_result(turn.id, CALL.id, result, entry, **more)
 
 
-async def questions(store: ConversationStore, chat: str = ADA) -> list[str | None]:
+async def questions(store: ConversationStore, chat: ChatId = ADA) -> list[str | None]:
     """Return what the history of a chat says that people have asked."""
     return [
         turn[0].content for turn in (await store.turns.history(chat, max_bytes=1_000_000)).turns

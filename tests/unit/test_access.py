@@ -5,7 +5,8 @@ from typing import Literal
 import pytest
 
 from bot.dispatch.incoming.access import Access, AccessRules
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
+from bot.messaging.events import IncomingMessage, Person
+from conversation_store.models import ChatId
 
 ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b")
@@ -29,8 +30,8 @@ def access(
 
 
 def message(*, group: bool = False, addresses_bot: bool = False) -> IncomingMessage:
-    kind = ChatKind.GROUP if group else ChatKind.DIRECT
-    return IncomingMessage("+15550100000", ChatId(kind, "x"), ADA, 1, "hello", addresses_bot)
+    chat = ChatId.group("x") if group else ChatId.direct("x")
+    return IncomingMessage("+15550100000", chat, ADA, 1, "hello", addresses_bot)
 
 
 def test_everybody_may_talk_to_an_open_bot() -> None:

@@ -12,11 +12,12 @@ import pytest
 from bot.approvals import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, Person, Reaction
+from bot.messaging.events import Person, Reaction
 from bot.messaging.questions import GOES_ON
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    ChatId,
     ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
@@ -29,7 +30,7 @@ from conversation_store.store import ConversationStore, open_store
 from tools.approval import Decision
 from tools.base import ToolRequest
 
-CHAT = "direct:ada"
+CHAT = ChatId.parse("direct:ada")
 REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', "ada")
 
 

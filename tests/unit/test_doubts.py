@@ -18,10 +18,11 @@ from bot.dispatch.outgoing.noted_sends import NotedSends
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.errors import SignalTimeout, SignalUnavailable
 from bot.messaging.account import Attachment, Group
-from bot.messaging.events import ChatId, Receipt, SentElsewhere
+from bot.messaging.events import Receipt, SentElsewhere
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange
 from conversation_store.models import (
+    ChatId,
     OutgoingMessage,
     ReceivedKind,
     ReceivedMessage,
@@ -36,8 +37,8 @@ from tests.fakes.partial_messenger import PartialMessenger
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 BOB: Final = "0d1e2f30-0000-4000-8000-000000000001"
 TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-PRIVATE: Final = f"direct:{ADA}"
-GROUP: Final = f"group:{TEAM}"
+PRIVATE: Final = ChatId.parse(f"direct:{ADA}")
+GROUP: Final = ChatId.parse(f"group:{TEAM}")
 START_MS: Final = 1_795_291_728_000
 WAIT_SECONDS: Final = 5.0
 SOON_SECONDS: Final = 0.3
@@ -190,7 +191,7 @@ async def answered(
     store: ConversationStore,
     *texts: str,
     number: int = 1,
-    chat: str = PRIVATE,
+    chat: ChatId = PRIVATE,
     files: Sequence[StoredAttachment] = (),
 ) -> tuple[OutgoingMessage, ...]:
     """Store an answer to a message, as a process does before it sends it."""
@@ -223,7 +224,7 @@ async def begun(store: ConversationStore) -> Turn:
     return turn
 
 
-async def leave(bot: Bot, *texts: str, chat: str = PRIVATE) -> None:
+async def leave(bot: Bot, *texts: str, chat: ChatId = PRIVATE) -> None:
     """Be killed with an answer on its way."""
     async with bot.store() as store:
         await answered(store, *texts, chat=chat)

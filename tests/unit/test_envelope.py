@@ -21,16 +21,15 @@ from bot.messaging.events import (
     GroupChanged,
     IdentityChanged,
     Ignored,
-    IncomingFile,
     IncomingMessage,
     Person,
-    Quoted,
     Reaction,
     Receipt,
     SentElsewhere,
 )
 from bot.messaging.frame_parts import MAX_EMOJI, MAX_LIST, MAX_RECEIPT
 from bot.messaging.sanitize import MAX_FILE_NAME, MAX_NAME_CHARACTERS, MAX_QUOTE, MAX_TEXT_BYTES
+from conversation_store.models import ReceivedFile, ReceivedQuote
 from tests.signal_frames import (
     ADA,
     BOT,
@@ -150,7 +149,7 @@ def test_a_broken_list_entry_does_not_lose_its_neighbours() -> None:
 
 
 def test_what_may_be_seen_once_says_so() -> None:
-    image = IncomingFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
+    image = ReceivedFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
     seen_once = message("look", files=(image,), view_once=True)
     assert parsed(frame("attachment_image", viewOnce=True)) == seen_once
 
@@ -322,7 +321,7 @@ def quoting(**changes: object) -> dict[str, Any]:
     return changed
 
 
-def quote_in(raw: object) -> Quoted:
+def quote_in(raw: object) -> ReceivedQuote:
     quote = parsed(raw).quote
     assert quote is not None
     return quote
@@ -330,7 +329,7 @@ def quote_in(raw: object) -> Quoted:
 
 def test_a_reply_in_a_group_names_the_message_of_the_bot_that_it_quotes() -> None:
     raw = frame("group_text", quote=FRAMES["quote_reply"]["envelope"]["dataMessage"]["quote"])
-    assert quote_in(raw) == Quoted(
+    assert quote_in(raw) == ReceivedQuote(
         1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
     )
     assert parsed(raw).chat == GROUP
@@ -339,7 +338,7 @@ def test_a_reply_in_a_group_names_the_message_of_the_bot_that_it_quotes() -> Non
 def test_a_quote_of_somebody_else_does_not_address_the_bot() -> None:
     raw = quoting(authorUuid=ADA)
     assert not parsed(raw).addresses_bot
-    assert quote_in(raw) == Quoted(
+    assert quote_in(raw) == ReceivedQuote(
         1795291668387, ADA, by_bot=False, text="Did you mean A?", author_number=BOT.number
     )
 
@@ -357,7 +356,7 @@ def test_a_mention_does_not_make_a_quote_of_somebody_else_the_bots() -> None:
 def test_a_quote_without_a_usable_timestamp_still_addresses_the_bot(quoted: object) -> None:
     raw = quoting(id=quoted)
     assert parsed(raw).addresses_bot
-    assert quote_in(raw) == Quoted(
+    assert quote_in(raw) == ReceivedQuote(
         None, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
     )
 
@@ -394,7 +393,7 @@ def test_a_quote_says_whether_the_quoted_message_has_files(
     assert quote_in(quoting(attachments=attachments)).has_files is has_files
 
 
-def files_of(*attachments: object) -> tuple[IncomingFile, ...]:
+def files_of(*attachments: object) -> tuple[ReceivedFile, ...]:
     return parsed(frame(attachments=list(attachments))).files
 
 
@@ -410,7 +409,7 @@ def test_a_file_whose_name_on_the_signal_side_is_not_plain_is_told_under_none(
 
 @pytest.mark.parametrize("file_id", ["a", "_-.", "6ox3wJ8d0bMzN1cVtTqK.jpg", "1" * 128])
 def test_a_file_is_known_by_its_plain_name_on_the_signal_side(file_id: str) -> None:
-    assert files_of({"id": file_id}) == (IncomingFile(file_id, UNKNOWN_TYPE),)
+    assert files_of({"id": file_id}) == (ReceivedFile(file_id, UNKNOWN_TYPE),)
 
 
 @pytest.mark.parametrize(
@@ -519,7 +518,7 @@ def edited(base: str = "edit", /, **changes: object) -> dict[str, Any]:
 
 def test_an_edit_may_leave_only_files_or_nothing_at_all() -> None:
     raw = edited(message=None, attachments=[{"id": "a.jpg", "contentType": "image/jpeg"}])
-    left = message("", files=(IncomingFile("a.jpg", "image/jpeg"),))
+    left = message("", files=(ReceivedFile("a.jpg", "image/jpeg"),))
     assert parse_frame(raw, BOT) == edit(left)
     assert parse_frame(edited(message=None), BOT) == edit(message(""))
 
@@ -527,7 +526,7 @@ def test_an_edit_may_leave_only_files_or_nothing_at_all() -> None:
 def test_an_edit_names_mentions_and_quotes_like_any_message() -> None:
     quote = FRAMES["quote_reply"]["envelope"]["dataMessage"]["quote"]
     raw = edited(message="\ufffc hi", mentions=[mention(0, "Bob")], quote=quote)
-    quoted = Quoted(
+    quoted = ReceivedQuote(
         1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
     )
     assert parse_frame(raw, BOT) == edit(message("@Bob hi", addresses_bot=True, quote=quoted))
@@ -637,8 +636,8 @@ def test_a_note_to_self_may_carry_files_and_a_quote() -> None:
         "note",
         chat=NOTE_TO_SELF,
         addresses_bot=True,
-        files=(IncomingFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213),),
-        quote=Quoted(
+        files=(ReceivedFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213),),
+        quote=ReceivedQuote(
             1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
         ),
     )

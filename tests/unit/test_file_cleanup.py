@@ -4,7 +4,7 @@ import asyncio
 
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.errors import SignalUnavailable
-from bot.messaging.events import IncomingFile
+from conversation_store.models import ReceivedFile
 from tests.contract.harnesses import in_background
 from tests.fakes.partial_messenger import PartialMessenger
 
@@ -16,14 +16,14 @@ class Folder(PartialMessenger):
         self.kept = stuck
         self.deleted: asyncio.Queue[str] = asyncio.Queue()
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         if file.id in self.kept:
             raise SignalUnavailable("Nobody answers.")
         self.deleted.put_nowait(file.id)
 
 
-def files(*ids: str) -> list[IncomingFile]:
-    return [IncomingFile(one, "image/jpeg") for one in ids]
+def files(*ids: str) -> list[ReceivedFile]:
+    return [ReceivedFile(one, "image/jpeg") for one in ids]
 
 
 async def test_one_that_cannot_be_deleted_keeps_nobody_waiting() -> None:

@@ -11,12 +11,11 @@ from bot.messaging.events import (
     GroupChanged,
     IdentityChanged,
     Ignored,
-    IncomingFile,
     Person,
-    Quoted,
     Receipt,
     SentElsewhere,
 )
+from conversation_store.models import ReceivedFile, ReceivedQuote
 from tests.signal_frames import (
     ADA,
     BOT,
@@ -32,14 +31,16 @@ from tests.signal_frames import (
     reaction,
 )
 
-IMAGE: Final = IncomingFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
-VOICE: Final = IncomingFile("9zKpVoice.m4a", "audio/aac", size=20480, voice_note=True)
-THUMBNAIL: Final = IncomingFile("Qm0aThumb.jpg", "image/jpeg", size=5120)
-LONG_TEXT: Final = IncomingFile("Lng1Text.txt", "text/x-signal-plain", size=5400)
-QUOTE: Final = Quoted(
+IMAGE: Final = ReceivedFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
+VOICE: Final = ReceivedFile("9zKpVoice.m4a", "audio/aac", size=20480, voice_note=True)
+THUMBNAIL: Final = ReceivedFile("Qm0aThumb.jpg", "image/jpeg", size=5120)
+LONG_TEXT: Final = ReceivedFile("Lng1Text.txt", "text/x-signal-plain", size=5400)
+QUOTE: Final = ReceivedQuote(
     1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
 )
-QUOTED_IMAGE: Final = Quoted(1795291668387, ADA, by_bot=False, has_files=True, author_number=PHONE)
+QUOTED_IMAGE: Final = ReceivedQuote(
+    1795291668387, ADA, by_bot=False, has_files=True, author_number=PHONE
+)
 
 SENT_ELSEWHERE: Final = SentElsewhere(1795291728387)
 

@@ -12,8 +12,8 @@ from bot.dispatch.background.retry_until import RetryUntil
 from bot.dispatch.incoming.groups import GROUP_SECONDS, MAX_GROUPS, GroupPermissions, SignsByRights
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.messaging.account import Group
-from bot.messaging.events import ChatId, GroupChanged, Person
-from conversation_store.models import ReceivedMessage, TurnStatus, TurnUsage
+from bot.messaging.events import GroupChanged, Person
+from conversation_store.models import ChatId, ReceivedMessage, TurnStatus, TurnUsage
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
 
@@ -297,9 +297,7 @@ async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
 ) -> None:
     directory = Directory()
     async with open_store(tmp_path / "store.db") as store:
-        (accepted,) = await store.messages.accept(
-            [ReceivedMessage(BOT, "eve", 1, str(TEAM), "hi", 1)]
-        )
+        (accepted,) = await store.messages.accept([ReceivedMessage(BOT, "eve", 1, TEAM, "hi", 1)])
         assert accepted is not None
         turn = store.turns.begin([accepted], "hi")
         await store.turns.finish(

@@ -6,18 +6,21 @@ from pathlib import Path
 
 from bot.chat.history_window import KEPT_SHARE, HistoryWindow
 from conversation_store.history import MAX_HISTORY_ROWS
+from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
 from tests.unit.stores import ADA, answer, received, store_at
 
-BOB = "direct:bob"
+BOB = ChatId.parse("direct:bob")
 MAX_BYTES = 10_000
 
 
-async def answered(store: ConversationStore, number: int, *, text: str, chat: str = ADA) -> None:
+async def answered(store: ConversationStore, number: int, *, text: str, chat: ChatId = ADA) -> None:
     await answer(store, received(number + 1, text, chat))
 
 
-async def words_of(window: HistoryWindow, chat: str = ADA, max_bytes: int = MAX_BYTES) -> list[str]:
+async def words_of(
+    window: HistoryWindow, chat: ChatId = ADA, max_bytes: int = MAX_BYTES
+) -> list[str]:
     turns = await window.read(chat, max_bytes=max_bytes)
     return [message.content or "" for turn in turns for message in turn]
 

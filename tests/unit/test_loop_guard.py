@@ -16,8 +16,10 @@ from bot.dispatch.turns.loop_guard import (
     LoopGuard,
     LoopVerdict,
 )
+from conversation_store.models import ChatId
 
-CHAT = "direct:ada"
+GROUP = ChatId.parse("group:g")
+CHAT = ChatId.parse("direct:ada")
 ADA = "ada"
 DAY_MINUTES = 24 * 60
 
@@ -39,7 +41,7 @@ class Conversation:
         self.thinks_seconds = thinks_seconds
 
     def write(
-        self, *, after: float, length: int = 40, author: str = ADA, chat: str = CHAT
+        self, *, after: float, length: int = 40, author: str = ADA, chat: ChatId = CHAT
     ) -> LoopVerdict:
         self.clock.now += after
         verdict = self.guard.verdict(chat, author, length)
@@ -179,7 +181,9 @@ def test_people_who_write_while_the_bot_answers_others_in_a_lively_group_are_no_
     talk = Conversation()
     people = [f"person-{number}" for number in range(10)]
     for number in range(500):
-        verdict = talk.write(after=0.5, author=people[number % 10], chat="group:g", length=40)
+        verdict = talk.write(
+            after=0.5, author=people[number % 10], chat=ChatId.parse("group:g"), length=40
+        )
         assert verdict is LoopVerdict.TALK
 
 
@@ -188,7 +192,7 @@ def test_a_bot_in_a_group_is_silenced_alone() -> None:
     talk.until_silence()
     assert talk.write(after=0.1) is LoopVerdict.SILENCE
     assert talk.write(after=0.1, author="ben") is LoopVerdict.TALK
-    assert talk.write(after=0.1, chat="group:other") is LoopVerdict.TALK
+    assert talk.write(after=0.1, chat=ChatId.parse("group:other")) is LoopVerdict.TALK
 
 
 def test_somebody_who_pastes_one_long_text_after_the_other_is_no_bot() -> None:

@@ -17,9 +17,8 @@ from bot.errors import SignalError, SignalRejected
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.transcription import Transcriber
 from bot.llm.vision import Vision
-from bot.messaging.events import ChatId, IncomingFile
 from bot.messaging.messenger import FileTooBig
-from conversation_store.models import ReceivedFile, ReceivedMessage
+from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
 from tests.fakes.openai_server import (
     MODEL,
     OpenAiServer,
@@ -54,7 +53,7 @@ class Folder(PartialMessenger):
         self.files = dict(files)
         self.fetched: list[tuple[ChatId, str, int]] = []
 
-    async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         self.fetched.append((chat, file.id, max_bytes))
         held = self.files.get(file.id, SignalRejected("it is not there"))
         if isinstance(held, SignalError):
@@ -63,7 +62,7 @@ class Folder(PartialMessenger):
             raise FileTooBig("it is larger")
         return held
 
-    async def discard_file(self, file: IncomingFile) -> None:
+    async def discard_file(self, file: ReceivedFile) -> None:
         held = self.files.pop(file.id, b"")
         if isinstance(held, SignalError):
             raise held
@@ -74,7 +73,7 @@ def message(*files: ReceivedFile, text: str = "", view_once: bool = False) -> Re
         account="+4915100000000",
         author="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11",
         timestamp=1,
-        chat="direct:7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11",
+        chat=ChatId.parse("direct:7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"),
         text=text,
         received_at=2,
         sent_at=1,
@@ -404,7 +403,7 @@ async def test_what_is_cancelled_while_it_is_read_ends_at_once() -> None:
     class Silent(Folder):
         asked = asyncio.Event()
 
-        async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+        async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
             self.asked.set()
             await asyncio.Event().wait()
             return b""
@@ -431,7 +430,7 @@ async def test_files_are_deleted_one_by_one_whatever_happens_to_the_others() -> 
 
 def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
     class Stuck(Folder):
-        async def fetch_file(self, chat: ChatId, file: IncomingFile, *, max_bytes: int) -> bytes:
+        async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
             await asyncio.Event().wait()
             raise AssertionError
 

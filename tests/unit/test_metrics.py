@@ -12,16 +12,16 @@ from bot.dispatch.outgoing.first_signs import MAX_CHATS, MAX_IN_CHAT, FirstSigns
 from bot.dispatch.outgoing.presence import Presence
 from bot.llm.counting import counted
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
-from bot.messaging.events import ChatId, ChatKind, FrameKind
+from bot.messaging.events import FrameKind
 from bot.observability.event_loop import measure_lag
 from bot.observability.metrics import BoundedNames
-from conversation_store.models import ApprovalState, ExchangeState, TurnStatus
+from conversation_store.models import ApprovalState, ChatId, ExchangeState, TurnStatus
 from tests import exposition
 from tests.exposition import PREFIX
 from tests.skipped_waits import run_without_waiting
 from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones
 
-CHATS: Final = [ChatId(ChatKind.DIRECT, str(number)) for number in range(MAX_CHATS + 1)]
+CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_CHATS + 1)]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outgoing.notices import Notices
-from bot.messaging.events import ChatId
-from conversation_store.models import OutgoingMessage
+from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.store import open_store
 from tests.unit.sending import Letterbox
 
@@ -23,7 +22,7 @@ async def test_a_notice_waits_behind_what_its_chat_is_doing(tmp_path: Path) -> N
             await turn_may_end.wait()
             letterbox.sent.append((str(ADA), "the answer"))
 
-        mailboxes.add(str(ADA), Job(turn))
+        mailboxes.add(ADA, Job(turn))
         await notices.send(ADA, "the notice")
         assert letterbox.sent == []
         turn_may_end.set()
@@ -41,7 +40,7 @@ async def test_a_notice_that_was_not_sent_is_there_after_a_restart(tmp_path: Pat
     async with open_store(tmp_path / "store.db") as store:
         (note,) = (await store.messages.unfinished()).outgoing
     assert letterbox.sent == []
-    assert note == OutgoingMessage(note.id, "direct:ada", "hello", 0)
+    assert note == OutgoingMessage(note.id, ChatId.parse("direct:ada"), "hello", 0)
 
 
 async def test_every_admin_is_told_in_private_by_number_or_aci(tmp_path: Path) -> None:

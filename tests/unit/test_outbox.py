@@ -18,10 +18,9 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange
-from conversation_store.models import OutgoingMessage, ReceivedMessage, StoredAttachment
+from conversation_store.models import ChatId, OutgoingMessage, ReceivedMessage, StoredAttachment
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
@@ -71,7 +70,7 @@ async def stored(
 ) -> AsyncIterator[tuple[ConversationStore, tuple[OutgoingMessage, ...]]]:
     async with open_store(folder / "store.db") as store:
         (accepted,) = await store.messages.accept(
-            [ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)]
+            [ReceivedMessage("+49", "a", 1, ChatId.parse("direct:a"), "q", 1)]
         )
         assert accepted is not None
         yield store, await store.turns.answer(accepted, texts, outcome="command")
@@ -174,7 +173,7 @@ async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Pa
     file = StoredAttachment("proof.json", "application/json", b"{}")
     async with open_store(tmp_path / "store.db") as store:
         (accepted,) = await store.messages.accept(
-            [ReceivedMessage("+49", "a", 1, "direct:a", "q", 1)]
+            [ReceivedMessage("+49", "a", 1, ChatId.parse("direct:a"), "q", 1)]
         )
         assert accepted is not None
         await store.turns.answer(accepted, ("one", "two"), outcome="command", attachments=[file])
@@ -211,7 +210,7 @@ async def test_one_untrusted_key_in_a_group_is_tried_again_and_holds_nobody_back
         told: list[str] = []
         messenger = ScriptedMessenger(SignalUntrusted("x"))
         outbox = Outbox(messenger, store, policy=FAST, untrusted=told.append)
-        await outbox.deliver([replace(part, chat="group:dGVhbQ==") for part in parts])
+        await outbox.deliver([replace(part, chat=ChatId.parse("group:dGVhbQ==")) for part in parts])
         assert (messenger.attempts, told) == (["one", "one", "two"], [])
 
 

@@ -19,10 +19,10 @@ from bot.config.access import AccessSettings
 from bot.dispatch.incoming.access import Access, AccessRules
 from bot.dispatch.incoming.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.errors import BotError
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage, Person
+from bot.messaging.events import IncomingMessage, Person
 from conversation_store.database import Execute, open_database
 from conversation_store.errors import StoreFailed, StoreUnreadable
-from conversation_store.models import OutgoingMessage
+from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.pairings import open_pairing_book
 from conversation_store.store import ConversationStore, open_store
 
@@ -90,7 +90,7 @@ async def world(
 
 
 def written_by(person: Person, *, group: bool = False) -> IncomingMessage:
-    chat = ChatId(ChatKind.GROUP, "g") if group else ChatId(ChatKind.DIRECT, person.aci)
+    chat = ChatId.group("g") if group else ChatId.direct(person.aci)
     return IncomingMessage("+15550100000", chat, person, 1, SECRET, addresses_bot=True)
 
 

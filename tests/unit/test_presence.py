@@ -18,12 +18,12 @@ from bot.dispatch.outgoing.presence import (
     Presence,
 )
 from bot.errors import SignalUnavailable
-from bot.messaging.events import ChatId, ChatKind
+from conversation_store.models import ChatId
 from tests.skipped_waits import run_without_waiting
 
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
-CHAT: Final = ChatId(ChatKind.DIRECT, ADA)
-GROUP: Final = ChatId(ChatKind.GROUP, "Z3JvdXA=")
+CHAT: Final = ChatId.direct(ADA)
+GROUP: Final = ChatId.group("Z3JvdXA=")
 TIMESTAMP: Final = 1795291728387
 
 Sign = tuple[object, ...]
@@ -299,7 +299,7 @@ def test_signs_for_which_there_is_no_room_are_not_given() -> None:
         phones = hanging()
         async with presence_on(phones, ack_reaction="👀") as presence:
             for number in range(3 * MAX_CHATS):
-                chat = ChatId(ChatKind.DIRECT, f"person-{number}")
+                chat = ChatId.direct(f"person-{number}")
                 presence.noticed(chat, chat.value, TIMESTAMP, received_at=TIMESTAMP)
             await asyncio.sleep(SIGN_SECONDS / 2)
             assert phones.begun == MAX_IN_FLIGHT

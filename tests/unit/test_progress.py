@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from bot.chat.progress import MAX_EDITS, PROGRESS_SECONDS, Progress
 from bot.errors import SignalError, SignalUnavailable
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, ChatKind
+from conversation_store.models import ChatId
 from tests.skipped_waits import run_without_waiting
 
-CHAT: Final = ChatId(ChatKind.DIRECT, "ada")
+CHAT: Final = ChatId.direct("ada")
 
 
 class Channel:

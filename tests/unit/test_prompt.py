@@ -8,6 +8,7 @@ import pytest
 from bot.chat.prompt import ANSWER_SHARE, BYTES_PER_TOKEN, Prompt
 from bot.llm.messages import Role
 from conversation_store.models import (
+    ChatId,
     ReceivedMessage,
     ReceivedQuote,
     StoredImage,
@@ -27,8 +28,11 @@ CALCULATE = Tool("calculate", "Evaluate arithmetic. Radians.", {"type": "object"
 FETCH = replace(CALCULATE, name="web_fetch", description="Read a page.", untrusted=True)
 WRITE = replace(CALCULATE, name="write", description="Write a file.", side_effects=True)
 
+ADA = ChatId.parse("direct:ada")
+TEAM = ChatId.parse("group:g")
 
-def message(text: str, chat: str = "direct:ada", name: str | None = "Ada") -> ReceivedMessage:
+
+def message(text: str, chat: ChatId = ADA, name: str | None = "Ada") -> ReceivedMessage:
     received_at = int(NOW.timestamp() * 1000)
     return ReceivedMessage("+49", "ada", 1, chat, text, received_at, author_name=name)
 
@@ -95,7 +99,7 @@ def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools()
 def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None:
     prompt = Prompt(32_000, Registry())
     assert prompt.user_content([message("hi")]) == "[2026-11-21 22:19 UTC] hi"
-    grouped = prompt.user_content([message("hi", "group:g")])
+    grouped = prompt.user_content([message("hi", TEAM)])
     assert grouped == "[2026-11-21 22:19 UTC] Ada: hi"
 
 
@@ -122,7 +126,7 @@ def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
     ],
 )
 def test_a_name_cannot_pretend_to_be_the_frame_around_it(name: str | None, shown: str) -> None:
-    content = Prompt(32_000, Registry()).user_content([message("hi", "group:g", name)])
+    content = Prompt(32_000, Registry()).user_content([message("hi", TEAM, name)])
     assert content == f"[2026-11-21 22:19 UTC] {shown}: hi"
 
 

@@ -6,17 +6,18 @@ from contextlib import suppress
 import pytest
 
 from bot.errors import SignalError, SignalPassedOver, SignalRejected, SignalTimeout
-from bot.messaging.events import ChatId, ChatKind, Receipt, SentElsewhere
+from bot.messaging.events import Receipt, SentElsewhere
 from bot.messaging.receipts import (
     CLOCK_SKEW_MS,
     LATE_START_MS,
     MAX_KNOWN,
     DeliveryReceipts,
 )
+from conversation_store.models import ChatId
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
-CHAT = ChatId(ChatKind.DIRECT, ADA)
-TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+CHAT = ChatId.direct(ADA)
+TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 LONG_SECONDS = 60.0
 A_MINUTE_MS = 60_000
 

@@ -20,19 +20,20 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import MAX_ATTACHMENT_BYTES, PeerIdentity, Profile, TrustLevel
-from bot.messaging.events import ChatId, ChatKind, Incoming, IncomingFile, Quoted
+from bot.messaging.events import Incoming
 from bot.messaging.json_rpc import MAX_LINE_BYTES, LineBuffer
 from bot.messaging.messenger import FileTooBig
 from bot.messaging.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import HangUp, Json, LostReply, Refusal
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
 from tests.fakes.signal_side import ADA, Group, Sent, SharedFile
 
-CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
-TEAM = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+CHAT = ChatId.direct(ADA.aci)
+TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BOUNDS = daemon_bounds(impatient=False)
 OWN_ROW: Json = {"number": FIXTURE_ACCOUNT.number, "uuid": str(FIXTURE_ACCOUNT.aci).upper()}
 PATIENT = replace(BOUNDS, receipt=60.0)
@@ -106,7 +107,7 @@ async def test_an_answer_given_while_nobody_listened_arrives_after_the_restart(
         await side.say("yes", quote=question)
         async with running(side, receiver):
             assert (await receiver.next_reaction()).target_timestamp == question
-            assert (await receiver.next_message()).quote == Quoted(
+            assert (await receiver.next_message()).quote == ReceivedQuote(
                 question,
                 side.account.aci,
                 by_bot=True,
@@ -471,7 +472,7 @@ async def test_a_change_of_the_profile_leaves_the_rest(tmp_path: Path) -> None:
         assert side.asked.count("updateProfile") == 3
 
 
-FILE = IncomingFile("9zKpVoice.m4a", "audio/aac")
+FILE = ReceivedFile("9zKpVoice.m4a", "audio/aac")
 
 
 async def test_a_discarded_file_is_gone_from_the_folder_and_no_other(tmp_path: Path) -> None:
@@ -485,7 +486,7 @@ async def test_a_discarded_file_is_gone_from_the_folder_and_no_other(tmp_path: P
     messenger = SignalDaemon("unix:/nowhere", "+4915100000000", data_dir=tmp_path / "data")
     bad = ("../account.db", str(tmp_path / "x"), "..", ".", "", "link/../other", "a\0", "folder")
     for file_id in (FILE.id, FILE.id, "link", *bad):
-        await messenger.discard_file(IncomingFile(file_id, "audio/aac"))
+        await messenger.discard_file(ReceivedFile(file_id, "audio/aac"))
     assert all(path.exists() for path in stays)
     assert [path.name for path in sorted(folder.iterdir())] == ["folder", "other"]
 
@@ -498,14 +499,14 @@ async def test_a_folder_that_signal_cli_put_a_link_in_the_place_of_is_not_follow
     (own / "conversations.db").write_bytes(b"?")
     (tmp_path / "attachments").symlink_to(own)
     messenger = SignalDaemon("unix:/nowhere", "+4915100000000", data_dir=tmp_path)
-    await messenger.discard_file(IncomingFile("conversations.db", "audio/aac"))
+    await messenger.discard_file(ReceivedFile("conversations.db", "audio/aac"))
     assert (own / "conversations.db").exists()
 
 
 async def test_without_signal_cli_s_folder_nothing_is_deleted(tmp_path: Path) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         await side.say(None, files=[SharedFile("text/plain", b"words")])
-        await messenger.discard_file(IncomingFile(next(iter(side.files)), "text/plain"))
+        await messenger.discard_file(ReceivedFile(next(iter(side.files)), "text/plain"))
         assert side.files
 
 

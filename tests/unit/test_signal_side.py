@@ -10,10 +10,11 @@ from typing import Any, Final
 import pytest
 
 from bot.messaging.account import Attachment, Profile
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
 from bot.messaging.messenger import Quote
 from bot.messaging.styled import StyleRange, TextStyle
+from conversation_store.models import ChatId
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
@@ -61,7 +62,7 @@ async def test_every_subscriber_gets_what_was_kept(tmp_path: Path) -> None:
 
 
 async def test_what_a_bot_does_besides_writing_is_noted(tmp_path: Path) -> None:
-    chat = ChatId(ChatKind.DIRECT, ADA.aci)
+    chat = ChatId.direct(ADA.aci)
     async with SignalSide.listen(tmp_path / "socket") as side:
         message = await side.say("hello", author=ADA)
         target = {"targetTimestamp": message, "targetAuthor": ADA.aci}

@@ -12,16 +12,16 @@ import pytest
 
 from bot.errors import SignalPassedOver
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.sentinels import Sentinels
 from bot.messaging.signal_daemon import SignalDaemon
+from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import LostReply
 from tests.fakes.signal_cli import SignalCli
 from tests.fakes.signal_side import ADA, Group, Sent
 
-CHAT: Final = ChatId(ChatKind.DIRECT, ADA.aci)
-TEAM: Final = ChatId(ChatKind.GROUP, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+CHAT: Final = ChatId.direct(ADA.aci)
+TEAM: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 FILE: Final = Attachment("a.png", "image/png", b"pixels")
 LOOK_SECONDS: Final = 0.03
 BOUNDS: Final = replace(daemon_bounds(impatient=False), look=LOOK_SECONDS, proof=LOOK_SECONDS)

@@ -10,10 +10,10 @@ from benchmarks.soak.faults import End, lives
 from benchmarks.soak.growth import growth
 from benchmarks.soak.people import STRANGERS, Kind, Said
 from benchmarks.soak.samples import DESCRIPTORS, TASKS, Sample
-from bot.messaging.events import ChatId, ChatKind
+from conversation_store.models import ChatId
 from tests.fakes.signal_side import ADA, Sent
 
-CHAT = ChatId(ChatKind.DIRECT, ADA.aci)
+CHAT = ChatId.direct(ADA.aci)
 ASKED = Said("q00001", Kind.WORDS, CHAT, at=0.0, timestamp=1_000)
 ANSWER = Sent(CHAT, "q00001v00 heard", timestamp=2_000)
 AGAIN = Sent(CHAT, "q00001v00 heard", timestamp=9_000)
@@ -40,7 +40,7 @@ def test_one_answer_to_each_message_is_fine() -> None:
             id="given up",
         ),
         pytest.param(
-            [ANSWER, Sent(ChatId(ChatKind.DIRECT, STRANGERS[0].aci), "Hello.", timestamp=3_000)],
+            [ANSWER, Sent(ChatId.direct(STRANGERS[0].aci), "Hello.", timestamp=3_000)],
             WELL,
             "strangers",
             id="stranger",

@@ -18,6 +18,7 @@ from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
     AuditEntry,
+    ChatId,
     ExchangeState,
     NewExchange,
     OutgoingMessage,
@@ -35,8 +36,11 @@ from conversation_store.store import ConversationStore, open_store
 
 CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
 
+ADA = ChatId.parse("direct:ada")
+BOB = ChatId.parse("direct:bob")
 
-def received(timestamp: int, text: str = "hello", chat: str = "direct:ada") -> ReceivedMessage:
+
+def received(timestamp: int, text: str = "hello", chat: ChatId = ADA) -> ReceivedMessage:
     return ReceivedMessage(
         account="+4915100000000",
         author="ada",
@@ -49,11 +53,11 @@ def received(timestamp: int, text: str = "hello", chat: str = "direct:ada") -> R
 
 
 def audit_entry(turn: Turn) -> AuditEntry:
-    return AuditEntry(1, "direct:ada", "ada", turn.id, "calculate", "00" * 32, "ok", 3)
+    return AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
 
 
 async def accept_one(
-    store: ConversationStore, timestamp: int, text: str = "hello", chat: str = "direct:ada"
+    store: ConversationStore, timestamp: int, text: str = "hello", chat: ChatId = ADA
 ) -> AcceptedMessage:
     (accepted,) = await store.messages.accept([received(timestamp, text, chat)])
     assert accepted is not None
@@ -65,7 +69,7 @@ async def answer_one(
     timestamp: int,
     question: str = "q",
     answer: str = "a",
-    chat: str = "direct:ada",
+    chat: ChatId = ADA,
 ) -> tuple[OutgoingMessage, ...]:
     accepted = await accept_one(store, timestamp, question, chat)
     turn = store.turns.begin([accepted], question)
@@ -94,7 +98,7 @@ async def test_a_duplicate_of_a_message_is_accepted_once(tmp_path: Path) -> None
 
 
 async def test_the_same_timestamp_of_another_author_is_no_duplicate(tmp_path: Path) -> None:
-    bob = ReceivedMessage("+49", "bob", 1, "direct:bob", "hi", 5)
+    bob = ReceivedMessage("+49", "bob", 1, BOB, "hi", 5)
     async with store_at(tmp_path) as store:
         assert all(await store.messages.accept([received(1), bob]))
 
@@ -214,7 +218,7 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
         )
         running = await accept_one(store, 2)
         store.turns.begin([running], "half")
-        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == (
+        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == (
             (
                 StoredMessage("user", "What is 127*43?"),
                 StoredMessage("assistant", "hm", (CALL,)),
@@ -228,10 +232,12 @@ async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> Non
     async with store_at(tmp_path) as store:
         for number in range(5):
             await answer_one(store, number, question=f"q{number}" + "x" * 98, answer="y" * 100)
-        turns = (await store.turns.history("direct:ada", max_bytes=500)).turns
+        turns = (await store.turns.history(ADA, max_bytes=500)).turns
         assert [turn[0].content for turn in turns] == ["q3" + "x" * 98, "q4" + "x" * 98]
-        assert (await store.turns.history("direct:ada", max_bytes=100)).turns == ()
-        assert (await store.turns.history("direct:nobody", max_bytes=10_000)).turns == ()
+        assert (await store.turns.history(ADA, max_bytes=100)).turns == ()
+        assert (
+            await store.turns.history(ChatId.parse("direct:nobody"), max_bytes=10_000)
+        ).turns == ()
 
 
 async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
@@ -247,9 +253,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
             model="m",
             usage=TurnUsage(),
         )
-        ((_, _, result, answer),) = (
-            await store.turns.history("direct:ada", max_bytes=10_000)
-        ).turns
+        ((_, _, result, answer),) = (await store.turns.history(ADA, max_bytes=10_000)).turns
     assert result.content is not None
     assert "cut off" in result.content
     assert answer.content == "The model cannot be reached."
@@ -261,7 +265,7 @@ async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: P
         store.turns.begin([running], "secret plan")
         await store.messages.stop([running.id, waiting.id])
         assert (await store.messages.unfinished()).accepted == ()
-        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
+        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
 
@@ -269,18 +273,18 @@ async def test_clearing_forgets_one_chat_alone(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer_one(store, 1)
         await answer_one(store, 2)
-        await answer_one(store, 3, chat="direct:bob")
-        assert await store.turns.clear("direct:ada") == 2
-        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
-        assert len((await store.turns.history("direct:bob", max_bytes=10_000)).turns) == 1
+        await answer_one(store, 3, chat=BOB)
+        assert await store.turns.clear(ADA) == 2
+        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
+        assert len((await store.turns.history(BOB, max_bytes=10_000)).turns) == 1
 
 
 async def test_clearing_forgets_answers_that_could_not_be_sent(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        for number, chat in enumerate(("direct:ada", "direct:bob")):
+        for number, chat in enumerate((ADA, BOB)):
             (outgoing,) = await answer_one(store, number, answer=f"words for {chat}", chat=chat)
             await store.outbox.mark_failed(outgoing, give_up=True)
-        await store.turns.clear("direct:ada")
+        await store.turns.clear(ADA)
     content = (tmp_path / "data" / "store.db").read_bytes()
     assert b"words for direct:bob" in content
     assert b"words for direct:ada" not in content
@@ -316,7 +320,7 @@ async def test_a_duplicate_is_still_known_after_a_short_retention(tmp_path: Path
 async def test_retention_zero_keeps_nothing_past_the_turn(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=0) as store:
         (outgoing,) = await answer_one(store, 1, "quiet question", "quiet answer")
-        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
+        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
         await store.outbox.mark_sent(outgoing, 5)
     content = (tmp_path / "data" / "store.db").read_bytes()
     assert b"quiet" not in content
@@ -333,7 +337,7 @@ async def test_an_encrypted_store_opens_with_its_key_alone(tmp_path: Path) -> No
             async with store_at(tmp_path, key=wrong):
                 pass
     async with store_at(tmp_path, key="it's a secret") as store:
-        assert len((await store.turns.history("direct:ada", max_bytes=1000)).turns) == 1
+        assert len((await store.turns.history(ADA, max_bytes=1000)).turns) == 1
 
 
 async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_key(
@@ -352,7 +356,7 @@ async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_ke
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert b"before" not in target.read_bytes()
     async with open_store(target, key="k") as copy:
-        ((_, answer),) = (await copy.turns.history("direct:ada", max_bytes=1000)).turns
+        ((_, answer),) = (await copy.turns.history(ADA, max_bytes=1000)).turns
         assert answer.content == "before"
 
 
@@ -414,7 +418,7 @@ async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
         accepted = await accept_one(store, 1)
         store.turns.begin([accepted], "secret plan")
         await store.turns.answer(accepted, ["Something went wrong."], outcome="bug")
-        assert (await store.turns.history("direct:ada", max_bytes=10_000)).turns == ()
+        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
         assert await store.upkeep.purge(4_000_000_000_000) == 1
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
@@ -423,7 +427,7 @@ async def ask_about(
     store: ConversationStore, turn: Turn, *, fingerprint: str = "f1"
 ) -> StoredApproval:
     approval = await store.approvals.find_or_open(
-        turn.id, CALL.id, chat="direct:ada", asker="ada", fingerprint=fingerprint
+        turn.id, CALL.id, chat=ADA, asker="ada", fingerprint=fingerprint
     )
     assert approval is not None
     return approval
@@ -482,7 +486,7 @@ async def test_an_allowed_call_is_begun_once_and_the_audit_says_who_allowed_it(
         entry = replace(audit_entry(turn), arguments="{}")
         await store.turns.record_result(turn.id, CALL.id, "done", entry)
         assert (
-            await store.approvals.find_or_open(turn.id, CALL.id, chat="", asker="", fingerprint="")
+            await store.approvals.find_or_open(turn.id, CALL.id, chat=ADA, asker="", fingerprint="")
             is None
         )
     with closing(sqlite3.connect(tmp_path / "store.db")) as database:
@@ -579,7 +583,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
             await store.exchanges.settle(one, ExchangeState.PROVEN, kind="gateway", words="Fine.")
         assert await store.exchanges.unchecked(10) == ()
         await store.exchanges.settle(waiting[0], ExchangeState.WRONG, kind="", words="No.")
-        shown = await store.exchanges.of_last_answer("direct:ada")
+        shown = await store.exchanges.of_last_answer(ADA)
         assert [(one.state, one.kind, one.words) for one in shown] == [
             (ExchangeState.PROVEN, "gateway", "Fine.")
         ] * 3
@@ -588,7 +592,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
 async def test_another_chat_is_shown_no_exchanges(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES)
-        assert await store.exchanges.of_last_answer("direct:bob") == ()
+        assert await store.exchanges.of_last_answer(BOB) == ()
 
 
 async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
@@ -597,7 +601,7 @@ async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES[:1])
         store.turns.begin([await accept_one(store, 2)], "hello")
-        [shown] = await store.exchanges.of_last_answer("direct:ada")
+        [shown] = await store.exchanges.of_last_answer(ADA)
         assert shown.completion_id == EXCHANGES[0].completion_id
 
 
@@ -622,7 +626,7 @@ async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
 async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES)
-        await store.turns.clear("direct:ada")
+        await store.turns.clear(ADA)
         assert await store.exchanges.unchecked(10) == ()
         stopped = await accept_one(store, 2)
         turn = store.turns.begin([stopped], "hello")
@@ -638,7 +642,7 @@ async def test_a_proof_of_an_exchange_that_was_forgotten_settles_no_later_one(
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES[:1])
         [forgotten] = await store.exchanges.unchecked(10)
-        await store.turns.clear("direct:ada")
+        await store.turns.clear(ADA)
         await answered_with(store, 2, *EXCHANGES[1:2])
         waiting = await store.exchanges.unchecked(10)
         await store.exchanges.settle(forgotten, ExchangeState.PROVEN, kind="", words="Fine.")
@@ -653,7 +657,7 @@ async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path:
         await store.exchanges.settle(first, ExchangeState.PROVEN, kind="", words="")
         await store.upkeep.purge()
         assert await store.exchanges.unchecked(10) == (second,)
-        assert await store.exchanges.of_last_answer("direct:ada") == ()
+        assert await store.exchanges.of_last_answer(ADA) == ()
         warning = await store.exchanges.settle(
             second, ExchangeState.WRONG, kind="", words="", warning="Careful!"
         )

@@ -14,7 +14,7 @@ import pytest
 from conversation_store.backup import BEFORE_UPGRADE_KEPT_HOURS, backup, restore
 from conversation_store.errors import StoreError, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.migrations import MIGRATIONS, m0001_initial, m0002_approvals
-from conversation_store.models import NewExchange, PairingRequest, StoredMessage
+from conversation_store.models import ChatId, NewExchange, PairingRequest, StoredMessage
 from conversation_store.store import open_store
 from tests.unit.stores import (
     ADA,
@@ -197,7 +197,13 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
         await mark(store, await finish(store, answered, ("a",)), 9_000)
         assert len(await store.exchanges.unchecked(10)) == 1
         request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)
-        await store.pairings.ask(request, chat="direct:ben", text="t", at_most=9, now_ms=now_ms())
+        await store.pairings.ask(
+            request,
+            chat=ChatId.parse("direct:ben"),
+            text="t",
+            at_most=9,
+            now_ms=now_ms(),
+        )
         await store.pairings.approve("CODE", now_ms())
         backup(path, None, copy)
         owed = await store.messages.unfinished()

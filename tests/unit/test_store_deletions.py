@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from conversation_store.models import (
+    ChatId,
     NewExchange,
     ReceivedFile,
     ReceivedQuote,
@@ -290,7 +291,7 @@ async def test_deleted_text_of_any_size_is_gone_from_the_files_at_once(tmp_path:
 
 
 @pytest.mark.parametrize("chat", [ADA, GROUP])
-async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: str) -> None:
+async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: ChatId) -> None:
     other = GROUP if chat == ADA else ADA
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept", chat))

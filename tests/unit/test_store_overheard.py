@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from conversation_store.models import ChatId
 from conversation_store.overheard import OVERHEARD_BYTES, OVERHEARD_ROWS
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
@@ -16,8 +17,10 @@ from tests.unit.stores import (
     store_at,
 )
 
+OTHER = ChatId.parse("group:other")
 
-async def texts(store: ConversationStore, chat: str = GROUP) -> list[str]:
+
+async def texts(store: ConversationStore, chat: ChatId = GROUP) -> list[str]:
     return [heard.text for heard in await store.messages.overheard(chat)]
 
 
@@ -26,23 +29,21 @@ async def test_what_is_overheard_is_kept_once_and_in_order(tmp_path: Path) -> No
         await store.messages.overhear(
             [received(1, "one", GROUP, sent_at=7), received(2, "two", GROUP)]
         )
-        await store.messages.overhear(
-            [received(2, "two", GROUP), received(3, "else", "group:other")]
-        )
+        await store.messages.overhear([received(2, "two", GROUP), received(3, "else", OTHER)])
     async with store_at(tmp_path) as store:
         first, second = await store.messages.overheard(GROUP)
         assert (first.text, first.author_name, first.sent_at) == ("one", "Ada", 7)
         assert second.text == "two"
-        assert await texts(store, "group:other") == ["else"]
+        assert await texts(store, OTHER) == ["else"]
 
 
 async def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     many = [received(number, f"number {number}", GROUP) for number in range(OVERHEARD_ROWS + 7)]
     async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "other group", "group:other")])
+        await store.messages.overhear([received(1, "other group", OTHER)])
         await store.messages.overhear(many)
         assert await texts(store) == [message.text for message in many[7:]]
-        assert len(await texts(store, "group:other")) == 1
+        assert len(await texts(store, OTHER)) == 1
         await store.messages.overhear(many)
         assert await texts(store) == [message.text for message in many[7:]]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from conversation_store.models import (
     AnswerPart,
     AuditEntry,
+    ChatId,
     ReceivedFile,
     ReceivedQuote,
     StoredAttachment,
@@ -38,6 +39,7 @@ from tests.unit.stores import (
 IMAGE = StoredImage("image/jpeg", b"\xff\xd8 a cat")
 QUOTE = StoredQuote(1, "ada", "hello")
 MEBIBYTE = 1024 * 1024
+BOB = ChatId.parse("direct:bob")
 
 
 async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_p
 async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
-        other = await accept(store, received(1, chat="direct:bob", author="bob"))
+        other = await accept(store, received(1, chat=BOB, author="bob"))
         turn = store.turns.begin(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
         assert turn.id == pieces[0].id
     async with store_at(tmp_path) as store:
@@ -130,7 +132,7 @@ async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> 
             accepted = await accept(store, received(number))
             images = [StoredImage("image/png", f"{number}.{half}".encode()) for half in (1, 2)]
             await finish(store, store.turns.begin([accepted], f"q{number}", images=images))
-        bob = await accept(store, received(9, chat="direct:bob", author="bob"))
+        bob = await accept(store, received(9, chat=BOB, author="bob"))
         await finish(store, store.turns.begin([bob], "bob's", images=[IMAGE]))
     async with store_at(tmp_path) as store:
         turns = (await store.turns.history(ADA, max_bytes=1_000)).turns
@@ -163,9 +165,9 @@ async def test_an_answer_is_a_reply_only_where_something_else_was_said_meanwhile
         late = await accept(store, received(3, received_at=now_ms() + 60_000))
         (to_late,) = await finish(store, store.turns.begin([late], "q"), quote=QUOTE)
         assert to_late.quote is None
-        other = await accept(store, received(4, chat="direct:bob", author="bob"))
+        other = await accept(store, received(4, chat=BOB, author="bob"))
         later = await accept(store, received(5, received_at=now_ms() + 60_000))
-        await accept(store, received(6, chat="direct:bob", author="bob"))
+        await accept(store, received(6, chat=BOB, author="bob"))
         await store.turns.answer(other, ["elsewhere"], outcome="command")
         (to_later,) = await store.turns.answer(later, ["x"], outcome="command", quote=QUOTE)
         assert to_later.quote is None

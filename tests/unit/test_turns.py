@@ -12,8 +12,7 @@ import pytest
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
-from bot.messaging.events import IncomingFile
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, ReceivedFile
 from conversation_store.store import ConversationStore
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import ADA, accept, received, store_at, waiting
@@ -25,7 +24,7 @@ LATER = 1_000
 class NoFiles(PartialMessenger):
     """A Signal side that has no files."""
 
-    async def discard_file(self, file: IncomingFile) -> None: ...
+    async def discard_file(self, file: ReceivedFile) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,16 @@ from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import NO_SIGNATURES
 from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelSummary, Prover, Verify
-from bot.messaging.events import ChatId, ChatKind, Person
+from bot.messaging.events import Person
 from bot.messaging.formatting import MAX_PART_BYTES
 from bot.messaging.safety_number import half
-from conversation_store.models import ExchangeState, StoredExchange
+from conversation_store.models import ChatId, ExchangeState, StoredExchange
 from tests.fakes.dstack_agent import abandoned_socket, says
 from tests.unit.soft_machine import IDENTITY, Intel, Machine, machine
 
 MODEL_STATE: Final = "The model is proven since 12:00 UTC."
-PRIVATE: Final = ChatId(ChatKind.DIRECT, IDENTITY.aci)
-GROUP: Final = ChatId(ChatKind.GROUP, "a group")
+PRIVATE: Final = ChatId.direct(IDENTITY.aci)
+GROUP: Final = ChatId.group("a group")
 ALICE: Final = Person("a11ce000-0000-4000-8000-000000000000")
 BOB: Final = Person("b0b00000-0000-4000-8000-000000000000")
 

@@ -156,7 +156,11 @@ class UnitConverter:
                 known: str = self._registry.get_name(spelling)
             except pint.PintError:
                 continue
-            if not isinstance(self._root(known, 1), Fraction):  # such as decibel
+            try:
+                is_exact = isinstance(self._root(known, 1), Fraction)
+            except TypeError:  # numpy, where it is installed, takes no logarithm of a fraction
+                is_exact = False
+            if not is_exact:  # such as decibel
                 raise WorkError(f"There is no converting of {known} here.")
             return known
         raise WorkError(f"There is no unit {name!r}.{self._similar(name)}")

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Final
 
 import structlog
 
 from bot.errors import SignalError
-from bot.messaging.events import IncomingFile
+from bot.messaging.events import IncomingMessage
 from bot.messaging.messenger import Messenger
-from conversation_store.models import ReceivedFile
+from conversation_store.models import ReceivedFile, ReceivedMessage
 
 log = structlog.get_logger()
 
@@ -18,15 +18,6 @@ DISCARD_SECONDS: Final = 10.0
 
 MAX_WAITING: Final = 50_000
 """Files that wait to be deleted; of more, the oldest stay on the Signal side."""
-
-
-class WithFiles(Protocol):
-    """A message, as it came in or as it is stored."""
-
-    @property
-    def files(self) -> Sequence[IncomingFile | ReceivedFile]:
-        """What came along."""
-        ...
 
 
 class FileCleanup:
@@ -38,16 +29,16 @@ class FileCleanup:
 
     def __init__(self, side: Messenger) -> None:
         self._side = side
-        self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[ReceivedFile] = deque(maxlen=MAX_WAITING)
         self._more = asyncio.Event()
 
-    def files_of(self, *messages: WithFiles) -> None:
+    def files_of(self, *messages: IncomingMessage | ReceivedMessage) -> None:
         """Delete what came with messages."""
         self.add(file for message in messages for file in message.files)
 
-    def add(self, files: Iterable[IncomingFile | ReceivedFile]) -> None:
+    def add(self, files: Iterable[ReceivedFile]) -> None:
         """Delete files."""
-        self._waiting.extend(file.id for file in files)
+        self._waiting.extend(files)
         if self._waiting:
             self._more.set()
 
@@ -59,9 +50,9 @@ class FileCleanup:
             while self._waiting:
                 await self._discard(self._waiting.popleft())
 
-    async def _discard(self, file_id: str) -> None:
+    async def _discard(self, file: ReceivedFile) -> None:
         try:
             async with asyncio.timeout(DISCARD_SECONDS):
-                await self._side.discard_file(IncomingFile(file_id, "application/octet-stream"))
+                await self._side.discard_file(file)
         except (SignalError, TimeoutError) as error:
             log.info("file.not_discarded", reason=type(error).__name__)

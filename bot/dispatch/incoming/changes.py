@@ -14,8 +14,8 @@ from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
-from bot.messaging.events import ChatId, Person
-from conversation_store.models import AcceptedMessage
+from bot.messaging.events import Person
+from conversation_store.models import AcceptedMessage, ChatId
 from conversation_store.store import ConversationStore
 
 IsGroupAdmin = Callable[[ChatId, Person], Awaitable[bool]]
@@ -101,7 +101,7 @@ class Changes:
     async def _forget_if_allowed(self, deletion: AcceptedMessage) -> None:
         message = deletion.message
         person = Person(message.author, message.author_number)
-        if await self._is_group_admin(ChatId.parse(message.chat), person):
+        if await self._is_group_admin(message.chat, person):
             await self._forget(deletion)
         else:
             await self._store.turns.answer(deletion, (), outcome="no_group_admin")
@@ -121,5 +121,5 @@ class Changes:
         first, *others = deleted.joined
         return self._router.job(replace(first, joined=tuple(others)))
 
-    def _unanswered(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
+    def _unanswered(self, chat: ChatId, inbox_id: int) -> AcceptedMessage | None:
         return self._turns.piece(chat, inbox_id) or self._mailboxes.piece(chat, inbox_id)

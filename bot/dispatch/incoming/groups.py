@@ -16,8 +16,9 @@ import structlog
 from bot.dispatch.background.retry_until import RetryUntil
 from bot.errors import SignalError
 from bot.messaging.account import Group
-from bot.messaging.events import ChatId, GroupChanged, Person
+from bot.messaging.events import GroupChanged, Person
 from bot.messaging.messenger import Messenger
+from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -147,7 +148,7 @@ class GroupPermissions:
             return True
         if chat in self._homes or await self._store.get_metadata(_home(chat)) is not None:
             return True
-        return bool((await self._store.turns.history(str(chat), max_bytes=HISTORY_BYTES)).turns)
+        return bool((await self._store.turns.history(chat, max_bytes=HISTORY_BYTES)).turns)
 
     async def _feel_at_home(self, chat: ChatId) -> None:
         if chat in self._homes:

@@ -21,9 +21,10 @@ from bot.dispatch.incoming.waiting_keys import WaitingKey, WaitingKeys
 from bot.dispatch.outgoing.notices import Notices
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.account import PeerIdentity, TrustLevel
-from bot.messaging.events import ChatId, ChatKind, IdentityChanged, Person
+from bot.messaging.events import IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.messaging.safety_number import spaced
+from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -280,7 +281,7 @@ class Identities:
 
 
 def _private(person: Person) -> ChatId:
-    return ChatId(ChatKind.DIRECT, person.aci)
+    return ChatId.direct(person.aci)
 
 
 def _called(person: Person) -> str:

@@ -27,7 +27,6 @@ from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.loop_guard import LoopGuard, LoopVerdict
 from bot.dispatch.turns.router import Router
 from bot.messaging.events import (
-    ChatKind,
     Deletion,
     Edit,
     GroupChanged,
@@ -39,7 +38,12 @@ from bot.messaging.events import (
 )
 from bot.observability import log_ids, metrics
 from bot.observability.log_ids import LogId
-from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
+from conversation_store.models import (
+    AcceptedMessage,
+    ChatId,
+    ReceivedKind,
+    ReceivedMessage,
+)
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -133,15 +137,15 @@ class Intake:
                 await self._approvals.react(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._group_permissions.changed, event))
-            await self._look_into(str(event.chat), job)
+            await self._look_into(event.chat, job)
         elif isinstance(event, IdentityChanged):
             job = Job(partial(self._identities.changed, event))
-            await self._look_into(event.person.aci, job)
+            await self._look_into(ChatId.direct(event.person.aci), job)
 
-    async def _look_into(self, where: str, job: Job) -> None:
+    async def _look_into(self, chat: ChatId, job: Job) -> None:
         """Do what asks the Signal side; of a flood, as much as a chat may have waiting."""
-        if not self._urgent.is_full(where):
-            await self._urgent.put(where, job)
+        if not self._urgent.is_full(chat):
+            await self._urgent.put(chat, job)
 
     async def _take(self, words: Sequence[_Words]) -> None:
         admitted: list[ReceivedMessage] = []
@@ -286,7 +290,7 @@ class Intake:
         else:
             metrics.INTAKE.labels("accepted").inc()
             await self._mailboxes.put(message.chat, self._router.job(accepted))
-            if not message.chat.startswith(f"{ChatKind.GROUP}:"):
+            if not message.chat.is_group:
                 # In a group it is seen first whether the bot may write there.
                 self._router.notice(message)
             await self._remind_of_question(message)

@@ -14,8 +14,13 @@ from typing import Final, Protocol
 import structlog
 
 from bot.dispatch.incoming.access import Access
-from bot.messaging.events import ChatId, ChatKind, IncomingMessage
-from conversation_store.models import OutgoingMessage, PairedPerson, PairingRequest
+from bot.messaging.events import IncomingMessage
+from conversation_store.models import (
+    ChatId,
+    OutgoingMessage,
+    PairedPerson,
+    PairingRequest,
+)
 from conversation_store.pairings import Pairings
 
 log = structlog.get_logger()
@@ -131,7 +136,7 @@ class Pairing:
         )
         note = await self._pairings.ask(
             request,
-            chat=str(message.chat),
+            chat=message.chat,
             text=ASK.format(code=request.code),
             at_most=MAX_CODES,
             now_ms=now,
@@ -149,9 +154,9 @@ class Pairing:
         return person
 
     async def _greet(self, person: PairedPerson) -> None:
-        chat = ChatId(ChatKind.DIRECT, person.person)
+        chat = ChatId.direct(person.person)
         note = await self._pairings.greet(
-            person.person, chat=str(chat), text=WELCOME, now_ms=self._now_ms()
+            person.person, chat=chat, text=WELCOME, now_ms=self._now_ms()
         )
         if note is not None:
             log.info("pairing.let_in")

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-from bot.messaging.events import Deletion, Edit, IncomingMessage, Quoted
+from bot.messaging.events import Deletion, Edit, IncomingMessage
 from conversation_store.models import (
-    ReceivedFile,
     ReceivedKind,
     ReceivedMessage,
-    ReceivedQuote,
 )
 
 
@@ -23,15 +21,12 @@ def received(message: IncomingMessage, now_ms: int) -> ReceivedMessage:
         author_number=message.author.number,
         author_name=message.author.name,
         timestamp=message.timestamp,
-        chat=str(message.chat),
+        chat=message.chat,
         text=message.text,
         received_at=now_ms,
         sent_at=min(message.server_timestamp or now_ms, now_ms),
-        files=tuple(
-            ReceivedFile(file.id, file.content_type, file.name, file.size, file.voice_note)
-            for file in message.files
-        ),
-        quote=None if message.quote is None else _received_quote(message.quote),
+        files=message.files,
+        quote=message.quote,
         expires_at=expires_at,
         view_once=message.view_once,
     )
@@ -54,7 +49,7 @@ def received_deletion(deletion: Deletion, now_ms: int) -> ReceivedMessage:
         author=deletion.author.aci,
         author_number=deletion.author.number,
         timestamp=deletion.timestamp,
-        chat=str(deletion.chat),
+        chat=deletion.chat,
         text="",
         received_at=now_ms,
         sent_at=now_ms,
@@ -62,7 +57,3 @@ def received_deletion(deletion: Deletion, now_ms: int) -> ReceivedMessage:
         target_author=deletion.target_author,
         target_timestamp=deletion.target_timestamp,
     )
-
-
-def _received_quote(quote: Quoted) -> ReceivedQuote:
-    return ReceivedQuote(quote.timestamp, quote.author, quote.by_bot, quote.text, quote.has_files)

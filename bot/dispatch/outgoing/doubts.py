@@ -27,11 +27,11 @@ import structlog
 
 from bot.dispatch.outgoing.attribution import Candidate, proven
 from bot.errors import SignalError
-from bot.messaging.events import ChatId, Evidence, SentElsewhere
+from bot.messaging.events import Evidence, SentElsewhere
 from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.doubts import ELSEWHERE
-from conversation_store.models import Interrupted, OutgoingMessage, Resent
+from conversation_store.models import ChatId, Interrupted, OutgoingMessage, Resent
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -280,7 +280,7 @@ class Doubts:
         may_be = [
             one for one in self._resent if self._candidate(one.sending).may_be(timestamp, people)
         ]
-        private = [one for one in may_be if not ChatId.parse(one.sending.chat).is_group]
+        private = [one for one in may_be if not one.sending.chat.is_group]
         may_be = private or may_be
         if any(one.timestamp is None for one in may_be):
             return None  # It may be the only one that arrived.
@@ -307,7 +307,7 @@ class Doubts:
         since_ms = max(self._started_ms, now_ms - CLOCK_SKEW_MS)
         await self._store.doubts.expect_deletion(part, since_ms=since_ms, now_ms=now_ms)
         try:
-            await self._channel.delete(ChatId.parse(message.sending.chat), copy)
+            await self._channel.delete(message.sending.chat, copy)
         except SignalError as error:
             log.warning("outbox.copy_stays", reason=type(error).__name__)
             return False
@@ -377,7 +377,7 @@ class Doubts:
 
     def _candidate(self, sending: Interrupted, *, earlier: Interrupted | None = None) -> Candidate:
         """Return a message as receipts see it, with the copies that earlier processes sent."""
-        chat = ChatId.parse(sending.chat)
+        chat = sending.chat
         if chat.is_group:
             people = self._members.get(chat.value)
         else:
@@ -401,5 +401,5 @@ class Doubts:
 
 
 def _groups(sendings: Iterable[Interrupted]) -> list[ChatId]:
-    chats = (ChatId.parse(chat) for chat in sorted({one.chat for one in sendings}))
+    chats = (chat for chat in sorted({one.chat for one in sendings}))
     return [chat for chat in chats if chat.is_group]

@@ -9,8 +9,8 @@ received and is going to answer; what an earlier one has left may have had its s
 from collections.abc import Callable
 from typing import Final
 
-from bot.messaging.events import ChatId
 from bot.observability.metrics import FIRST_SIGN_SECONDS
+from conversation_store.models import ChatId
 
 MAX_CHATS: Final = 20_000
 """Chats that wait for a sign at the same time; what comes in others is not measured."""

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from bot.errors import SignalUnavailable
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId
 from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.doubts import ELSEWHERE
-from conversation_store.models import Interrupted
+from conversation_store.models import ChatId, Interrupted
 from conversation_store.store import ConversationStore
 
 
@@ -46,7 +45,7 @@ class NotedSends:
         except SignalUnavailable:
             raise  # it was not sent
         except BaseException:  # also where nobody waits for it any more
-            self._store.doubts.note_unnamed(Interrupted(None, str(chat), since_ms, now_ms()))
+            self._store.doubts.note_unnamed(Interrupted(None, chat, since_ms, now_ms()))
             raise
         self._store.doubts.confirm([(timestamp, ELSEWHERE)])
         return timestamp

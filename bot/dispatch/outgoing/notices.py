@@ -5,8 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.messaging.events import ChatId, ChatKind
-from conversation_store.models import OutgoingMessage
+from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.store import ConversationStore
 
 
@@ -51,7 +50,7 @@ class Notices:
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
-        self.queue(await self._store.outbox.add_note(str(chat), text))
+        self.queue(await self._store.outbox.add_note(chat, text))
 
     def queue(self, note: OutgoingMessage) -> None:
         """Send a message that is stored already, behind what its chat has waiting."""
@@ -60,4 +59,4 @@ class Notices:
     async def to_admins(self, text: str) -> None:
         """Say something to each admin in private."""
         for admin in sorted(self.admins):
-            await self.send(ChatId(ChatKind.DIRECT, admin), text)
+            await self.send(ChatId.direct(admin), text)

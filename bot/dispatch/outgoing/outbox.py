@@ -28,12 +28,11 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import Attachment
-from bot.messaging.events import ChatId, ChatKind
 from bot.messaging.messenger import Messenger, Quote
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
-from conversation_store.models import Interrupted, OutgoingMessage
+from conversation_store.models import ChatId, Interrupted, OutgoingMessage
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -77,7 +76,7 @@ class Outbox:
         store: ConversationStore,
         *,
         policy: SendPolicy = DEFAULT_POLICY,
-        untrusted: Callable[[str], None] = lambda _chat: None,
+        untrusted: Callable[[ChatId], None] = lambda _chat: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._messenger = messenger
@@ -87,7 +86,9 @@ class Outbox:
         self._clock = clock
         self._rate_limited_until = 0.0
         self._put_aside: dict[str, list[OutgoingMessage]] = {}
-        self._began_ms = {kind: defaultdict[str, list[int]](list) for kind in ChatKind}
+        self._began_ms = {
+            is_group: defaultdict[ChatId, list[int]](list) for is_group in (True, False)
+        }
 
     def may_be_on_its_way(self, timestamp: int, person: str) -> bool:
         """Whether a message to a person may have this timestamp, and its send is not answered.
@@ -96,9 +97,10 @@ class Outbox:
             timestamp: Signal's, in ms.
             person: ACI of somebody who got it.
         """
-        began = list(self._began_ms[ChatKind.GROUP].values())
-        if person in self._began_ms[ChatKind.DIRECT]:
-            began.append(self._began_ms[ChatKind.DIRECT][person])
+        began = list(self._began_ms[True].values())
+        private = ChatId.direct(person)
+        if private in self._began_ms[False]:
+            began.append(self._began_ms[False][private])
         latest = now_ms() + CLOCK_SKEW_MS
         return any(ms <= timestamp <= latest for one in began for ms in one)
 
@@ -120,7 +122,7 @@ class Outbox:
                 sent += await self._deliver(part, is_current=just_stored and not number)
         return 0 < sent == len(parts)
 
-    def take_back(self, chat: str) -> tuple[OutgoingMessage, ...]:
+    def take_back(self, chat: ChatId) -> tuple[OutgoingMessage, ...]:
         """Return what was put aside for a chat, to be delivered now."""
         return tuple(self._put_aside.pop(chat, ()))
 
@@ -139,7 +141,7 @@ class Outbox:
             try:
                 timestamp = await self._send(part)
             except SignalError as error:
-                if isinstance(error, SignalUntrusted) and not ChatId.parse(part.chat).is_group:
+                if isinstance(error, SignalUntrusted) and not part.chat.is_group:
                     log.warning("outbox.put_aside")
                     self._put_aside.setdefault(part.chat, []).append(part)
                     self._untrusted(part.chat)
@@ -158,7 +160,7 @@ class Outbox:
 
     async def _send(self, part: OutgoingMessage) -> int:
         """Send a part and return its timestamp; one that takes a message away keeps that one's."""
-        chat = ChatId.parse(part.chat)
+        chat = part.chat
         if part.replaces is not None and not part.text and not part.attachments:
             await self._messenger.delete(chat, part.replaces)
             return part.replaces
@@ -192,15 +194,15 @@ class Outbox:
     @contextmanager
     def _on_its_way(self, chat: ChatId) -> Iterator[None]:
         """Note that a send to a chat is not answered yet; its timestamp will be later than now."""
-        sends = self._began_ms[chat.kind]
+        sends = self._began_ms[chat.is_group]
         began_ms = now_ms() - CLOCK_SKEW_MS
-        sends[chat.value].append(began_ms)
+        sends[chat].append(began_ms)
         try:
             yield
         finally:
-            sends[chat.value].remove(began_ms)
-            if not sends[chat.value]:
-                del sends[chat.value]
+            sends[chat].remove(began_ms)
+            if not sends[chat]:
+                del sends[chat]
 
     async def _failed(self, part: OutgoingMessage, attempt: int, error: SignalError) -> bool:
         """Count a failed attempt, wait before the next, and say whether there is none."""

@@ -17,7 +17,7 @@ import structlog
 
 from bot.dispatch.outgoing.first_signs import FirstSigns
 from bot.errors import SignalError
-from bot.messaging.events import ChatId
+from conversation_store.models import ChatId
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bot.dispatch.mailboxes import Mailboxes
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, ChatId
 
 MAX_PIECES: Final = 20
 """Messages that one turn answers; who writes more in one go gets another answer."""
@@ -39,7 +39,7 @@ class Batching:
 
     async def gather(
         self,
-        chat: str,
+        chat: ChatId,
         pieces: list[AcceptedMessage],
         *,
         paused: Callable[[], None] = lambda: None,

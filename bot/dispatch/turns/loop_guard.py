@@ -19,6 +19,8 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from conversation_store.models import ChatId
+
 TYPED_PER_SECOND: Final = 15.0
 """Characters; about twice what the fastest on a phone type."""
 
@@ -100,11 +102,11 @@ class LoopGuard:
     def _limit(self) -> int:
         return FASTER_THAN_FETCHED * max(MIN_LIMIT, self.messages_per_minute // 2)
 
-    def answered(self, chat: str, author: str) -> None:
+    def answered(self, chat: ChatId, author: str) -> None:
         """Note that an answer to somebody (by ACI) went out in a chat."""
         self._partner(chat, author).answered_at = self._clock()
 
-    def verdict(self, chat: str, author: str, length: int) -> LoopVerdict:
+    def verdict(self, chat: ChatId, author: str, length: int) -> LoopVerdict:
         """Judge a message of so many characters that has just come in."""
         partner = self._partners.get((chat, author))
         if partner is None:
@@ -121,7 +123,7 @@ class LoopGuard:
         partner.silent_until = now + partner.silence_seconds
         return LoopVerdict.FIRST_SILENCE
 
-    def release(self, chat: str, author: str) -> None:
+    def release(self, chat: ChatId, author: str) -> None:
         """End the first silence of somebody who has sent a command, as the notice says.
 
         Only the first: a bot may do what it reads.
@@ -131,7 +133,7 @@ class LoopGuard:
             partner.released = True
             partner.silent_until = 0.0
 
-    def notice(self, chat: str, author: str) -> str:
+    def notice(self, chat: ChatId, author: str) -> str:
         """Return what is said once, when a silence begins."""
         partner = self._partner(chat, author)
         minutes = round(partner.silence_seconds / 60)
@@ -153,7 +155,7 @@ class LoopGuard:
             added = _suspicion(behind_answer, behind_own, length)
             partner.suspicion = max(0, partner.suspicion + added)
 
-    def _partner(self, chat: str, author: str) -> _Partner:
+    def _partner(self, chat: ChatId, author: str) -> _Partner:
         return self._partners.setdefault((chat, author), _Partner())
 
 

@@ -19,12 +19,13 @@ from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
-from bot.messaging.events import ChatId, Person
+from bot.messaging.events import Person
 from bot.messaging.formatting import split
 from bot.observability import metrics
 from conversation_store.errors import StoreError
 from conversation_store.models import (
     AcceptedMessage,
+    ChatId,
     EditOutcome,
     OutgoingMessage,
     ReceivedKind,
@@ -137,7 +138,7 @@ class Router:
     def notice(self, message: ReceivedMessage) -> None:
         """Let people see at once that a message was taken."""
         self._presence.noticed(
-            ChatId.parse(message.chat),
+            message.chat,
             message.author,
             message.timestamp,
             received_at=message.received_at,
@@ -171,7 +172,7 @@ class Router:
         if ready is None:
             self._file_cleanup.files_of(*accepted.messages)
             return
-        chat = ChatId.parse(ready.message.chat)
+        chat = ready.message.chat
         if chat.is_group:
             self.notice(ready.message)
         async with self._presence.typing(chat) as typing:
@@ -196,7 +197,7 @@ class Router:
             if outcome not in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
                 return None
         message = accepted.message
-        chat = ChatId.parse(message.chat)
+        chat = message.chat
         if chat.is_group and not await self._group_permissions.may_write(chat):
             await self._store.turns.answer(
                 accepted, (), outcome="may_not_write", joined=accepted.joined
@@ -277,7 +278,7 @@ class Router:
 
             await self._batching.gather(pieces[0].message.chat, pieces, paused=paused)
             for piece in pieces[1:]:
-                if ChatId.parse(piece.message.chat).is_group:
+                if piece.message.chat.is_group:
                     self.notice(piece.message)
             return await self._conversation.run_turn(tuple(pieces), early)
 
@@ -306,7 +307,7 @@ class Router:
                 for file in reply.attachments
             ],
             quote=_quote_of(accepted),
-            always_quote=ChatId.parse(accepted.message.chat).is_group,
+            always_quote=accepted.message.chat.is_group,
         )
 
     async def _run_command(self, name: str, argument: str, accepted: AcceptedMessage) -> Reply:
@@ -316,7 +317,7 @@ class Router:
         message = accepted.message
         return await command.run(
             CommandContext(
-                chat=ChatId.parse(message.chat),
+                chat=message.chat,
                 author=_author(message),
                 argument=argument,
                 inbox_id=accepted.id,

@@ -11,7 +11,7 @@ import structlog
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Mailboxes
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, ChatId
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -106,7 +106,10 @@ class Turns:
         return not self._places.locked()
 
     async def run(
-        self, chat: str, pieces: list[AcceptedMessage], work: Callable[[], Coroutine[Any, Any, T]]
+        self,
+        chat: ChatId,
+        pieces: list[AcceptedMessage],
+        work: Callable[[], Coroutine[Any, Any, T]],
     ) -> T:
         """Do a turn's stoppable part: everything before its answer is stored.
 
@@ -145,7 +148,7 @@ class Turns:
         running.fate = _Fate.GOES_ON
         return done
 
-    def piece(self, chat: str, inbox_id: int) -> AcceptedMessage | None:
+    def piece(self, chat: ChatId, inbox_id: int) -> AcceptedMessage | None:
         """Return a message that the chat's running turn answers, as it reads now."""
         running = self._running.get(chat)
         return None if running is None else running.piece(inbox_id)
@@ -154,11 +157,11 @@ class Turns:
         """Let the chat's running turn begin afresh with a changed message; False if it has none."""
         return self._change(accepted.message.chat, accepted.id, accepted)
 
-    def withdraw(self, chat: str, inbox_id: int) -> bool:
+    def withdraw(self, chat: ChatId, inbox_id: int) -> bool:
         """Let the chat's running turn begin afresh without a message; False if it has none."""
         return self._change(chat, inbox_id, None)
 
-    def _change(self, chat: str, inbox_id: int, instead: AcceptedMessage | None) -> bool:
+    def _change(self, chat: ChatId, inbox_id: int, instead: AcceptedMessage | None) -> bool:
         running = self._running.get(chat)
         if running is None or running.piece(inbox_id) is None:
             return False
@@ -166,7 +169,7 @@ class Turns:
         running.let_go(_Fate.CHANGED)
         return True
 
-    async def stop(self, chat: str, *, before: int) -> int:
+    async def stop(self, chat: ChatId, *, before: int) -> int:
         """Stop what was asked for in a chat before a message: its turn and what waits behind it.
 
         Args:
