@@ -36,13 +36,14 @@ from bot.messaging.markdown import MAX_MARKERS, stops_in
 from bot.messaging.rest_errors import error_from_answer
 from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.sanitize import sanitize_file_name, sanitize_name, sanitize_quote
-from bot.messaging.styled import StyleRange, TextStyle
 from conversation_store.models import (
     ChatId,
     OverheardMessage,
     ReceivedMessage,
     ReceivedQuote,
     StoredMessage,
+    StyleRange,
+    TextStyle,
 )
 from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT

@@ -12,12 +12,13 @@ from typing import Any, Final, Literal
 
 from conversation_store.connections import Execute, Row
 from conversation_store.models import (
-    AnswerPart,
+    Attachment,
     ChatId,
     OutgoingMessage,
-    StoredAttachment,
-    StoredQuote,
-    StoredStyle,
+    Quote,
+    StyledText,
+    StyleRange,
+    TextStyle,
 )
 
 MAX_ANSWER_EDITS: Final = 10
@@ -44,7 +45,7 @@ class _Standing:
     editable: bool
 
 
-NOTHING: Final = AnswerPart("")
+NOTHING: Final = StyledText("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class _Draft:
     """A message as it is to be stored."""
 
     kind: Kind
-    part: AnswerPart = NOTHING
-    attachments: tuple[StoredAttachment, ...] = ()
+    part: StyledText = NOTHING
+    attachments: tuple[Attachment, ...] = ()
     replaces: int | None = None
     edits: int = 0
 
@@ -63,9 +64,9 @@ def answer(
     *,
     inbox_id: int,
     chat: ChatId,
-    parts: Sequence[str | AnswerPart],
-    attachments: Sequence[StoredAttachment],
-    quote: StoredQuote | None,
+    parts: Sequence[str | StyledText],
+    attachments: Sequence[Attachment],
+    quote: Quote | None,
     replaces: int | None,
     expires_at: int | None,
     now_ms: int,
@@ -104,13 +105,13 @@ def follow_up(
 ) -> OutgoingMessage:
     """Add a message behind the answer that a message has already."""
     ((number,),) = execute("SELECT max(part) + 1 FROM outbox WHERE inbox_id = ?", (inbox_id,))
-    draft = _Draft("text", AnswerPart(text))
+    draft = _Draft("text", StyledText(text))
     return _add(execute, draft, inbox_id=inbox_id, number=number or 0, chat=chat, now_ms=now_ms)
 
 
 def note(execute: Execute, *, chat: ChatId, text: str, now_ms: int) -> OutgoingMessage:
     """Add a message that answers none."""
-    draft = _Draft("text", AnswerPart(text))
+    draft = _Draft("text", StyledText(text))
     return _add(execute, draft, inbox_id=None, number=0, chat=chat, now_ms=now_ms)
 
 
@@ -283,14 +284,14 @@ def _standing(row: Row) -> _Standing | None:
 
 
 def _drafts(
-    parts: Sequence[str | AnswerPart],
-    attachments: tuple[StoredAttachment, ...],
+    parts: Sequence[str | StyledText],
+    attachments: tuple[Attachment, ...],
     standing: Sequence[_Standing],
 ) -> list[_Draft]:
     editable = [message for message in standing if message.editable]
     drafts = []
     for number, part in enumerate(parts):
-        text = AnswerPart(part) if isinstance(part, str) else part
+        text = StyledText(part) if isinstance(part, str) else part
         if number < len(editable):
             old = editable[number]
             drafts.append(_Draft("text", text, (), old.timestamp, old.edits + 1))
@@ -310,7 +311,7 @@ def _add(
     number: int,
     chat: ChatId,
     now_ms: int,
-    quote: StoredQuote | None = None,
+    quote: Quote | None = None,
     expires_at: int | None = None,
 ) -> OutgoingMessage:
     styles, text = draft.part.styles, draft.part.text
@@ -346,7 +347,7 @@ def _json(value: Sequence[Any]) -> str | None:
     return json.dumps(value, ensure_ascii=False) if value else None
 
 
-def _outgoing(row: Row, attachments: tuple[StoredAttachment, ...]) -> OutgoingMessage:
+def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
     id_, chat, text, attempts, styles, quote, replaces = row
     return OutgoingMessage(
         id_,
@@ -354,17 +355,20 @@ def _outgoing(row: Row, attachments: tuple[StoredAttachment, ...]) -> OutgoingMe
         text,
         attempts,
         attachments,
-        tuple(StoredStyle(*style) for style in json.loads(styles or "[]")),
-        StoredQuote(*json.loads(quote)) if quote else None,
+        tuple(
+            StyleRange(start, length, TextStyle(style))
+            for start, length, style in json.loads(styles or "[]")
+        ),
+        Quote(*json.loads(quote)) if quote else None,
         replaces,
     )
 
 
-def _attachments(execute: Execute, part: int) -> tuple[StoredAttachment, ...]:
+def _attachments(execute: Execute, part: int) -> tuple[Attachment, ...]:
     rows = list(
         execute(
             "SELECT name, content_type, data FROM attachments WHERE outbox_id = ? ORDER BY id",
             (part,),
         )
     )
-    return tuple(StoredAttachment(*row) for row in rows)
+    return tuple(Attachment(*row) for row in rows)

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from conversation_store.connections import Execute
-from conversation_store.models import StoredAttachment
+from conversation_store.models import Attachment
 
-MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_FILES_BYTES: Final = 32 * 1024 * 1024
 """Of one turn; what does not fit any more is left out."""
 
 
-def keep(execute: Execute, turn_id: int, files: Sequence[StoredAttachment]) -> None:
+def keep(execute: Execute, turn_id: int, files: Sequence[Attachment]) -> None:
     """Keep the files of a call as far as they fit; none of a turn that is gone."""
     if not files:
         return
@@ -19,7 +18,7 @@ def keep(execute: Execute, turn_id: int, files: Sequence[StoredAttachment]) -> N
         "SELECT coalesce(sum(length(data)), 0) FROM turn_files WHERE turn_id = ?", (turn_id,)
     )
     for file in files:
-        if len(file.data) > MAX_FILE_BYTES or size + len(file.data) > MAX_FILES_BYTES:
+        if size + len(file.data) > MAX_FILES_BYTES:
             continue
         size += len(file.data)
         execute(
@@ -29,7 +28,7 @@ def keep(execute: Execute, turn_id: int, files: Sequence[StoredAttachment]) -> N
         )
 
 
-def take(execute: Execute, turn_id: int) -> tuple[StoredAttachment, ...]:
+def take(execute: Execute, turn_id: int) -> tuple[Attachment, ...]:
     """Return a turn's files and keep them no longer."""
     rows = list(
         execute(
@@ -37,7 +36,7 @@ def take(execute: Execute, turn_id: int) -> tuple[StoredAttachment, ...]:
             (turn_id,),
         )
     )
-    files = tuple(StoredAttachment(*row) for row in rows)
+    files = tuple(Attachment(*row) for row in rows)
     if files:
         execute("DELETE FROM turn_files WHERE turn_id = ?", (turn_id,))
     return files

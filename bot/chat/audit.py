@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from bot.chat.progress import Progress
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage, AuditEntry, StoredAttachment
+from conversation_store.models import AcceptedMessage, Attachment, AuditEntry
 from conversation_store.store import ConversationStore
 from tools.base import Outcome, ToolRequest, ToolResult
 
@@ -74,7 +74,7 @@ class TurnAudit:
             duration_ms=round(result.duration_seconds * 1000),
             arguments=arguments if self._keep_arguments else None,
         )
-        files = [StoredAttachment(file.name, file.content_type, file.data) for file in result.files]
+        files = [Attachment(file.name, file.content_type, file.data) for file in result.files]
         await self._store.turns.record_result(
             self._turn_id, result.request.call_id, result.content, entry, files
         )

@@ -30,20 +30,18 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.messaging.styled import StyledText
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
-    AnswerPart,
     ChatId,
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
+    Quote,
     ReceivedMessage,
     StoredImage,
     StoredMessage,
-    StoredQuote,
-    StoredStyle,
+    StyledText,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -271,7 +269,7 @@ class ChatHandler:
         return turn, prepared.fleeting, prepared.has_words
 
     async def finish(
-        self, pieces: Sequence[AcceptedMessage], result: TurnResult, *, quote: StoredQuote
+        self, pieces: Sequence[AcceptedMessage], result: TurnResult, *, quote: Quote
     ) -> tuple[OutgoingMessage, ...]:
         """Store the answer as what is to be sent, and count the turn.
 
@@ -294,7 +292,7 @@ class ChatHandler:
             result.turn,
             state=result.status,
             answer=result.answer,
-            parts=[_stored(message) for message in result.shown],
+            parts=result.shown,
             quote=quote,
             always_quote=first.message.chat.is_group,
             replaces=first.replaces,
@@ -341,11 +339,6 @@ def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
     """Return what each message says: its text, then what is in its files."""
     both = zip(messages, prepared.words, strict=True)
     return ["\n".join(filter(None, (message.text, words))) for message, words in both]
-
-
-def _stored(message: StyledText) -> AnswerPart:
-    styles = (StoredStyle(one.start, one.length, one.style) for one in message.styles)
-    return AnswerPart(message.text, tuple(styles))
 
 
 def _sentence(error: LlmError) -> str:

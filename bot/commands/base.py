@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from bot.messaging.account import Attachment
 from bot.messaging.events import Person
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Also what commands for admins answer to everybody else."""

@@ -14,9 +14,8 @@ from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import last_answer
 from bot.errors import SignalError
-from bot.messaging.account import Attachment
 from bot.messaging.events import Person
-from conversation_store.models import ChatId, StoredExchange
+from conversation_store.models import Attachment, ChatId, StoredExchange
 
 if TYPE_CHECKING:
     # By its name alone: the verification behind it is loaded where there is something to prove.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.demo.looks import is_mark, marked, painted
-from bot.messaging.account import Attachment
-from bot.messaging.styled import StyledText, StyleRange
+from conversation_store.models import Attachment, StyledText, StyleRange
 
 SHARE_OF_THE_WIDTH: Final = 0.75
 MIN_COLUMNS: Final = 28

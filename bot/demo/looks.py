@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from bot.messaging.styled import StyledText, TextStyle, spans_of
+from bot.messaging.styled import spans_of
+from conversation_store.models import StyledText, TextStyle
 
 _FIRST_MARK: Final = 0xF0000  # a plane for private use; what a message has of it is left out
 _STYLES: Final = tuple(TextStyle)

@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.errors import SignalRejected
-from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
+from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
 from bot.messaging.events import IncomingMessage, Person
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
     DeliveryQueue,
-    Quote,
     check_message,
     take_delivery,
 )
 from bot.messaging.receipts import Witness
-from bot.messaging.styled import StyleRange
-from conversation_store.models import ChatId, ReceivedFile
+from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 BOT_NUMBER: Final = "+15550100000"
 PERSON: Final = Person(

@@ -1,6 +1,5 @@
-"""The bot's own Signal account, as the Signal side knows it, and the files that it sends."""
+"""The bot's own Signal account, as the Signal side knows it."""
 
-import base64
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,12 +16,6 @@ KEY_BYTES: Final = 33
 CURVE25519: Final = 0x05
 """First byte of a serialized public key of that type."""
 
-MAX_ATTACHMENT_BYTES: Final = 8 * 2**20
-"""signal-cli reads strings of up to 20 million characters; base64 makes four of three bytes."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
-_CONTENT_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9.+-]+")
-
 
 @dataclass(frozen=True, slots=True)
 class OwnIdentity:
@@ -37,38 +30,6 @@ class OwnIdentity:
     aci: str
     identity_key: bytes = field(repr=False)
     linked_devices: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """A file that goes with a message.
-
-    Attributes:
-        name: as the phone shows it; ASCII letters, digits, dots and hyphens.
-        content_type: a MIME type without parameters.
-        data: the file, at most 8 MiB.
-
-    Raises:
-        ValueError: one of them is something else, which would change the meaning of `data_uri`.
-    """
-
-    name: str
-    content_type: str
-    data: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError("An attachment's name is made of letters, digits, dots and hyphens.")
-        if not _CONTENT_TYPE.fullmatch(self.content_type):
-            raise ValueError("An attachment's type is a MIME type without parameters.")
-        if len(self.data) > MAX_ATTACHMENT_BYTES:
-            raise ValueError("An attachment has at most 8 MiB.")
-
-    @property
-    def data_uri(self) -> str:
-        """The form in which signal-cli and signal-cli-rest-api take files (RFC 2397)."""
-        encoded = base64.b64encode(self.data).decode()
-        return f"data:{self.content_type};filename={self.name};base64,{encoded}"
 
 
 class TrustLevel(StrEnum):

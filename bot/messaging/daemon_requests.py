@@ -16,8 +16,6 @@ from bot.errors import SignalRejected
 from bot.messaging.account import (
     DEVICES,
     IDENTITIES,
-    MAX_ATTACHMENT_BYTES,
-    Attachment,
     Group,
     Identity,
     OwnIdentity,
@@ -28,7 +26,7 @@ from bot.messaging.account import (
     peer_identity,
 )
 from bot.messaging.events import Account
-from bot.messaging.messenger import FileTooBig, Quote
+from bot.messaging.messenger import FileTooBig
 from bot.messaging.signal_answers import (
     FILE,
     GROUPS,
@@ -38,8 +36,14 @@ from bot.messaging.signal_answers import (
     read,
     timestamp_of,
 )
-from bot.messaging.styled import StyleRange
-from conversation_store.models import ChatId, ReceivedFile
+from conversation_store.models import (
+    MAX_ATTACHMENT_BYTES,
+    Attachment,
+    ChatId,
+    Quote,
+    ReceivedFile,
+    StyleRange,
+)
 
 ATTACHMENTS: Final = "attachments"
 """Where in its own folder signal-cli keeps the files that came with messages."""

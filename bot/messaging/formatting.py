@@ -17,7 +17,8 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Final
 
-from bot.messaging.styled import Span, StyledText, TextStyle, ranges_of, spans_of, well_formed
+from bot.messaging.styled import Span, ranges_of, spans_of, well_formed
+from conversation_store.models import StyledText, TextStyle
 
 MAX_PART_BYTES: Final = 2_000
 """What Signal shows as text in one message."""

@@ -11,7 +11,8 @@ from typing import Final
 
 from bot.messaging.markdown_page import Page
 from bot.messaging.markdown_rules import MAX_NESTING, parser
-from bot.messaging.styled import StyledText, well_formed
+from bot.messaging.styled import well_formed
+from conversation_store.models import StyledText
 
 MAX_CHARACTERS: Final = 64_000
 """What is longer stays as it was typed: Signal shows no more in one answer."""

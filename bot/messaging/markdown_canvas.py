@@ -5,7 +5,8 @@ from typing import Final
 
 from markdown_it.token import Token
 
-from bot.messaging.styled import Span, TextStyle
+from bot.messaging.styled import Span
+from conversation_store.models import TextStyle
 
 _INLINE_STYLES: Final = {
     "strong": TextStyle.BOLD,

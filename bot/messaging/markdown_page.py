@@ -8,7 +8,8 @@ from markdown_it.token import Token
 
 from bot.messaging.markdown_canvas import Canvas
 from bot.messaging.markdown_table import Table
-from bot.messaging.styled import Span, StyledText, TextStyle, ranges_of
+from bot.messaging.styled import Span, ranges_of
+from conversation_store.models import StyledText, TextStyle
 
 _RULE: Final = "———"
 

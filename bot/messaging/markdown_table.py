@@ -7,7 +7,7 @@ from typing import Final
 from markdown_it.token import Token
 
 from bot.messaging.markdown_canvas import Canvas
-from bot.messaging.styled import TextStyle
+from conversation_store.models import TextStyle
 
 GRID_COLUMNS: Final = 40
 """How many columns of monospace text fit on a narrow phone."""

@@ -10,17 +10,16 @@ there, so none are sent.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
 from bot.errors import SignalRejected
-from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
+from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
 from bot.messaging.events import Incoming
 from bot.messaging.receipts import Witness
-from bot.messaging.styled import StyleRange
-from conversation_store.models import ChatId, ReceivedFile
+from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 log = structlog.get_logger()
 
@@ -75,21 +74,6 @@ class AccountStatus:
 
     server: str
     registered: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """The message that another one is shown as a reply to.
-
-    Attributes:
-        timestamp: of the quoted message, in ms.
-        author: ACI of its author.
-        text: its beginning, as it is shown above the reply.
-    """
-
-    timestamp: int
-    author: str
-    text: str = field(repr=False)
 
 
 class Sender(Protocol):

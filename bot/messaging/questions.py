@@ -11,8 +11,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from bot.messaging.account import Attachment
 from bot.messaging.formatting import MAX_PART_BYTES
+from conversation_store.models import Attachment
 
 MAX_MESSAGES: Final = 5
 FILE_NAME: Final = "question.txt"

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from bot.messaging.styled import Span, StyleRange, TextStyle, merged, spans_of
+from bot.messaging.styled import Span, merged, spans_of
+from conversation_store.models import StyleRange, TextStyle
 
 MAX_STYLES: Final = 1_000
 """A message that Signal shows as text has room for some 500."""

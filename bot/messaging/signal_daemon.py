@@ -26,7 +26,6 @@ from bot.errors import (
     SignalRejected,
     SignalUnavailable,
 )
-from bot.messaging.account import Attachment
 from bot.messaging.daemon_requests import DaemonRequests, message_params
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, Evidence, FrameKind, Ignored
@@ -36,7 +35,6 @@ from bot.messaging.messenger import (
     AccountStatus,
     Deliver,
     DeliveryQueue,
-    Quote,
     check_message,
     take_delivery,
 )
@@ -50,14 +48,13 @@ from bot.messaging.signal_answers import (
     signal_error,
     timestamp_of,
 )
-from bot.messaging.styled import StyleRange
 from bot.observability.metrics import (
     FRAMES,
     SIGNAL_CONNECTED,
     SIGNAL_QUEUE,
     SIGNAL_RECONNECTS,
 )
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 
 MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2

@@ -36,7 +36,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.account import IDENTITIES, Attachment, own_rows
+from bot.messaging.account import IDENTITIES, own_rows
 from bot.messaging.envelope import parse_frame
 from bot.messaging.events import Account, Evidence, FrameKind, Ignored
 from bot.messaging.messenger import (
@@ -44,7 +44,6 @@ from bot.messaging.messenger import (
     AccountStatus,
     Deliver,
     DeliveryQueue,
-    Quote,
     check_message,
     take_delivery,
 )
@@ -57,7 +56,6 @@ from bot.messaging.rest_places import RequestKind
 from bot.messaging.rest_requests import Change, RestRequests
 from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.send_metrics import counted_send
-from bot.messaging.styled import StyleRange
 from bot.observability.metrics import (
     FRAMES,
     INTAKE,
@@ -65,7 +63,7 @@ from bot.observability.metrics import (
     SIGNAL_QUEUE,
     SIGNAL_RECONNECTS,
 )
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 
 MAX_QUEUE: Final = 10_000
 MAX_FRAME_BYTES: Final = 32 * 2**20

@@ -2,39 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from conversation_store.models import StyleRange, TextStyle
+
 _LAST_OF_ONE_UNIT: Final = "\uffff"
-
-
-class TextStyle(StrEnum):
-    """How a range looks, by signal-cli's names."""
-
-    BOLD = "BOLD"
-    ITALIC = "ITALIC"
-    STRIKETHROUGH = "STRIKETHROUGH"
-    MONOSPACE = "MONOSPACE"
-    SPOILER = "SPOILER"
-
-
-@dataclass(frozen=True, slots=True)
-class StyleRange:
-    """A range of a text that has a style; `start` and `length` count UTF-16 code units."""
-
-    start: int
-    length: int
-    style: TextStyle
-
-
-@dataclass(frozen=True, slots=True)
-class StyledText:
-    """A text and its styles, in the order of their starts; ranges may nest and overlap."""
-
-    text: str
-    styles: tuple[StyleRange, ...] = ()
 
 
 class Span(NamedTuple):

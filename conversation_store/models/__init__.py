@@ -2,14 +2,16 @@
 
 from conversation_store.models.chats import ChatId
 from conversation_store.models.outgoing import (
-    AnswerPart,
+    MAX_ATTACHMENT_BYTES,
+    Attachment,
     Interrupted,
     OutgoingMessage,
+    Quote,
     Resent,
     SendsInDoubt,
-    StoredAttachment,
-    StoredQuote,
-    StoredStyle,
+    StyledText,
+    StyleRange,
+    TextStyle,
 )
 from conversation_store.models.received import (
     AcceptedMessage,
@@ -45,9 +47,10 @@ from conversation_store.models.upkeep import (
 )
 
 __all__ = [
+    "MAX_ATTACHMENT_BYTES",
     "AcceptedMessage",
-    "AnswerPart",
     "ApprovalState",
+    "Attachment",
     "AuditEntry",
     "ChatId",
     "EditOutcome",
@@ -60,6 +63,7 @@ __all__ = [
     "OverheardMessage",
     "PairedPerson",
     "PairingRequest",
+    "Quote",
     "ReceivedFile",
     "ReceivedKind",
     "ReceivedMessage",
@@ -69,13 +73,13 @@ __all__ = [
     "SendsInDoubt",
     "StoreSizes",
     "StoredApproval",
-    "StoredAttachment",
     "StoredExchange",
     "StoredImage",
     "StoredMessage",
-    "StoredQuote",
-    "StoredStyle",
     "StoredToolCall",
+    "StyleRange",
+    "StyledText",
+    "TextStyle",
     "Turn",
     "TurnStatus",
     "TurnUsage",

@@ -1,43 +1,92 @@
 """What goes out, and what is not known about it after a crash."""
 
+import base64
+import re
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
 
 from conversation_store.models.chats import ChatId
 
+MAX_ATTACHMENT_BYTES: Final = 8 * 2**20
+"""signal-cli reads strings of up to 20 million characters; base64 makes four of three bytes."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
+_CONTENT_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9.+-]+")
+
 
 @dataclass(frozen=True, slots=True)
-class StoredAttachment:
-    """A file that goes with a part of an answer."""
+class Attachment:
+    """A file that goes with a message.
+
+    Attributes:
+        name: as the phone shows it; ASCII letters, digits, dots and hyphens.
+        content_type: a MIME type without parameters.
+        data: the file, at most 8 MiB.
+
+    Raises:
+        ValueError: one of them is something else, which would change the meaning of `data_uri`.
+    """
 
     name: str
     content_type: str
     data: bytes = field(repr=False)
 
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError("An attachment's name is made of letters, digits, dots and hyphens.")
+        if not _CONTENT_TYPE.fullmatch(self.content_type):
+            raise ValueError("An attachment's type is a MIME type without parameters.")
+        if len(self.data) > MAX_ATTACHMENT_BYTES:
+            raise ValueError("An attachment has at most 8 MiB.")
+
+    @property
+    def data_uri(self) -> str:
+        """The form in which signal-cli and signal-cli-rest-api take files (RFC 2397)."""
+        encoded = base64.b64encode(self.data).decode()
+        return f"data:{self.content_type};filename={self.name};base64,{encoded}"
+
 
 @dataclass(frozen=True, slots=True)
-class StoredStyle:
-    """A range of a text, in UTF-16 units, and how it looks, by signal-cli's name."""
+class Quote:
+    """The message that another one is shown as a reply to.
 
-    start: int
-    length: int
-    style: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredQuote:
-    """The message that an answer is shown as a reply to."""
+    Attributes:
+        timestamp: of the quoted message, in ms.
+        author: ACI of its author.
+        text: its beginning, as it is shown above the reply.
+    """
 
     timestamp: int
     author: str
     text: str = field(repr=False)
 
 
+class TextStyle(StrEnum):
+    """How a range looks, by signal-cli's names."""
+
+    BOLD = "BOLD"
+    ITALIC = "ITALIC"
+    STRIKETHROUGH = "STRIKETHROUGH"
+    MONOSPACE = "MONOSPACE"
+    SPOILER = "SPOILER"
+
+
 @dataclass(frozen=True, slots=True)
-class AnswerPart:
-    """A message of an answer that is to be stored."""
+class StyleRange:
+    """A range of a text that has a style; `start` and `length` count UTF-16 code units."""
+
+    start: int
+    length: int
+    style: TextStyle
+
+
+@dataclass(frozen=True, slots=True)
+class StyledText:
+    """A text and its styles, in the order of their starts; ranges may nest and overlap."""
 
     text: str
-    styles: tuple[StoredStyle, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +109,9 @@ class OutgoingMessage:
     chat: ChatId
     text: str
     attempts: int
-    attachments: tuple[StoredAttachment, ...] = ()
-    styles: tuple[StoredStyle, ...] = ()
-    quote: StoredQuote | None = None
+    attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
+    quote: Quote | None = None
     replaces: int | None = None
 
 

@@ -18,17 +18,17 @@ from conversation_store.database import (
 )
 from conversation_store.models import (
     AcceptedMessage,
-    AnswerPart,
+    Attachment,
     AuditEntry,
     ChatId,
     History,
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
-    StoredAttachment,
+    Quote,
     StoredImage,
     StoredMessage,
-    StoredQuote,
+    StyledText,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -161,7 +161,7 @@ class TurnStore:
         tool_call_id: str,
         content: str,
         entry: AuditEntry,
-        files: Sequence[StoredAttachment] = (),
+        files: Sequence[Attachment] = (),
     ) -> None:
         """Store what a call came to, before the model sees it; on disk before the answer is.
 
@@ -203,11 +203,11 @@ class TurnStore:
         *,
         state: TurnStatus,
         answer: str,
-        parts: Sequence[str | AnswerPart],
+        parts: Sequence[str | StyledText],
         model: str,
         usage: TurnUsage,
         exchanged: Sequence[NewExchange] = (),
-        quote: StoredQuote | None = None,
+        quote: Quote | None = None,
         always_quote: bool = False,
         replaces: int | None = None,
     ) -> tuple[OutgoingMessage, ...]:
@@ -266,11 +266,11 @@ class TurnStore:
     async def answer(
         self,
         accepted: AcceptedMessage,
-        parts: Sequence[str | AnswerPart],
+        parts: Sequence[str | StyledText],
         *,
         outcome: str,
-        attachments: Sequence[StoredAttachment] = (),
-        quote: StoredQuote | None = None,
+        attachments: Sequence[Attachment] = (),
+        quote: Quote | None = None,
         always_quote: bool = False,
         joined: Sequence[AcceptedMessage] = (),
     ) -> tuple[OutgoingMessage, ...]:

@@ -18,11 +18,11 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment, OwnIdentity
+from bot.messaging.account import OwnIdentity
 from bot.messaging.events import FrameKind, Incoming, IncomingMessage, Person, Reaction
 from bot.messaging.messenger import Messenger
 from bot.observability import metrics
-from conversation_store.models import ChatId
+from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import HARNESSES, Fault, Harness
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT

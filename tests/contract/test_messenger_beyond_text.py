@@ -13,9 +13,16 @@ from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable, SignalU
 from bot.messaging import account
 from bot.messaging.account import Profile, TrustLevel
 from bot.messaging.events import Account, Deletion, Edit, GroupChanged, IdentityChanged, Person
-from bot.messaging.messenger import FileTooBig, Messenger, Quote
-from bot.messaging.styled import StyledText, StyleRange, TextStyle
-from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
+from bot.messaging.messenger import FileTooBig, Messenger
+from conversation_store.models import (
+    ChatId,
+    Quote,
+    ReceivedFile,
+    ReceivedQuote,
+    StyledText,
+    StyleRange,
+    TextStyle,
+)
 from tests.contract.harnesses import HARNESSES, Harness
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 from tests.fakes.signal_people import ADA, Group, Reacted, SharedFile

@@ -10,11 +10,10 @@ from typing import Final
 import pytest
 
 from bot.errors import SignalError, SignalTimeout, SignalUnavailable
-from bot.messaging.account import Attachment
 from bot.messaging.rest_http import RestTimeouts
 from bot.messaging.signal_rest import SignalRest
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId
 from tests.contract.harnesses import Receiver, in_background, rest_bounds
 from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA

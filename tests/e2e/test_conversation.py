@@ -5,8 +5,8 @@ import json
 from itertools import pairwise
 
 from bot.messaging.events import Person
-from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
+from conversation_store.models import StyleRange, TextStyle
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA

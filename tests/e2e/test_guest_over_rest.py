@@ -9,9 +9,7 @@ from typing import Final
 
 from bot.dispatch.incoming.pairing import WELCOME
 from bot.messaging.events import Person
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange, TextStyle
-from conversation_store.models import ChatId
+from conversation_store.models import ChatId, Quote, StyleRange, TextStyle
 from conversation_store.pairings import open_pairing_book
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_pairing import code_in

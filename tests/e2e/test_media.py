@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from bot.messaging.styled import StyleRange, TextStyle
+from conversation_store.models import StyleRange, TextStyle
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.openai_server import (
     images_in,

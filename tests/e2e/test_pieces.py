@@ -3,7 +3,7 @@
 import asyncio
 
 from bot.messaging.events import Person
-from bot.messaging.messenger import Quote
+from conversation_store.models import Quote
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.fakes.openai_server import echo, held, script, text
 from tests.fakes.signal_side import ADA

@@ -15,7 +15,7 @@ from bot.attestation.verification import BundleReport, verify_bundle
 from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
 from bot.dispatch.outgoing.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
-from bot.messaging.account import Attachment
+from conversation_store.models import Attachment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
 from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving

@@ -7,9 +7,8 @@ from typing import NoReturn
 from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
-from bot.messaging.account import Attachment
 from bot.messaging.events import Person
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot

@@ -8,8 +8,14 @@ import pytest
 from bot.chat.prompt import Prompt
 from bot.chat.turn_state import TurnState
 from bot.messaging.events import Person
-from bot.messaging.messenger import Quote
-from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote, StoredMessage, Turn
+from conversation_store.models import (
+    ChatId,
+    Quote,
+    ReceivedMessage,
+    ReceivedQuote,
+    StoredMessage,
+    Turn,
+)
 from conversation_store.overheard import OVERHEARD_ROWS
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import files_of

@@ -11,7 +11,7 @@ import pytest
 from bot import app
 from bot.messaging.events import Person
 from bot.messaging.formatting import MAX_ANSWER_BYTES, MAX_PART_BYTES
-from bot.messaging.messenger import Quote
+from conversation_store.models import Quote
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_files import all_gone, folder_world, left, settings

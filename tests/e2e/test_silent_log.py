@@ -18,8 +18,7 @@ import apsw
 import pytest
 
 from bot.messaging.events import Person
-from bot.messaging.messenger import Quote
-from conversation_store.models import ChatId
+from conversation_store.models import ChatId, Quote
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
 from tests.e2e.disguises import disguises, found_in
 from tests.e2e.running_bot import World, world
@@ -121,7 +120,7 @@ async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
     }  # fmt: skip
     assert leaks(bot, *secrets) == []
     named = {line["chat"] for line in lines if line["event"] == "turn.began"}
-    assert len(named) == 2  # a chat and a group can be followed, whosesoever they are
+    assert len(named) == 3  # two chats and a group can be followed, whosesoever they are
     for event in ("outbox.will_retry", "tool.bug", "turn.failed", "turn.finished"):
         assert {line["chat"] for line in lines if line["event"] == event} <= named
 
@@ -338,6 +337,9 @@ async def _command(here: World) -> None:
     names = "help tools models status verify trust pair stop clear nothing"
     for command in (*names.split(), WORD):
         await _answered(here, f"!{command} {WORD} {BEN.number}", author=ADA)
+    await here.signal.wait_for(
+        lambda sent: (sent.chat, sent.text) == (ChatId.direct(ADA.aci), WORD)
+    )
 
 
 async def _answered(here: World, words: str, *, author: Person) -> None:

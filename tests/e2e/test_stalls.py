@@ -10,7 +10,7 @@ import pytest
 from benchmarks.loop_stall import MAX_MS, stalls
 from benchmarks.rough_texts import rough_text
 from bot.messaging.events import Person
-from bot.messaging.messenger import Quote
+from conversation_store.models import Quote
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import Request, chunk, script, sse, tool_calls, words_of
 from tests.fakes.signal_side import ADA, Sent

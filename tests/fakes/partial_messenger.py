@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from bot.messaging.account import Attachment, Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver, Quote
+from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
+from bot.messaging.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver
 from bot.messaging.receipts import Witness
-from bot.messaging.styled import StyleRange
-from conversation_store.models import ChatId, ReceivedFile
+from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 
 class PartialMessenger:

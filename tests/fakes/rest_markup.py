@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from bot.messaging.styled import Span, StyleRange, TextStyle, ranges_of
+from bot.messaging.styled import Span, ranges_of
+from conversation_store.models import StyleRange, TextStyle
 
 _TOGGLES: Final = {
     "**": TextStyle.BOLD,

@@ -16,8 +16,7 @@ from typing import Final
 
 from bot.messaging.account import Profile, TrustLevel
 from bot.messaging.events import Account, Person
-from bot.messaging.messenger import Quote
-from conversation_store.models import ChatId
+from conversation_store.models import ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_frames import (
     data_message,

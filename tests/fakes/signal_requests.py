@@ -9,9 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bot.messaging.account import Attachment, Profile
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange, TextStyle
+from bot.messaging.account import Profile
+from conversation_store.models import Attachment, Quote, StyleRange, TextStyle
 from tests.fakes.json_rpc_server import Json, Refusal
 
 DATA_URI: Final = re.compile(r"data:([^;,]+);filename=([^;,]+);base64,(.*)", re.DOTALL)

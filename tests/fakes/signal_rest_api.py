@@ -13,10 +13,9 @@ from typing import Any, Final, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from bot.messaging.account import Attachment, Profile
+from bot.messaging.account import Profile
 from bot.messaging.events import Account
-from bot.messaging.messenger import Quote
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_people import Reacted, SignalPeople
 from tests.fakes.signal_requests import attachment_in

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from bot.messaging.account import PRIMARY_DEVICE, Attachment
+from bot.messaging.account import PRIMARY_DEVICE
 from bot.messaging.events import Account
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.json_rpc_server import (
     MAX_LINE_BYTES,
     Client,

@@ -16,13 +16,12 @@ import pytest
 
 from bot.backoff import Backoff
 from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable
-from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment
 from bot.messaging.daemon_setup import DaemonSetup
 from bot.messaging.json_rpc import JsonRpcConnection
 from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.messaging.spawned import SpawnedSignalCli, SpawnTimeouts
-from conversation_store.models import ChatId
+from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli

@@ -10,7 +10,6 @@ import apsw
 
 from conversation_store.models import (
     AcceptedMessage,
-    AnswerPart,
     AuditEntry,
     ChatId,
     OutgoingMessage,
@@ -18,6 +17,7 @@ from conversation_store.models import (
     ReceivedMessage,
     StoredMessage,
     StoredToolCall,
+    StyledText,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -84,7 +84,7 @@ async def accept(store: ConversationStore, message: ReceivedMessage) -> Accepted
 
 
 async def finish(
-    store: ConversationStore, turn: Turn, parts: Sequence[str | AnswerPart] = ("a",), **more: Any
+    store: ConversationStore, turn: Turn, parts: Sequence[str | StyledText] = ("a",), **more: Any
 ) -> tuple[OutgoingMessage, ...]:
     return await store.turns.finish(
         turn,
@@ -100,7 +100,7 @@ async def finish(
 async def answer(
     store: ConversationStore,
     message: ReceivedMessage,
-    parts: Sequence[str | AnswerPart] = ("a",),
+    parts: Sequence[str | StyledText] = ("a",),
     *,
     sent_at: int = 9_000,
 ) -> AcceptedMessage:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.messaging.account import MAX_ATTACHMENT_BYTES, Attachment
+from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment
 
 
 def test_a_file_becomes_a_data_uri_with_its_name() -> None:

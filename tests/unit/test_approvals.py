@@ -11,12 +11,12 @@ import pytest
 
 from bot.approvals import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
-from bot.messaging.account import Attachment
 from bot.messaging.events import Person, Reaction
 from bot.messaging.questions import GOES_ON
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    Attachment,
     ChatId,
     ReceivedKind,
     ReceivedMessage,

@@ -17,18 +17,18 @@ from bot.dispatch.outgoing.doubts import MAX_CONFIRMED_BY_ONE, Doubts
 from bot.dispatch.outgoing.noted_sends import NotedSends
 from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
 from bot.errors import SignalTimeout, SignalUnavailable
-from bot.messaging.account import Attachment, Group
+from bot.messaging.account import Group
 from bot.messaging.events import Receipt, SentElsewhere
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange
 from conversation_store.models import (
+    Attachment,
     ChatId,
     OutgoingMessage,
+    Quote,
     ReceivedKind,
     ReceivedMessage,
-    StoredAttachment,
     StoredMessage,
     StoredToolCall,
+    StyleRange,
     Turn,
 )
 from conversation_store.store import ConversationStore, open_store
@@ -192,7 +192,7 @@ async def answered(
     *texts: str,
     number: int = 1,
     chat: ChatId = PRIVATE,
-    files: Sequence[StoredAttachment] = (),
+    files: Sequence[Attachment] = (),
 ) -> tuple[OutgoingMessage, ...]:
     """Store an answer to a message, as a process does before it sends it."""
     message = ReceivedMessage("+49", ADA, number, chat, "q", START_MS - 60_000)
@@ -322,7 +322,7 @@ async def test_a_receipt_for_a_part_that_is_marked_does_not_prove_the_next(bot: 
 
 async def test_a_file_is_proven_like_words(bot: Bot) -> None:
     async with bot.store() as store:
-        await answered(store, "look", files=[StoredAttachment("a.txt", "text/plain", b"a")])
+        await answered(store, "look", files=[Attachment("a.txt", "text/plain", b"a")])
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         await life.settled()

@@ -13,7 +13,8 @@ from bot.messaging.formatting import (
     split_styled,
 )
 from bot.messaging.markdown import render
-from bot.messaging.styled import StyledText, StyleRange, TextStyle, spans_of
+from bot.messaging.styled import spans_of
+from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 FAMILY: Final = "👩‍👩‍👧‍👦"

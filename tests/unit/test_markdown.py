@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bot.messaging import markdown
 from bot.messaging.markdown import MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
 from bot.messaging.markdown_table import GRID_COLUMNS
-from bot.messaging.styled import Span, StyledText, StyleRange, TextStyle, ranges_of
+from bot.messaging.styled import Span, ranges_of
+from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
 BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle

@@ -17,10 +17,14 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.account import Attachment
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange
-from conversation_store.models import ChatId, OutgoingMessage, ReceivedMessage, StoredAttachment
+from conversation_store.models import (
+    Attachment,
+    ChatId,
+    OutgoingMessage,
+    Quote,
+    ReceivedMessage,
+    StyleRange,
+)
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
@@ -170,7 +174,7 @@ async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Pat
 
 
 async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Path) -> None:
-    file = StoredAttachment("proof.json", "application/json", b"{}")
+    file = Attachment("proof.json", "application/json", b"{}")
     async with open_store(tmp_path / "store.db") as store:
         (accepted,) = await store.messages.accept(
             [ReceivedMessage("+49", "a", 1, ChatId.parse("direct:a"), "q", 1)]

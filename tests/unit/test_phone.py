@@ -19,9 +19,8 @@ from bot.demo.bubbles import Bubble, cells, clean, render, wrap
 from bot.demo.keyboard import LineEditor
 from bot.demo.messenger import DemoMessenger, FromBot
 from bot.demo.phone import run_phone
-from bot.messaging.account import Attachment
 from bot.messaging.events import Incoming, IncomingMessage
-from bot.messaging.styled import StyleRange, TextStyle
+from conversation_store.models import Attachment, StyleRange, TextStyle
 
 BOUND_SECONDS = 5.0
 NOON = 1795262400000

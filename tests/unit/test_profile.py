@@ -18,7 +18,8 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
+from bot.messaging.account import Profile
+from conversation_store.models import MAX_ATTACHMENT_BYTES
 from conversation_store.store import open_store
 from tests.fakes.partial_messenger import PartialMessenger
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bot.chat.progress import MAX_EDITS, PROGRESS_SECONDS, Progress
 from bot.errors import SignalError, SignalUnavailable
-from bot.messaging.account import Attachment
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId
 from tests.skipped_waits import run_without_waiting
 
 CHAT: Final = ChatId.direct("ada")

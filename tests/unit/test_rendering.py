@@ -17,7 +17,7 @@ from bot.chat.rendering.client import (
 )
 from bot.chat.rendering.layout import plain, rendered
 from bot.messaging.formatting import CUT_NOTICE, MAX_ANSWER_BYTES
-from bot.messaging.styled import StyledText
+from conversation_store.models import StyledText
 from sandbox.errors import SandboxBug, WorkError, WorkTimeout
 
 QUICK: Final = range(1)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bot.messaging.markdown import render
 from bot.messaging.rest_styles import MAX_STYLES, escaped_markup
-from bot.messaging.styled import Span, StyleRange, TextStyle, merged, ranges_of, spans_of
+from bot.messaging.styled import Span, merged, ranges_of, spans_of
+from conversation_store.models import StyleRange, TextStyle
 from tests.fakes.rest_markup import served
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)

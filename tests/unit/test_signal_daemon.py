@@ -19,13 +19,13 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.account import MAX_ATTACHMENT_BYTES, PeerIdentity, Profile, TrustLevel
+from bot.messaging.account import PeerIdentity, Profile, TrustLevel
 from bot.messaging.events import Incoming
 from bot.messaging.json_rpc import MAX_LINE_BYTES, LineBuffer
 from bot.messaging.messenger import FileTooBig
 from bot.messaging.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
-from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
+from conversation_store.models import MAX_ATTACHMENT_BYTES, ChatId, ReceivedFile, ReceivedQuote
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import HangUp, Json, LostReply, Refusal
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli

@@ -9,12 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from bot.messaging.account import Attachment, Profile
+from bot.messaging.account import Profile
 from bot.messaging.events import Person
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
-from bot.messaging.messenger import Quote
-from bot.messaging.styled import StyleRange, TextStyle
-from conversation_store.models import ChatId
+from conversation_store.models import Attachment, ChatId, Quote, StyleRange, TextStyle
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT

@@ -17,6 +17,7 @@ from conversation_store.migrations import m0001_initial
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
+    Attachment,
     AuditEntry,
     ChatId,
     ExchangeState,
@@ -24,7 +25,6 @@ from conversation_store.models import (
     OutgoingMessage,
     ReceivedMessage,
     StoredApproval,
-    StoredAttachment,
     StoredMessage,
     StoredToolCall,
     Turn,
@@ -558,7 +558,7 @@ async def answered_with(
 async def test_the_file_of_an_answer_is_forgotten_once_it_is_sent(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db") as store:
         accepted = await accept_one(store, 1)
-        secret = StoredAttachment("proof.json", "application/json", b"what-was-proven" * 100)
+        secret = Attachment("proof.json", "application/json", b"what-was-proven" * 100)
         (part,) = await store.turns.answer(
             accepted, ("x",), outcome="command", attachments=[secret]
         )

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from conversation_store.models import (
+    Attachment,
     ChatId,
     NewExchange,
+    Quote,
     ReceivedFile,
     ReceivedQuote,
-    StoredAttachment,
     StoredImage,
     StoredMessage,
-    StoredQuote,
 )
 from conversation_store.outgoing import UNSENT_MS
 from tests.unit.stores import (
@@ -37,7 +37,7 @@ from tests.unit.stores import (
 )
 
 IMAGE = StoredImage("image/png", b"secret image")
-FILE = StoredAttachment("secret.txt", "text/plain", b"secret file")
+FILE = Attachment("secret.txt", "text/plain", b"secret file")
 FAR = 4_000_000_000_000
 
 
@@ -316,7 +316,7 @@ async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -
 async def test_an_answer_that_waits_loses_its_quote_with_the_question_and_goes_an_hour_later(
     tmp_path: Path,
 ) -> None:
-    quote = StoredQuote(1, ADA, "secret")
+    quote = Quote(1, ADA, "secret")
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1, "secret", expires_at=FAR))
         (part,) = await store.turns.answer(

@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from conversation_store.models import (
-    AnswerPart,
+    Attachment,
     EditOutcome,
     OutgoingMessage,
     ReceivedFile,
     ReceivedQuote,
-    StoredAttachment,
     StoredMessage,
-    StoredStyle,
+    StyledText,
+    StyleRange,
+    TextStyle,
 )
 from conversation_store.outgoing import MAX_ANSWER_EDITS
 from conversation_store.store import ConversationStore
@@ -34,7 +35,7 @@ from tests.unit.stores import (
     waiting,
 )
 
-FILE = StoredAttachment("chart.png", "image/png", b"chart")
+FILE = Attachment("chart.png", "image/png", b"chart")
 
 
 async def settle(
@@ -46,7 +47,7 @@ async def settle(
 
 
 async def answer_edit(
-    store: ConversationStore, target: int, timestamp: int, *parts: str | AnswerPart
+    store: ConversationStore, target: int, timestamp: int, *parts: str | StyledText
 ) -> tuple[OutgoingMessage, ...]:
     """Let an edit be answered in place of the answer before it."""
     edit = await accept(store, edit_of(target, timestamp, f"edit {timestamp}"))
@@ -145,7 +146,7 @@ async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
         assert (await store.messages.unfinished()).outgoing == fewer
         await mark(store, fewer, 200)
         assert await questions(store) == ["edit 2"]
-        bold = AnswerPart("B", (StoredStyle(0, 1, "BOLD"),))
+        bold = StyledText("B", (StyleRange(0, 1, TextStyle.BOLD),))
         more = await answer_edit(store, 2, 3, bold, "C")
         assert shapes(more) == [("B", 200, 0), ("C", None, 0)]
         await mark(store, more, 300)

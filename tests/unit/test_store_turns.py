@@ -4,16 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from conversation_store.models import (
-    AnswerPart,
+    Attachment,
     AuditEntry,
     ChatId,
+    Quote,
     ReceivedFile,
     ReceivedQuote,
-    StoredAttachment,
     StoredImage,
     StoredMessage,
-    StoredQuote,
-    StoredStyle,
+    StyledText,
+    StyleRange,
+    TextStyle,
 )
 from conversation_store.sections.upkeep import DAY_MS
 from tests.unit.stores import (
@@ -37,7 +38,7 @@ from tests.unit.stores import (
 )
 
 IMAGE = StoredImage("image/jpeg", b"\xff\xd8 a cat")
-QUOTE = StoredQuote(1, "ada", "hello")
+QUOTE = Quote(1, "ada", "hello")
 MEBIBYTE = 1024 * 1024
 BOB = ChatId.parse("direct:bob")
 
@@ -141,7 +142,9 @@ async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> 
 
 
 async def test_an_answer_keeps_styles_and_quote_until_it_is_sent(tmp_path: Path) -> None:
-    styled = AnswerPart("bold words", (StoredStyle(0, 4, "BOLD"), StoredStyle(2, 6, "ITALIC")))
+    styled = StyledText(
+        "bold words", (StyleRange(0, 4, TextStyle.BOLD), StyleRange(2, 6, TextStyle.ITALIC))
+    )
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "q")
@@ -194,7 +197,7 @@ async def test_a_fact_is_what_was_last_said(tmp_path: Path) -> None:
 async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
     tmp_path: Path,
 ) -> None:
-    chart = StoredAttachment("chart.png", "image/png", b"the chart" * 100)
+    chart = Attachment("chart.png", "image/png", b"the chart" * 100)
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         await call(store, store.turns.begin([accepted], "q"), "drawn", files=[chart])
@@ -212,21 +215,20 @@ async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
 
 
 async def test_files_of_tools_that_are_too_many_are_left_out(tmp_path: Path) -> None:
-    sizes = [9, 8, 8, 8, 8, 1, 0]
+    sizes = [8, 8, 8, 7, 8, 1, 0]
     files = [
-        StoredAttachment(f"{number}", "x/y", bytes(size * MEBIBYTE))
-        for number, size in enumerate(sizes)
+        Attachment(f"{number}", "x/y", bytes(size * MEBIBYTE)) for number, size in enumerate(sizes)
     ]
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "q")
         await call(store, turn, "drawn", files=files)
         (part,) = await finish(store, turn)
-        assert [file.name for file in part.attachments] == ["1", "2", "3", "4", "6"]
+        assert [file.name for file in part.attachments] == ["0", "1", "2", "3", "5", "6"]
 
 
 async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
-    file = StoredAttachment("secret", "x/y", b"secret")
+    file = Attachment("secret", "x/y", b"secret")
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "secret")
@@ -246,7 +248,7 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
 
 
 async def test_without_retention_nothing_stays_past_the_turn(tmp_path: Path) -> None:
-    file = StoredAttachment("quiet.png", "image/png", b"quiet file")
+    file = Attachment("quiet.png", "image/png", b"quiet file")
     async with store_at(tmp_path, retention_days=0) as store:
         await store.messages.overhear([received(1, "quiet talk", GROUP)])
         assert await store.messages.overheard(GROUP) == ()
@@ -315,6 +317,6 @@ async def test_the_files_of_a_turn_that_was_stopped_are_not_kept(tmp_path: Path)
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "draw")
-        await call(store, turn, "drawn", files=[StoredAttachment("a.png", "image/png", b"a cat")])
+        await call(store, turn, "drawn", files=[Attachment("a.png", "image/png", b"a cat")])
         await store.messages.stop([accepted.id])
         assert rows(tmp_path, "SELECT * FROM turn_files") == []

@@ -16,7 +16,7 @@ from pydantic import FailFast, TypeAdapter
 
 from bot.chat.rendering.layout import plain, rendered
 from bot.messaging.markdown import stops_in
-from bot.messaging.styled import StyledText, StyleRange, TextStyle
+from conversation_store.models import StyledText, StyleRange, TextStyle
 from sandbox.errors import SandboxBug, WorkError
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Limits, Sandbox

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bot.messaging.formatting import split, split_styled
 from bot.messaging.markdown import render
-from bot.messaging.styled import StyledText
+from conversation_store.models import StyledText
 
 
 def rendered(answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:

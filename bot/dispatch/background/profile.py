@@ -19,8 +19,9 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.account import MAX_ATTACHMENT_BYTES, Profile
+from bot.messaging.account import Profile
 from bot.messaging.messenger import Messenger
+from conversation_store.models import MAX_ATTACHMENT_BYTES
 
 METADATA_NAME: Final = "profile"
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)

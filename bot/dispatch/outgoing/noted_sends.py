@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 
 from bot.errors import SignalUnavailable
-from bot.messaging.account import Attachment
 from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.doubts import ELSEWHERE
-from conversation_store.models import ChatId, Interrupted
+from conversation_store.models import Attachment, ChatId, Interrupted
 from conversation_store.store import ConversationStore
 
 

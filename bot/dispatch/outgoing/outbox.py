@@ -27,12 +27,14 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.account import Attachment
-from bot.messaging.messenger import Messenger, Quote
+from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
-from bot.messaging.styled import StyleRange, TextStyle
 from bot.observability import metrics
-from conversation_store.models import ChatId, Interrupted, OutgoingMessage
+from conversation_store.models import (
+    ChatId,
+    Interrupted,
+    OutgoingMessage,
+)
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -164,19 +166,14 @@ class Outbox:
         if part.replaces is not None and not part.text and not part.attachments:
             await self._messenger.delete(chat, part.replaces)
             return part.replaces
-        quote = part.quote
         with self._noted(part), self._on_its_way(chat):
             return await self._messenger.send(
                 chat,
                 part.text,
-                styles=[
-                    StyleRange(one.start, one.length, TextStyle(one.style)) for one in part.styles
-                ],
-                quote=None if quote is None else Quote(quote.timestamp, quote.author, quote.text),
+                styles=part.styles,
+                quote=part.quote,
                 replaces=part.replaces,
-                attachments=[
-                    Attachment(file.name, file.content_type, file.data) for file in part.attachments
-                ],
+                attachments=part.attachments,
             )
 
     @contextmanager

@@ -28,10 +28,9 @@ from conversation_store.models import (
     ChatId,
     EditOutcome,
     OutgoingMessage,
+    Quote,
     ReceivedKind,
     ReceivedMessage,
-    StoredAttachment,
-    StoredQuote,
 )
 from conversation_store.store import ConversationStore
 
@@ -302,10 +301,7 @@ class Router:
             accepted,
             split(reply.text),
             outcome=outcome,
-            attachments=[
-                StoredAttachment(file.name, file.content_type, file.data)
-                for file in reply.attachments
-            ],
+            attachments=reply.attachments,
             quote=_quote_of(accepted),
             always_quote=accepted.message.chat.is_group,
         )
@@ -329,11 +325,11 @@ def _author(message: ReceivedMessage) -> Person:
     return Person(message.author, message.author_number, message.author_name)
 
 
-def _quote_of(accepted: AcceptedMessage) -> StoredQuote:
+def _quote_of(accepted: AcceptedMessage) -> Quote:
     """What an answer is shown as a reply to; phones know a message by its first timestamp."""
     message = accepted.message
     timestamp = message.target_timestamp or message.timestamp
-    return StoredQuote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])
+    return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])
 
 
 def _parse_command(text: str) -> tuple[str | None, str]:
