@@ -12,14 +12,13 @@ from typing import Final
 
 from bot.errors import SignalRejected
 from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.events import IncomingMessage, Person
+from bot.messaging.deliveries import DeliveryQueue
+from bot.messaging.events import Incoming, IncomingMessage, Person
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
-    DeliveryQueue,
     check_message,
-    take_delivery,
 )
 from bot.messaging.receipts import Witness
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
@@ -78,7 +77,7 @@ class DemoMessenger:
             text=text,
             addresses_bot=False,
         )
-        self._to_bot.put_nowait(message)
+        self._to_bot.put(message)
         return timestamp
 
     async def next_sent(self, *, seconds: float) -> FromBot:
@@ -111,12 +110,12 @@ class DemoMessenger:
     async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
         """Deliver what is typed, until cancelled."""
         self._began = time.monotonic()
-        while True:
-            delivery = await take_delivery(self._to_bot)
+
+        async def deliver_unless_held(delivery: Sequence[Incoming]) -> None:
             await self._receiving.wait()
             await deliver(delivery)
-            for _ in delivery:
-                self._to_bot.task_done()
+
+        await self._to_bot.deliver_all(deliver_unless_held)
 
     async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
         """Wait until the bot has taken what was typed."""

@@ -16,7 +16,7 @@ class Person:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Account:
     """The bot's own account; the ACI is unknown until the Signal side has told it.
 

@@ -8,20 +8,15 @@ A private chat with the account's own ACI or number is its note to self. Nobody 
 there, so none are sent.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
-
-import structlog
 
 from bot.errors import SignalRejected
 from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
 from bot.messaging.events import Incoming
 from bot.messaging.receipts import Witness
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
-
-log = structlog.get_logger()
 
 
 class FileTooBig(SignalRejected):
@@ -33,39 +28,7 @@ Deliver = Callable[[Sequence[Incoming]], Awaitable[None]]
 reads nothing more: back-pressure. It must not wait for a send, whose answer may be behind what is
 not read."""
 
-MAX_DELIVERY: Final = 256
-"""What is handed over together at the most: what one commit of the store takes."""
-
-
 STOP_DELIVERY_SECONDS: Final = 5.0
-
-
-class DeliveryQueue(asyncio.Queue[Incoming]):
-    """What was read from the Signal side and is to be delivered.
-
-    Attributes:
-        undelivered: how much is in it, or was taken out and is not done with.
-    """
-
-    undelivered = 0
-
-    def put_nowait(self, item: Incoming) -> None:
-        """Add what was read."""
-        super().put_nowait(item)
-        self.undelivered += 1
-
-    def task_done(self) -> None:
-        """Note that one of what was taken out is delivered."""
-        super().task_done()
-        self.undelivered -= 1
-
-    async def all_delivered(self, *, seconds: float) -> None:
-        """Wait until nothing is undelivered, at most so long."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.join()
-        except TimeoutError:
-            log.warning("signal.stop_timed_out", waiting=self.undelivered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +255,3 @@ def check_message(replaces: int | None, attachments: Sequence[Attachment]) -> No
     """Refuse what no Signal message can be; ValueError, because only a bug asks for it."""
     if replaces is not None and attachments:
         raise ValueError("A message that replaces another carries no attachments.")
-
-
-async def take_delivery(queue: asyncio.Queue[Incoming]) -> list[Incoming]:
-    """Wait for what comes in and return it with what is queued behind it."""
-    delivery = [await queue.get()]
-    while len(delivery) < MAX_DELIVERY and not queue.empty():
-        delivery.append(queue.get_nowait())
-    return delivery

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,16 +27,14 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.daemon_requests import DaemonRequests, message_params
-from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, Evidence, FrameKind, Ignored
+from bot.messaging.deliveries import DeliveryQueue, read_frame
+from bot.messaging.events import Account, FrameKind
 from bot.messaging.json_rpc import LOOK_SECONDS, JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
-    DeliveryQueue,
     check_message,
-    take_delivery,
 )
 from bot.messaging.receipts import PROOF_SECONDS, DeliveryReceipts, Witness
 from bot.messaging.send_metrics import counted_send
@@ -51,7 +49,6 @@ from bot.messaging.signal_answers import (
 from bot.observability.metrics import (
     FRAMES,
     SIGNAL_CONNECTED,
-    SIGNAL_QUEUE,
     SIGNAL_RECONNECTS,
 )
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
@@ -157,7 +154,7 @@ class SignalDaemon(DaemonRequests):
         if witness is not None:
             self._receipts.witness = witness
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._deliver_all(deliver))
+            tasks.create_task(self._queue.deliver_all(deliver, taken=self._read_on))
             tasks.create_task(self._stay_connected())
 
     @property
@@ -241,33 +238,19 @@ class SignalDaemon(DaemonRequests):
 
     # Receiving
 
-    async def _deliver_all(self, deliver: Deliver) -> None:
-        while True:
-            delivery = await take_delivery(self._queue)
-            if self._connection is not None and self._queue.qsize() < MAX_QUEUE:
-                self._connection.resume_reading()
-            await deliver(delivery)
-            for _ in delivery:
-                self._queue.task_done()
-            SIGNAL_QUEUE.set(self._queue.qsize())
+    def _read_on(self) -> None:
+        if self._connection is not None and len(self._queue) < MAX_QUEUE:
+            self._connection.resume_reading()
 
     def _take_notification(self, method: object, params: object) -> None:
-        """Queue what somebody does; past the limit, reading stops after what was read at once.
-
-        A receipt is taken here and now: it must not wait behind messages.
-        """
+        """Queue what somebody does; past the limit, reading stops after what was read at once."""
         if method != "receive":
             return
-        frame = parse_frame(_unwrap(params), self._account)
-        FRAMES.labels(frame.kind).inc()
-        if isinstance(frame, Ignored):
+        event = read_frame(_unwrap(params), self._account, self._receipts)
+        if event is None:
             return
-        if isinstance(frame, Evidence):
-            self._receipts.take(frame)
-            return
-        self._queue.put_nowait(frame)
-        SIGNAL_QUEUE.set(self._queue.qsize())
-        if self._connection is not None and self._queue.qsize() >= MAX_QUEUE:
+        self._queue.put(event)
+        if self._connection is not None and len(self._queue) >= MAX_QUEUE:
             self._connection.pause_reading()
 
     async def _set_up(self) -> None:
@@ -284,7 +267,7 @@ class SignalDaemon(DaemonRequests):
         except SignalError as error:
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
-        self._account = replace(self._account, aci=next(acis, None))
+        self._account.aci = next(acis, None)
 
     async def _subscribe(self) -> None:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""

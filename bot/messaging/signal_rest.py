@@ -17,7 +17,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -37,15 +36,13 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.messaging.account import IDENTITIES, own_rows
-from bot.messaging.envelope import parse_frame
-from bot.messaging.events import Account, Evidence, FrameKind, Ignored
+from bot.messaging.deliveries import DeliveryQueue, read_frame
+from bot.messaging.events import Account, FrameKind
 from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
-    DeliveryQueue,
     check_message,
-    take_delivery,
 )
 from bot.messaging.receipts import DeliveryReceipts, Witness
 from bot.messaging.rest_answers import ABOUT, NUMBERS
@@ -60,7 +57,6 @@ from bot.observability.metrics import (
     FRAMES,
     INTAKE,
     SIGNAL_CONNECTED,
-    SIGNAL_QUEUE,
     SIGNAL_RECONNECTS,
 )
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
@@ -141,7 +137,7 @@ class SignalRest(RestRequests):
             self._receipts.witness = witness
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._deliver_all(deliver))
+                tasks.create_task(self._queue.deliver_all(deliver))
                 tasks.create_task(self._stay_connected())
         finally:
             await self._sessions.close()
@@ -230,14 +226,6 @@ class SignalRest(RestRequests):
 
     # Receiving
 
-    async def _deliver_all(self, deliver: Deliver) -> None:
-        while True:
-            delivery = await take_delivery(self._queue)
-            await deliver(delivery)
-            for _ in delivery:
-                self._queue.task_done()
-            SIGNAL_QUEUE.set(self._queue.qsize())
-
     async def _read(self, websocket: ClientConnection) -> None:
         """Take every frame until the connection ends; those that came before its end as well."""
         while True:
@@ -254,18 +242,13 @@ class SignalRest(RestRequests):
         except (ValueError, RecursionError):
             FRAMES.labels(FrameKind.BROKEN).inc()
             return
-        frame = parse_frame(decoded, self._account)
-        FRAMES.labels(frame.kind).inc()
-        if isinstance(frame, Ignored):
-            return
-        if isinstance(frame, Evidence):
-            self._receipts.take(frame)
+        event = read_frame(decoded, self._account, self._receipts)
+        if event is None:
             return
         try:
-            self._queue.put_nowait(frame)
+            self._queue.put(event)
         except asyncio.QueueFull:
             INTAKE.labels("overflow").inc()
-        SIGNAL_QUEUE.set(self._queue.qsize())
 
     # The connection
 
@@ -364,7 +347,7 @@ class SignalRest(RestRequests):
             log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
         acis = (row.uuid.lower() for row in own_rows(number, identities) if row.uuid)
-        self._account = replace(self._account, aci=next(acis, None))
+        self._account.aci = next(acis, None)
 
     async def _ask(self, path: str, answer: TypeAdapter[T]) -> T:
         return await _ask(await self._sessions.get(), self._uris.http_uri(path), answer)

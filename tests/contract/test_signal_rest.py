@@ -21,8 +21,9 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.messaging.account import Group, Profile
+from bot.messaging.deliveries import MAX_DELIVERY
 from bot.messaging.events import Incoming
-from bot.messaging.messenger import MAX_DELIVERY, FileTooBig
+from bot.messaging.messenger import FileTooBig
 from bot.messaging.rest_http import MAX_ANSWER_BYTES, AnswerTooBig, RestTimeouts
 from bot.messaging.signal_rest import MAX_QUEUE, SignalRest
 from bot.observability.metrics import INTAKE

@@ -120,6 +120,7 @@ async def test_what_the_disk_has_no_room_for_now_is_rewritten_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(leftovers, "MAX_SHARE", 1.0)
     rewrite = connections.rewrite
     refused: list[str] = []
 
@@ -149,6 +150,7 @@ async def test_what_is_kept_stays_and_may_be_read_and_written_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(leftovers, "MAX_SHARE", 1.0)
     path = tmp_path / "store.db"
     async with open_database(path, "a key", prepare=prepare) as database:
         for number in range(100):
