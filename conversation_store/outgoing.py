@@ -127,14 +127,6 @@ def mark_sent(execute: Execute, part: int, signal_timestamp: int, now_ms: int) -
     return bool(list(execute(sql, (part, now_ms))))
 
 
-def mark_failed(execute: Execute, part: int, *, give_up: bool) -> None:
-    """Count a failed attempt; a part that is given up keeps what is in it."""
-    execute(
-        "UPDATE outbox SET attempts = attempts + 1, state = ? WHERE id = ?",
-        ("given_up" if give_up else "waiting", part),
-    )
-
-
 def said(execute: Execute, chat: ChatId, signal_timestamp: int) -> str:
     """Return the answer that a message of the bot is a part of; empty where none is kept."""
     rows = list(

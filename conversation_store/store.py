@@ -23,11 +23,11 @@ from conversation_store.database import (
 from conversation_store.migrations import migrate
 from conversation_store.pairings import Pairings
 from conversation_store.sections.approvals import ApprovalStore
-from conversation_store.sections.context import StoreContext
 from conversation_store.sections.doubts import DoubtStore
 from conversation_store.sections.exchanges import ExchangeStore
 from conversation_store.sections.messages import MessageStore
 from conversation_store.sections.outbox import OutboxStore
+from conversation_store.sections.section import StoreContext
 from conversation_store.sections.turns import TurnStore
 from conversation_store.sections.upkeep import StoreUpkeep
 

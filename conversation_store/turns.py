@@ -5,18 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conversation_store import (
-    approvals,
-    audit_log,
-    exchanges,
-    history,
-    inbox,
-    overheard,
-)
+from conversation_store import history, inbox, overheard
 from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
+    NewExchange,
     OverheardMessage,
     StoredImage,
     StoredMessage,
@@ -119,6 +113,16 @@ def add_message(execute: Execute, turn_id: int, message: StoredMessage, now_ms: 
     )
 
 
+def add_exchanges(execute: Execute, turn_id: int, exchanges: Sequence[NewExchange]) -> None:
+    """Add exchanges of a turn, whose signatures are still to be checked."""
+    for exchange in exchanges:
+        execute(
+            "INSERT INTO exchanges (turn_id, completion_id, request_sha256, response_sha256, state)"
+            " VALUES (?, ?, ?, ?, 'waiting')",
+            (turn_id, exchange.completion_id, exchange.request_sha256, exchange.response_sha256),
+        )
+
+
 def open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
     """Return the row of an open call: a careless endpoint may use an id again in a later round."""
     rows = list(
@@ -165,7 +169,11 @@ def end(
         "UPDATE messages SET content = ? WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
         (INTERRUPTED, turn.id),
     )
-    approvals.close_of_turn(execute, turn.id)
+    execute(
+        "UPDATE approvals SET state = 'silence' WHERE state = 'open'"
+        " AND id IN (SELECT id FROM messages WHERE turn_id = ?)",
+        (turn.id,),
+    )
     add_message(execute, turn.id, StoredMessage("assistant", answer), now_ms)
     overheard.forget_told(execute, turn.id)
     ((chat, expires_at),) = ended
@@ -184,7 +192,7 @@ def abandon(execute: Execute, turn_id: int, now_ms: int) -> None:
     if rows:
         for statement in FORGET_CONTENTS:
             execute(statement, (turn_id,))
-        exchanges.forget_of_turn(execute, turn_id)
+        _forget_exchanges(execute, turn_id)
         overheard.release(execute, turn_id)
 
 
@@ -196,8 +204,8 @@ def drop_history(execute: Execute, turn_id: int) -> None:
 def forget(execute: Execute, turn_id: int) -> None:
     """Forget a turn with all that was derived in it; messages that wait stand for themselves."""
     execute("DELETE FROM turns WHERE id = ?", (turn_id,))
-    exchanges.forget_of_turn(execute, turn_id)
-    audit_log.forget_arguments(execute, turn_id)
+    _forget_exchanges(execute, turn_id)
+    execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (turn_id,))
     overheard.release(execute, turn_id)
     inbox.part(execute, turn_id)
 
@@ -218,7 +226,7 @@ def clear(execute: Execute, chat: ChatId) -> int:
     sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
     forgotten = [turn_id for (turn_id,) in execute(sql, (chat,))]
     for turn_id in forgotten:
-        exchanges.forget_of_turn(execute, turn_id)
+        _forget_exchanges(execute, turn_id)
     return len(forgotten)
 
 
@@ -245,6 +253,10 @@ def purge(execute: Execute, before: int, at_most: int) -> int:
         " WHERE started_at < ? AND state != 'running' LIMIT ?) RETURNING id"
     )
     return len(list(execute(sql, (before, at_most))))
+
+
+def _forget_exchanges(execute: Execute, turn_id: int) -> None:
+    execute("DELETE FROM exchanges WHERE turn_id = ?", (turn_id,))
 
 
 def _add_images(

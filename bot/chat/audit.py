@@ -76,7 +76,7 @@ class TurnAudit:
         )
         files = [Attachment(file.name, file.content_type, file.data) for file in result.files]
         await self._store.turns.record_result(
-            self._turn_id, result.request.call_id, result.content, entry, files
+            self._turn_id, result.request.call_id, result.content, entry, files=files
         )
         if result.request.call_id in self._shown:
             self._shown.remove(result.request.call_id)

@@ -1,43 +1,45 @@
-"""Requests to an attested model and their answers, whose signatures are checked."""
+"""Requests to an attested model and their answers: their hashes, and what a signature said."""
 
-from conversation_store import (
-    exchanges,
-    outgoing,
-)
-from conversation_store.database import (
-    Execute,
-)
-from conversation_store.models import (
-    ChatId,
-    ExchangeState,
-    OutgoingMessage,
-    StoredExchange,
-)
-from conversation_store.sections.context import StoreContext
+from conversation_store import outgoing
+from conversation_store.connections import Execute, Row
+from conversation_store.models import ChatId, ExchangeState, OutgoingMessage, StoredExchange
+from conversation_store.sections.section import Section, reads, writes
 
 
-class ExchangeStore:
-    """Requests to an attested model and their answers, whose signatures are checked.
+class ExchangeStore(Section):
+    """Requests to an attested model and their answers, whose signatures are checked."""
 
-    Args:
-        context: of the store.
-    """
-
-    def __init__(self, context: StoreContext) -> None:
-        self._context = context
-
-    async def unchecked(self, limit: int) -> tuple[StoredExchange, ...]:
+    @reads
+    def unchecked(self, execute: Execute, limit: int) -> tuple[StoredExchange, ...]:
         """Return exchanges of finished turns whose signature is not checked, oldest first."""
-        return await self._context.database.read(lambda execute: exchanges.waiting(execute, limit))
-
-    async def of_last_answer(self, chat: ChatId) -> tuple[StoredExchange, ...]:
-        """Return the exchanges behind the last answer in a chat, in their order."""
-        return await self._context.database.read(
-            lambda execute: exchanges.of_last_turn(execute, chat)
+        rows = list(
+            execute(
+                "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind,"
+                " words FROM exchanges WHERE state = 'waiting' AND NOT EXISTS"
+                " (SELECT 1 FROM turns WHERE turns.id = turn_id AND turns.state = 'running')"
+                " ORDER BY id LIMIT ?",
+                (limit,),
+            )
         )
+        return tuple(_exchange(row) for row in rows)
 
-    async def settle(
+    @reads
+    def of_last_answer(self, execute: Execute, chat: ChatId) -> tuple[StoredExchange, ...]:
+        """Return the exchanges behind the last answer in a chat, in their order."""
+        rows = list(
+            execute(
+                "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind,"
+                " words FROM exchanges WHERE turn_id = (SELECT max(id) FROM turns"
+                " WHERE chat = ? AND turns.state IN ('answered', 'failed')) ORDER BY id",
+                (chat,),
+            )
+        )
+        return tuple(_exchange(row) for row in rows)
+
+    @writes
+    def settle(
         self,
+        execute: Execute,
         exchange: StoredExchange,
         state: ExchangeState,
         *,
@@ -48,29 +50,39 @@ class ExchangeStore:
         """Store what a signature said; return what is to be sent because of it.
 
         Args:
+            execute: runs a statement.
             exchange: which; one that is settled already, or forgotten, stays as it is.
             state: what was found.
             kind: of the signature.
             words: what that means.
             warning: sent behind the turn's answer, once for all of its exchanges.
         """
-
-        def settle(execute: Execute) -> tuple[OutgoingMessage, ...]:
-            warned = exchanges.has_wrong(execute, exchange.turn_id)
-            if not exchanges.settle(execute, exchange, state, kind, words):
-                return ()
-            if warning is None or warned:
-                return ()
-            chats = list(execute("SELECT chat FROM inbox WHERE id = ?", (exchange.turn_id,)))
-            return tuple(
-                outgoing.follow_up(
-                    execute,
-                    inbox_id=exchange.turn_id,
-                    chat=ChatId.parse(chat),
-                    text=warning,
-                    now_ms=self._context.now_ms(),
-                )
-                for (chat,) in chats
+        wrong = "SELECT 1 FROM exchanges WHERE turn_id = ? AND state = 'wrong'"
+        was_warned = bool(list(execute(wrong, (exchange.turn_id,))))
+        settled = list(
+            execute(
+                "UPDATE exchanges SET state = ?, kind = ?, words = ?"
+                " WHERE id = ? AND state = 'waiting' RETURNING id",
+                (state, kind, words, exchange.id),
             )
+        )
+        if not settled or warning is None or was_warned:
+            return ()
+        chats = list(execute("SELECT chat FROM inbox WHERE id = ?", (exchange.turn_id,)))
+        return tuple(
+            outgoing.follow_up(
+                execute,
+                inbox_id=exchange.turn_id,
+                chat=ChatId.parse(chat),
+                text=warning,
+                now_ms=self._context.now_ms(),
+            )
+            for (chat,) in chats
+        )
 
-        return await self._context.database.write(settle)
+
+def _exchange(row: Row) -> StoredExchange:
+    id_, turn_id, completion_id, request, response, state, kind, words = row
+    return StoredExchange(
+        id_, turn_id, completion_id, request, response, ExchangeState(state), kind, words
+    )

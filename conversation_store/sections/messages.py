@@ -2,17 +2,8 @@
 
 from collections.abc import Sequence
 
-from conversation_store import (
-    deletions,
-    edits,
-    inbox,
-    outgoing,
-    overheard,
-    turns,
-)
-from conversation_store.database import (
-    Execute,
-)
+from conversation_store import deletions, edits, inbox, outgoing, overheard, turns
+from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -21,91 +12,84 @@ from conversation_store.models import (
     ReceivedMessage,
     UnfinishedWork,
 )
-from conversation_store.sections.context import StoreContext
+from conversation_store.sections.section import Section, reads, reads_aside, writes
 
 
-class MessageStore:
-    """What came in: messages, edits, deletions, and what was overheard.
+class MessageStore(Section):
+    """What came in: messages, edits, deletions, and what was overheard."""
 
-    Args:
-        context: of the store.
-    """
-
-    def __init__(self, context: StoreContext) -> None:
-        self._context = context
-
-    async def accept(
-        self, messages: Sequence[ReceivedMessage]
+    @writes
+    def accept(
+        self, execute: Execute, messages: Sequence[ReceivedMessage]
     ) -> tuple[AcceptedMessage | None, ...]:
         """Store messages, edits and deletions that now owe an answer.
 
         Returns:
             one for each; None where it is a duplicate, or was deleted or edited before it came.
         """
-
-        def insert(execute: Execute) -> tuple[AcceptedMessage | None, ...]:
-            return tuple(inbox.insert(execute, message) for message in messages)
-
-        return await self._context.database.write(insert)
+        return tuple(inbox.insert(execute, message) for message in messages)
 
     async def overhear(self, messages: Sequence[ReceivedMessage]) -> None:
         """Keep what people say to each other, for the chat's next turn; bounded for each chat."""
-        if self._context.retention_days == 0:
-            return
+        if self._context.retention_days:
+            await self._overhear(messages)
 
-        def insert(execute: Execute) -> None:
-            for message in messages:
-                if not inbox.is_deleted(execute, message):
-                    overheard.add(execute, message)
-            for chat in {message.chat for message in messages}:
-                overheard.trim(execute, chat)
+    @writes
+    def _overhear(self, execute: Execute, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            if not inbox.is_deleted(execute, message):
+                overheard.add(execute, message)
+        for chat in {message.chat for message in messages}:
+            overheard.trim(execute, chat)
 
-        await self._context.database.write(insert)
-
-    async def overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
+    @reads
+    def overheard(self, execute: Execute, chat: ChatId) -> tuple[OverheardMessage, ...]:
         """Return what was said in a chat and no turn was told yet, oldest first."""
-        return await self._context.database.read(lambda execute: overheard.waiting(execute, chat))
+        return overheard.waiting(execute, chat)
 
-    async def is_past(self, message: ReceivedMessage) -> bool:
+    @reads
+    def is_past(self, execute: Execute, message: ReceivedMessage) -> bool:
         """Whether nobody will look at a message: it was deleted or edited before it came."""
-        return await self._context.database.read(lambda execute: inbox.is_past(execute, message))
+        return inbox.is_past(execute, message)
 
-    async def find_target(self, message: ReceivedMessage) -> int | None:
+    @reads
+    def find_target(self, execute: Execute, message: ReceivedMessage) -> int | None:
         """Return the inbox row that an edit or a deletion is about, in whatever state it is.
 
         Where a message and its edits are several rows, it is the latest that still waits.
         """
-        return await self._context.database.read(
-            lambda execute: inbox.find_target(execute, message)
-        )
+        return inbox.find_target(execute, message)
 
-    async def knows_target(self, message: ReceivedMessage) -> bool:
+    @reads
+    def knows_target(self, execute: Execute, message: ReceivedMessage) -> bool:
         """Whether an edit or a deletion is about anything that was received or overheard."""
-
-        def look(execute: Execute) -> bool:
-            if inbox.find_target(execute, message) is not None:
-                return True
-            return overheard.is_known(execute, message, *inbox.target(execute, message))
-
-        return await self._context.database.read(look)
+        if inbox.find_target(execute, message) is not None:
+            return True
+        return overheard.is_known(execute, message, *inbox.target(execute, message))
 
     async def edit_overheard(self, edit: ReceivedMessage) -> None:
         """Let what was said to others read otherwise; nothing is kept of an edit of anything else.
 
         What a turn was told stays as it was told.
         """
-        if await self._context.database.write(
-            lambda execute: edits.change_overheard(execute, edit)
-        ):
-            await self._context.database.scrub()
+        if await self._edit_overheard(edit):
+            await self._database.scrub()
+
+    @writes
+    def _edit_overheard(self, execute: Execute, edit: ReceivedMessage) -> bool:
+        return edits.change_overheard(execute, edit)
 
     async def merge_edit(self, edit: AcceptedMessage, target: AcceptedMessage) -> AcceptedMessage:
         """Let a message that waits read as its edit says, and end the edit; return it so."""
-        merged = await self._context.database.write(
-            lambda execute: edits.merge(execute, edit, target)
-        )
-        self._context.database.scrub_soon()
+        merged = await self._merge_edit(edit, target)
+        self._database.scrub_soon()
         return merged
+
+    @writes
+    def _merge_edit(
+        self, execute: Execute, edit: AcceptedMessage, target: AcceptedMessage
+    ) -> AcceptedMessage:
+        return edits.merge(execute, edit, target)
 
     async def settle_edit(
         self, edit: AcceptedMessage, *, answered_within_ms: int
@@ -121,14 +105,16 @@ class MessageStore:
             ANSWERED: the turn of the earlier answer is forgotten, and the edit, which is returned
             with `replaces`, waits to be answered in its place.
         """
-
-        def settle(execute: Execute) -> tuple[EditOutcome, AcceptedMessage]:
-            return edits.settle(execute, edit, self._context.now_ms() - answered_within_ms)
-
-        outcome, settled = await self._context.database.write(settle)
+        outcome, settled = await self._settle_edit(edit, answered_within_ms)
         if outcome is not EditOutcome.UNKNOWN:
-            await self._context.database.scrub()
+            await self._database.scrub()
         return outcome, settled
+
+    @writes
+    def _settle_edit(
+        self, execute: Execute, edit: AcceptedMessage, answered_within_ms: int
+    ) -> tuple[EditOutcome, AcceptedMessage]:
+        return edits.settle(execute, edit, self._context.now_ms() - answered_within_ms)
 
     async def forget(self, deletion: AcceptedMessage) -> tuple[int, ...]:
         """Carry out a deletion: its message goes with all that was derived from it.
@@ -140,37 +126,35 @@ class MessageStore:
             inbox rows that waited and are closed now, whose turns are to be stopped. Other
             messages of such a turn wait on, without a turn.
         """
-        closed = await self._context.database.write(
-            lambda execute: deletions.perform(execute, deletion)
-        )
-        await self._context.database.scrub()
+        closed = await self._forget(deletion)
+        await self._database.scrub()
         return closed
 
-    async def waiting_of(self, accepted: Sequence[AcceptedMessage]) -> tuple[AcceptedMessage, ...]:
+    @writes
+    def _forget(self, execute: Execute, deletion: AcceptedMessage) -> tuple[int, ...]:
+        return deletions.perform(execute, deletion)
+
+    @reads
+    def waiting_of(
+        self, execute: Execute, accepted: Sequence[AcceptedMessage]
+    ) -> tuple[AcceptedMessage, ...]:
         """Return those of some messages that still owe an answer."""
-
-        def select(execute: Execute) -> tuple[AcceptedMessage, ...]:
-            return tuple(one for one in accepted if inbox.is_waiting(execute, one.id))
-
-        return await self._context.database.read(select)
+        return tuple(one for one in accepted if inbox.is_waiting(execute, one.id))
 
     async def stop(self, inbox_ids: Sequence[int]) -> None:
         """Close messages that a person no longer wants answered, with what they began."""
+        await self._stop(inbox_ids)
+        self._database.scrub_soon()
 
-        def close(execute: Execute) -> None:
-            for inbox_id in inbox_ids:
-                if inbox.outcome(execute, inbox_id) != "deleted":
-                    turns.abandon(execute, inbox_id, self._context.now_ms())
-                    inbox.close(execute, inbox_id, "stopped")
-                    inbox.close_joined(execute, inbox_id)
+    @writes
+    def _stop(self, execute: Execute, inbox_ids: Sequence[int]) -> None:
+        for inbox_id in inbox_ids:
+            if inbox.outcome(execute, inbox_id) != "deleted":
+                turns.abandon(execute, inbox_id, self._context.now_ms())
+                inbox.close(execute, inbox_id, "stopped")
+                inbox.close_joined(execute, inbox_id)
 
-        await self._context.database.write(close)
-        self._context.database.scrub_soon()
-
-    async def unfinished(self) -> UnfinishedWork:
+    @reads_aside
+    def unfinished(self, execute: Execute) -> UnfinishedWork:
         """Return what a start has to go on with."""
-
-        def select(execute: Execute) -> UnfinishedWork:
-            return UnfinishedWork(outgoing.waiting(execute), inbox.waiting(execute))
-
-        return await self._context.database.read_aside(select)
+        return UnfinishedWork(outgoing.waiting(execute), inbox.waiting(execute))

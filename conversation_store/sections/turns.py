@@ -2,20 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from conversation_store import (
-    audit_log,
-    exchanges,
-    history,
-    inbox,
-    outgoing,
-    overheard,
-    turn_files,
-    turns,
-)
-from conversation_store.database import (
-    Execute,
-)
+from conversation_store import history, inbox, outgoing, overheard, turns
+from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
@@ -33,18 +23,20 @@ from conversation_store.models import (
     TurnStatus,
     TurnUsage,
 )
-from conversation_store.sections.context import StoreContext
+from conversation_store.sections.section import (
+    Section,
+    reads_aside,
+    writes,
+    writes_later,
+    writes_ordered,
+)
+
+MAX_FILES_BYTES: Final = 32 * 1024 * 1024
+"""Of the files that tools give in one turn; what does not fit any more is left out."""
 
 
-class TurnStore:
-    """What the model is shown, says and calls, up to the answer.
-
-    Args:
-        context: of the store.
-    """
-
-    def __init__(self, context: StoreContext) -> None:
-        self._context = context
+class TurnStore(Section):
+    """What the model is shown, says and calls, up to the answer."""
 
     def begin(
         self,
@@ -74,26 +66,35 @@ class TurnStore:
             (StoredMessage("user", content, images=tuple(images)),),
             notices=tuple(notices),
         )
-
-        def insert(execute: Execute) -> None:
-            turns.begin(execute, turn, pieces, overheard, self._context.now_ms())
-
-        self._context.database.write_later(insert)
+        self._begin(turn, pieces, overheard)
         return turn
 
-    async def resume(self, accepted: AcceptedMessage) -> Turn | None:
+    @writes_later
+    def _begin(
+        self,
+        execute: Execute,
+        turn: Turn,
+        pieces: Sequence[AcceptedMessage],
+        told: Sequence[OverheardMessage],
+    ) -> None:
+        turns.begin(execute, turn, pieces, told, self._context.now_ms())
+
+    @writes
+    def resume(self, execute: Execute, accepted: AcceptedMessage) -> Turn | None:
         """Go on with the turn that a crash or a restart has left; counts one more attempt.
 
         None where it was forgotten, because one of its messages was deleted.
         """
-        return await self._context.database.write(
-            lambda execute: turns.resume(execute, accepted.id)
-        )
+        return turns.resume(execute, accepted.id)
 
     async def restart(self, turn_id: int) -> None:
         """Forget what was begun, so that its messages, which wait on, can begin afresh."""
-        await self._context.database.write(lambda execute: turns.forget(execute, turn_id))
-        self._context.database.scrub_soon()
+        await self._forget(turn_id)
+        self._database.scrub_soon()
+
+    @writes
+    def _forget(self, execute: Execute, turn_id: int) -> None:
+        turns.forget(execute, turn_id)
 
     async def history(
         self,
@@ -118,16 +119,17 @@ class TurnStore:
                 execute, chat, max_bytes=max_bytes, max_rows=max_messages, first_turn=first_turn
             )
 
-        return await self._context.database.read(select, latest=False)  # of turns that are over
+        return await self._database.read(select, latest=False)  # of turns that are over
 
-    async def has_result_with(self, chat: ChatId, words: str) -> bool:
+    @reads_aside
+    def has_result_with(self, execute: Execute, chat: ChatId, words: str) -> bool:
         """Whether anything that is kept of what tools returned or people sent has these words."""
-        return await self._context.database.read_aside(
-            lambda execute: history.has_result_with(execute, chat, words)
-        )
+        return history.has_result_with(execute, chat, words)
 
-    async def record_calls(
+    @writes_ordered
+    def record_calls(
         self,
+        execute: Execute,
         turn_id: int,
         assistant: StoredMessage,
         exchanged: Sequence[NewExchange] = (),
@@ -138,29 +140,29 @@ class TurnStore:
         stored behind it (`ApprovalStore`).
 
         Args:
+            execute: runs a statement.
             turn_id: the turn.
             assistant: the model's message.
             exchanged: the exchanges that it came from, where their signatures are to be checked.
         """
+        if not turns.is_there(execute, turn_id):
+            return
+        turns.add_exchanges(execute, turn_id, exchanged)
+        now = self._context.now_ms()
+        turns.add_message(execute, turn_id, assistant, now)
+        for call in assistant.tool_calls:
+            started = StoredMessage("tool", None, tool_call_id=call.id)
+            turns.add_message(execute, turn_id, started, now)
 
-        def insert(execute: Execute) -> None:
-            if not turns.is_there(execute, turn_id):
-                return
-            exchanges.add(execute, turn_id, exchanged)
-            now = self._context.now_ms()
-            turns.add_message(execute, turn_id, assistant, now)
-            for call in assistant.tool_calls:
-                started = StoredMessage("tool", None, tool_call_id=call.id)
-                turns.add_message(execute, turn_id, started, now)
-
-        await self._context.database.write_ordered(insert)
-
-    async def record_result(
+    @writes_ordered
+    def record_result(
         self,
+        execute: Execute,
         turn_id: int,
         tool_call_id: str,
         content: str,
         entry: AuditEntry,
+        *,
         files: Sequence[Attachment] = (),
     ) -> None:
         """Store what a call came to, before the model sees it; on disk before the answer is.
@@ -168,34 +170,26 @@ class TurnStore:
         Of a turn that was forgotten only that the call ran is stored, without its arguments.
 
         Args:
+            execute: runs a statement.
             turn_id: the turn.
             tool_call_id: the call.
             content: its result.
             entry: for the audit.
             files: go out with the turn's answer, as far as they fit.
         """
+        open_call = turns.open_call(execute, turn_id, tool_call_id)
+        known = entry if open_call is not None else replace(entry, arguments=None)
+        execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
+        _add_to_audit(execute, known, open_call)
+        _keep_files(execute, turn_id, files)
 
-        def update(execute: Execute) -> None:
-            open_call = turns.open_call(execute, turn_id, tool_call_id)
-            known = entry if open_call is not None else replace(entry, arguments=None)
-            execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
-            audit_log.append(execute, known, open_call)
-            turn_files.keep(execute, turn_id, files)
-
-        await self._context.database.write_ordered(update)
-
-    def record_progress(self, turn_id: int, signal_timestamp: int) -> None:
+    @writes_later
+    def record_progress(self, execute: Execute, turn_id: int, signal_timestamp: int) -> None:
         """Remember the turn's progress message, so that a restart edits it, not a second one.
 
         Does not wait for the disk: the sign is not worth it.
         """
-
-        def update(execute: Execute) -> None:
-            execute(
-                "UPDATE turns SET progress_timestamp = ? WHERE id = ?", (signal_timestamp, turn_id)
-            )
-
-        self._context.database.write_later(update)
+        execute("UPDATE turns SET progress_timestamp = ? WHERE id = ?", (signal_timestamp, turn_id))
 
     async def finish(
         self,
@@ -237,14 +231,14 @@ class TurnStore:
             )
             if ended is None:
                 return (), False
-            exchanges.add(execute, turn.id, exchanged)
+            turns.add_exchanges(execute, turn.id, exchanged)
             quoted = quote if always_quote or _is_apart(execute, turn.id, ended.chat) else None
             outgoing_parts = outgoing.answer(
                 execute,
                 inbox_id=turn.id,
                 chat=ended.chat,
                 parts=parts,
-                attachments=turn_files.take(execute, turn.id),
+                attachments=_take_files(execute, turn.id),
                 quote=quoted,
                 replaces=replaces,
                 expires_at=ended.expires_at,
@@ -259,7 +253,7 @@ class TurnStore:
                 turns.drop_history(execute, turn.id)
             return outgoing_parts, has_expired
 
-        to_send, has_expired = await self._context.database.write(finish)
+        to_send, has_expired = await self._database.write(finish)
         self._context.leave_no_words(have_disappeared=has_expired)
         return to_send
 
@@ -316,7 +310,7 @@ class TurnStore:
             inbox.close_joined(execute, accepted.id)
             return outgoing_parts
 
-        to_send = await self._context.database.write(close)
+        to_send = await self._database.write(close)
         self._context.leave_no_words(
             have_disappeared=any(self._context.has_disappeared(one) for one in (accepted, *joined))
         )
@@ -327,15 +321,15 @@ class TurnStore:
 
         With it go answers that could not be sent; one that is still to be sent stays until it is.
         """
-
-        def delete(execute: Execute) -> int:
-            outgoing.forget_given_up(execute, chat)
-            overheard.forget_chat(execute, chat)
-            return turns.clear(execute, chat)
-
-        forgotten = await self._context.database.write(delete)
-        await self._context.database.scrub()
+        forgotten = await self._clear(chat)
+        await self._database.scrub()
         return forgotten
+
+    @writes
+    def _clear(self, execute: Execute, chat: ChatId) -> int:
+        outgoing.forget_given_up(execute, chat)
+        overheard.forget_chat(execute, chat)
+        return turns.clear(execute, chat)
 
 
 def _is_apart(execute: Execute, inbox_id: int, chat: ChatId) -> bool:
@@ -343,3 +337,48 @@ def _is_apart(execute: Execute, inbox_id: int, chat: ChatId) -> bool:
     return inbox.came_between(execute, inbox_id, chat) or outgoing.said_between(
         execute, inbox_id, chat
     )
+
+
+def _add_to_audit(execute: Execute, entry: AuditEntry, open_call: int | None) -> None:
+    """Add who called which tool, what came of it, and by the call's row who allowed it."""
+    execute(
+        "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
+        " duration_ms, arguments, allowed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?,"
+        " (SELECT decided_by FROM approvals WHERE id = ? AND state = 'begun'))",
+        (
+            *(entry.at, entry.chat, entry.author, entry.turn_id, entry.tool),
+            *(entry.arguments_sha256, entry.outcome, entry.duration_ms, entry.arguments),
+            open_call,
+        ),
+    )
+
+
+def _keep_files(execute: Execute, turn_id: int, files: Sequence[Attachment]) -> None:
+    """Keep the files of a call as far as they fit; none of a turn that is gone."""
+    if not files:
+        return
+    ((size,),) = execute(
+        "SELECT coalesce(sum(length(data)), 0) FROM turn_files WHERE turn_id = ?", (turn_id,)
+    )
+    for file in files:
+        if size + len(file.data) > MAX_FILES_BYTES:
+            continue
+        size += len(file.data)
+        execute(
+            "INSERT INTO turn_files (turn_id, name, content_type, data)"
+            " SELECT id, ?, ?, ? FROM turns WHERE id = ?",
+            (file.name, file.content_type, file.data, turn_id),
+        )
+
+
+def _take_files(execute: Execute, turn_id: int) -> tuple[Attachment, ...]:
+    """Return the files that tools gave in a turn, and keep them no longer."""
+    rows = list(
+        execute(
+            "SELECT name, content_type, data FROM turn_files WHERE turn_id = ? ORDER BY id",
+            (turn_id,),
+        )
+    )
+    if rows:
+        execute("DELETE FROM turn_files WHERE turn_id = ?", (turn_id,))
+    return tuple(Attachment(*row) for row in rows)

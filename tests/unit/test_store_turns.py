@@ -236,7 +236,7 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
         assert await store.messages.forget(await accept(store, deletion_of(1, 2))) == (accepted.id,)
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3, "secret")
         await store.turns.record_calls(turn.id, StoredMessage("assistant", "secret", (CALL,)))
-        await store.turns.record_result(turn.id, CALL.id, "secret", entry, [file])
+        await store.turns.record_result(turn.id, CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
         store.turns.begin([accepted], "secret")

@@ -8,8 +8,7 @@ from structlog.testing import capture_logs
 from bot.dispatch.background import upkeep
 from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
-from conversation_store.sections.upkeep import DAY_MS, DUPLICATES_KNOWN_DAYS
-from conversation_store.upkeep import MIN_FREE_PAGES
+from conversation_store.sections.upkeep import DAY_MS, DUPLICATES_KNOWN_DAYS, MIN_FREE_PAGES
 from tests.unit.stores import (
     ADA,
     GROUP,

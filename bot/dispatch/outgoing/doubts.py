@@ -30,8 +30,8 @@ from bot.errors import SignalError
 from bot.messaging.events import Evidence, SentElsewhere
 from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
-from conversation_store.doubts import ELSEWHERE
 from conversation_store.models import ChatId, Interrupted, OutgoingMessage, Resent
+from conversation_store.sections.doubts import ELSEWHERE
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()

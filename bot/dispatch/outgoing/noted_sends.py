@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from bot.errors import SignalUnavailable
 from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
-from conversation_store.doubts import ELSEWHERE
 from conversation_store.models import Attachment, ChatId, Interrupted
+from conversation_store.sections.doubts import ELSEWHERE
 from conversation_store.store import ConversationStore
 
 
