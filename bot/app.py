@@ -115,9 +115,7 @@ async def run(
                 tasks.create_task(_tell_status(manager, parts)),
             ]
             reloading = tasks.create_task(
-                _reload_when_told(
-                    told_to_reload or asyncio.Event(), Reload(settings, parts.adjustable), manager
-                )
+                _reload_when_told(told_to_reload or asyncio.Event(), parts.reload, manager)
             )
             log.info("app.started", version=__version__)
             manager.ready()

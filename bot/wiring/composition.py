@@ -1,17 +1,16 @@
-"""The bot, wired: every part built from the settings, lowest first, and closed in reverse."""
+"""The bot, wired: every part is made from the settings in `wired`, and closed in reverse."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+from bot import __version__, build
 from bot.approvals import ApprovalDesk
 from bot.attestation.trust import Trust
-from bot.chat.handler import ChatHandler
-from bot.chat.prompt import Prompt
-from bot.chat.tool_loop import ToolLoop
-from bot.chat.turn_context import TurnContexts
+from bot.commands.verify import Prover
 from bot.config.settings import Settings
 from bot.dispatch.background import upkeep
 from bot.dispatch.background.expiry import Expiry
@@ -40,37 +39,44 @@ from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
 from bot.messaging.events import IdentityChanged, Person
 from bot.messaging.messenger import Messenger
+from bot.observability import log_ids, logs, metrics
 from bot.observability.event_loop import measure_lag
-from bot.wiring.adjustable import Adjustable
 from bot.wiring.chat_commands import chat_commands
-from bot.wiring.endpoint import OpenEndpoint
-from bot.wiring.ground import Ground, open_ground
+from bot.wiring.conversation import open_conversation
+from bot.wiring.endpoint import OpenEndpoint, api_key
 from bot.wiring.parts import (
     access_rules,
     acknowledgements,
-    result_limit,
+    make_messenger,
+    open_endpoint,
+    spawned_signal_cli,
+    store_key,
+    tool_settings,
 )
+from bot.wiring.readiness import open_health
+from bot.wiring.reload import Reload
 from conversation_store.models import ChatId
-from tools.executor import ToolExecutor
+from conversation_store.store import ConversationStore, open_store
+from sandbox.policy import SandboxPolicy
+from tools.catalog import open_tools
 from tools.probing import probe
-from tools.rate_limits import RateLimits
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is running, wired.
+    """The wired bot, as `bot.app` runs it.
 
     Attributes:
-        messenger: the Signal side; `intake` takes what comes from it, `doubts` the receipts.
+        messenger: the Signal side; `intake` takes its messages, `doubts` its receipts.
         mailboxes: the ordinary lane.
-        urgent: the lane of what may not wait.
-        presence: gives signs of life.
-        resume: queues what an earlier process has left; to be awaited before anything runs.
-        background: what runs beside, as long as the bot runs.
-        status: how the bot is, in a line for its operator.
-        adjustable: what takes other settings while it runs.
+        urgent: the lane of messages that may not wait.
+        presence: shows typing, reactions and read receipts.
+        resume: queues what an earlier process left; to be awaited before anything runs.
+        background: runs as long as the bot.
+        status: one line for the operator.
+        reload: reads the settings anew.
     """
 
     messenger: Messenger
@@ -82,7 +88,7 @@ class Parts:
     resume: Work
     background: tuple[Work, ...]
     status: Callable[[], str]
-    adjustable: Adjustable
+    reload: Reload
 
 
 @asynccontextmanager
@@ -92,358 +98,333 @@ async def wired(
     clock: SteadyClock | None = None,
     messenger: Messenger | None = None,
 ) -> AsyncIterator[Parts]:
-    """Open and connect every part; what was opened is closed in reverse.
+    """Open and connect every part.
 
     Args:
-        settings: everything there is to know.
+        settings: of the bot.
         trust: whom verifications trust.
-        clock: what time it is; only tests give another than the machine's.
+        clock: only tests give another than the machine's.
         messenger: carries the messages; None: the transport that SIGNAL__URL names.
 
     Raises:
         BotError: a part cannot start.
         StoreError: the store cannot be opened.
     """
-    async with open_ground(settings, trust, clock, messenger) as ground:
-        yield _Wiring(settings, ground).parts()
+    clock = clock or SteadyClock()
+    tasks = asyncio.TaskGroup()
+    async with AsyncExitStack() as stack:
+        opened = stack.enter_async_context
 
+        # What the bot stands on
+        store = await opened(_store(settings, clock))
+        endpoint = await opened(open_endpoint(settings, trust=trust, clock=clock.time))
+        signal_cli = spawned_signal_cli(settings) if messenger is None else None
+        messenger = messenger or make_messenger(settings)
+        prover, in_tee = await opened(_prover(settings, messenger, endpoint, trust, clock))
+        reload = Reload(settings, makes_proofs=prover is not None)
+        await opened(open_health(settings, messenger, store, endpoint, signal_cli))
+        sandboxes = SandboxPolicy(required=settings.sandbox_required)
+        registry = await opened(open_tools(tool_settings(settings), sandboxes))
 
-class _Wiring:
-    """Every part, made when the first other one needs it; so no order has to be kept here."""
+        # What goes out
+        mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks, lane="urgent")
+        group_permissions = GroupPermissions(
+            messenger,
+            store,
+            number=settings.signal.phone_number,
+            admins=settings.access.admins,
+        )
+        presence = _presence(settings, messenger, group_permissions, tasks, clock)
+        noted_sends = NotedSends(messenger, store)
 
-    def __init__(self, settings: Settings, ground: Ground) -> None:
-        self._settings = settings
-        self._ground = ground
-        self.mailboxes = Mailboxes(ground.tasks)
-        self.urgent = Mailboxes(ground.tasks, lane="urgent")
+        def look_at_key(chat: ChatId) -> None:
+            new_key = IdentityChanged(settings.signal.phone_number, Person(chat.value))
+            urgent.add(chat, Job(partial(identities.changed, new_key)))
 
-    def parts(self) -> Parts:
-        """Return what the daemon runs."""
-        return Parts(
-            messenger=self._ground.messenger,
-            intake=self.intake,
-            doubts=self.doubts,
-            mailboxes=self.mailboxes,
-            urgent=self.urgent,
-            presence=self.presence,
-            resume=self._resume,
-            background=tuple(self._background()),
-            status=self._status,
-            adjustable=self._adjustable(),
+        outbox = Outbox(messenger, store, untrusted=look_at_key)
+        doubts = Doubts(messenger, store, outbox, reacts=lambda: presence.ack_reaction is not None)
+        notices = Notices(
+            store=store, mailboxes=mailboxes, outbox=outbox, admins=settings.access.admins
+        )
+        proofs = _answer_proofs(settings, endpoint, store, mailboxes, outbox)
+
+        # Who may talk
+        access = Access(access_rules(settings))
+        pairing = Pairing(
+            pairings=store.pairings, access=access, notes=notices, now_ms=clock.now_ms
         )
 
-    def _adjustable(self) -> Adjustable:
-        return Adjustable(
-            makes_proofs=self._ground.prover is not None,
-            access=self.access,
-            group_permissions=self.group_permissions,
-            notices=self.notices,
-            loop_guard=self.loop_guard,
-            batching=self.batching,
-            presence=self.presence,
-            prompt=self.prompt,
-            tool_loop=self.tool_loop,
-            executor=self.executor,
-            tool_limits=self.tool_limits,
-            endpoint=self._ground.endpoint,
-            store=self._ground.store,
+        async def send_what_waited(person: str) -> None:
+            chat = ChatId.direct(person)
+            mailboxes.add(chat, Job(partial(outbox.deliver, outbox.take_back(chat))))
+
+        identities = Identities(
+            messenger,
+            store,
+            notices,
+            policy=settings.signal.trust,
+            on_trusted=send_what_waited,
+            clock=clock.time,
         )
+        loop_guard = LoopGuard(messages_per_minute=settings.access.messages_per_minute)
 
-    def _status(self) -> str:
-        store, messenger = self._ground.store, self._ground.messenger
-        if store.refusal is not None:
-            return f"Takes no messages: {store.refusal}."
-        signal = "Connected to Signal" if messenger.connected else "Not connected to Signal"
-        return f"{signal}; answers in progress: {self.turns.running}."
-
-    async def _resume(self) -> None:
-        await self.identities.resume()
-        await recovery.resume(
-            store=self._ground.store,
-            approvals=self.approvals,
-            mailboxes=self.mailboxes,
-            urgent=self.urgent,
-            doubts=self.doubts,
-            router=self.router,
-            changes=self.changes,
-            file_cleanup=self.file_cleanup,
+        # What is answered
+        file_cleanup = FileCleanup(messenger)
+        turns = Turns(mailboxes, store, file_cleanup)
+        approvals = ApprovalDesk(
+            store=store, channel=noted_sends, is_admin=access.is_admin, clock=clock.time
         )
-        await self.pairing.refresh()
-
-    def _background(self) -> Iterator[Work]:
-        """What runs beside the taking and answering of messages."""
-        if self._ground.signal_cli is not None:
-            yield self._ground.signal_cli.run
-        yield measure_lag
-        yield partial(upkeep.tend, self._ground.store.upkeep, self._ground.clock.past)
-        yield partial(probe, self._ground.registry)
-        yield StorageWatch(self._ground.store, self._ground.messenger).run
-        yield self.doubts.run
-        yield self.expiry.run
-        yield self.file_cleanup.run
-        yield self.profile_keeper.run
-        yield self._ground.endpoint.keep_verified
-        yield self.pairing.run
-        if self.proofs is not None:
-            yield partial(_check_signatures, self._ground.endpoint, self.proofs)
-
-    # What comes in
-
-    @cached_property
-    def access(self) -> Access:
-        return Access(access_rules(self._settings))
-
-    @cached_property
-    def intake(self) -> Intake:
-        return Intake(
-            access=self.access,
-            store=self._ground.store,
-            approvals=self.approvals,
-            mailboxes=self.mailboxes,
-            urgent=self.urgent,
-            router=self.router,
-            changes=self.changes,
-            pairing=self.pairing,
-            message_requests=MessageRequests(self._ground.messenger, self._ground.tasks),
-            group_permissions=self.group_permissions,
-            identities=self.identities,
-            file_cleanup=self.file_cleanup,
-            loop_guard=self.loop_guard,
-            expiry=self.expiry,
-            clock=self._ground.clock,
+        batching = Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time)
+        conversation = await opened(
+            open_conversation(
+                settings,
+                messenger=messenger,
+                store=store,
+                endpoint=endpoint,
+                registry=registry,
+                sandboxes=sandboxes,
+                in_tee=in_tee,
+                approvals=approvals,
+                noted_sends=noted_sends,
+                presence=presence,
+                proofs=proofs,
+                clock=clock.time,
+                reload=reload,
+            )
         )
-
-    @cached_property
-    def loop_guard(self) -> LoopGuard:
-        return LoopGuard(messages_per_minute=self._settings.access.messages_per_minute)
-
-    @cached_property
-    def pairing(self) -> Pairing:
-        pairings = self._ground.store.pairings
-        return Pairing(
-            pairings=pairings,
-            access=self.access,
-            notes=self.notices,
-            now_ms=self._ground.clock.now_ms,
-        )
-
-    @cached_property
-    def group_permissions(self) -> GroupPermissions:
-        return GroupPermissions(
-            self._ground.messenger,
-            self._ground.store,
-            number=self._settings.signal.phone_number,
-            admins=self._settings.access.admins,
-        )
-
-    @cached_property
-    def identities(self) -> Identities:
-        return Identities(
-            self._ground.messenger,
-            self._ground.store,
-            self.notices,
-            policy=self._settings.signal.trust,
-            on_trusted=self._send_what_waited,
-            clock=self._ground.clock.time,
-        )
-
-    async def _send_what_waited(self, person: str) -> None:
-        chat = ChatId.direct(person)
-        self.mailboxes.add(chat, Job(partial(self.outbox.deliver, self.outbox.take_back(chat))))
-
-    @cached_property
-    def changes(self) -> Changes:
-        return Changes(
-            store=self._ground.store,
-            turns=self.turns,
-            mailboxes=self.mailboxes,
-            urgent=self.urgent,
-            router=self.router,
-            file_cleanup=self.file_cleanup,
-            is_group_admin=self.group_permissions.is_group_admin,
-        )
-
-    @cached_property
-    def expiry(self) -> Expiry:
-        return Expiry(self._ground.store, clock=self._ground.clock.past)
-
-    # What is answered
-
-    @cached_property
-    def turns(self) -> Turns:
-        return Turns(self.mailboxes, self._ground.store, self.file_cleanup)
-
-    @cached_property
-    def file_cleanup(self) -> FileCleanup:
-        return FileCleanup(self._ground.messenger)
-
-    @cached_property
-    def approvals(self) -> ApprovalDesk:
-        return ApprovalDesk(
-            store=self._ground.store,
-            channel=self.noted_sends,
-            is_admin=self.access.is_admin,
-            clock=self._ground.clock.time,
-        )
-
-    @cached_property
-    def router(self) -> Router:
-        return Router(
+        router = Router(
             commands=chat_commands(
-                self._settings,
-                self._ground,
-                access=self.access,
-                identities=self.identities,
-                pairing=self.pairing,
-                turns=self.turns,
+                settings,
+                store=store,
+                messenger=messenger,
+                endpoint=endpoint,
+                prover=prover,
+                registry=registry,
+                sandboxes=sandboxes,
+                access=access,
+                identities=identities,
+                pairing=pairing,
+                turns=turns,
             ),
-            conversation=self.conversation,
-            turns=self.turns,
-            batching=self.batching,
-            approvals=self.approvals,
-            outbox=self.outbox,
-            store=self._ground.store,
-            file_cleanup=self.file_cleanup,
-            presence=self.presence,
-            loop_guard=self.loop_guard,
-            group_permissions=self.group_permissions,
-            identity_policy=self.identities,
-            clock=self._ground.clock.time,
+            conversation=conversation,
+            turns=turns,
+            batching=batching,
+            approvals=approvals,
+            outbox=outbox,
+            store=store,
+            file_cleanup=file_cleanup,
+            presence=presence,
+            loop_guard=loop_guard,
+            group_permissions=group_permissions,
+            identity_policy=identities,
+            clock=clock.time,
         )
 
-    @cached_property
-    def batching(self) -> Batching:
-        return Batching(
-            self.mailboxes,
-            settle_seconds=self._settings.bot.settle_seconds,
-            clock=self._ground.clock.time,
+        # What comes in
+        changes = Changes(
+            store=store,
+            turns=turns,
+            mailboxes=mailboxes,
+            urgent=urgent,
+            router=router,
+            file_cleanup=file_cleanup,
+            is_group_admin=group_permissions.is_group_admin,
+        )
+        expiry = Expiry(store, clock=clock.past)
+        intake = Intake(
+            access=access,
+            store=store,
+            approvals=approvals,
+            mailboxes=mailboxes,
+            urgent=urgent,
+            router=router,
+            changes=changes,
+            pairing=pairing,
+            message_requests=MessageRequests(messenger, tasks),
+            group_permissions=group_permissions,
+            identities=identities,
+            file_cleanup=file_cleanup,
+            loop_guard=loop_guard,
+            expiry=expiry,
+            clock=clock,
+        )
+        reload.register(
+            partial(_reload_access, access, group_permissions, notices, loop_guard),
+            partial(_reload_manners, presence, batching),
+            partial(_reload_service, store, endpoint),
         )
 
-    @cached_property
-    def prompt(self) -> Prompt:
-        return Prompt(
-            self._settings.llm.context_tokens,
-            self._ground.registry,
-            system_prompt=self._settings.bot.system_prompt,
-            in_tee=self._ground.in_tee,
-        )
+        async def resume() -> None:
+            await identities.resume()
+            await recovery.resume(
+                store=store,
+                approvals=approvals,
+                mailboxes=mailboxes,
+                urgent=urgent,
+                doubts=doubts,
+                router=router,
+                changes=changes,
+                file_cleanup=file_cleanup,
+            )
+            await pairing.refresh()
 
-    @cached_property
-    def tool_limits(self) -> RateLimits:
-        tools = self._settings.tools
-        return RateLimits(per_person=tools.calls_per_minute, per_bot=tools.calls_per_minute_total)
-
-    @cached_property
-    def executor(self) -> ToolExecutor:
-        return ToolExecutor(
-            self._ground.registry,
-            limits=self.tool_limits,
-            timeout_seconds=self._settings.tools.timeout_seconds,
-            result_limit_bytes=result_limit(self._settings.llm.context_tokens),
-        )
-
-    @cached_property
-    def tool_loop(self) -> ToolLoop:
-        ground = self._ground
-        return ToolLoop(
-            model=ground.endpoint.client,
-            prompt=self.prompt,
-            registry=ground.registry,
-            executor=self.executor,
-            store=ground.store,
-            vision=ground.vision,
-            keeps_exchanges=self.proofs is not None,
-            max_tool_calls=self._settings.tools.max_tool_calls,
-        )
-
-    @cached_property
-    def conversation(self) -> ChatHandler:
-        ground = self._ground
-        return ChatHandler(
-            loop=self.tool_loop,
-            contexts=TurnContexts(
-                ground.store,
-                self.approvals,
-                self.noted_sends,
-                progress_shown=self.presence.message_sent,
-                keep_arguments=self._settings.tools.audit_arguments == "keep",
-                clock=ground.clock.time,
+        # Entered last, so that no task outlives a part that it works with.
+        await opened(tasks)
+        yield Parts(
+            messenger=messenger,
+            intake=intake,
+            doubts=doubts,
+            mailboxes=mailboxes,
+            urgent=urgent,
+            presence=presence,
+            resume=resume,
+            background=(
+                *((signal_cli.run,) if signal_cli is not None else ()),
+                measure_lag,
+                partial(upkeep.tend, store.upkeep, clock.past),
+                partial(probe, registry),
+                StorageWatch(store, messenger).run,
+                doubts.run,
+                expiry.run,
+                file_cleanup.run,
+                _profile_keeper(settings, messenger, store).run,
+                endpoint.keep_verified,
+                pairing.run,
+                *((partial(_check_signatures, endpoint, proofs),) if proofs is not None else ()),
             ),
-            prompt=self.prompt,
-            store=ground.store,
-            media=ground.media,
-            renderer=ground.renderer,
-            proofs=self.proofs,
-            model_name=self._settings.llm.model,
-            clock=ground.clock.time,
+            status=partial(_status, store, messenger, turns),
+            reload=reload,
         )
 
-    @cached_property
-    def proofs(self) -> AnswerProofs | None:
-        """What checks the signatures of answers, where the endpoint signs them."""
-        if self._ground.endpoint.signatures is None:
-            return None
-        return AnswerProofs(
-            signatures=self._ground.endpoint.signatures,
-            store=self._ground.store,
-            mailboxes=self.mailboxes,
-            outbox=self.outbox,
-            warn=self._settings.attestation.model_policy == "require",
-        )
 
-    # What goes out
+@asynccontextmanager
+async def _store(settings: Settings, clock: SteadyClock) -> AsyncIterator[ConversationStore]:
+    """Open the store, and take from it what the log and the clock need."""
+    async with open_store(
+        settings.store.path,
+        key=await store_key(settings),
+        retention_days=settings.store.retention_days,
+        clock=clock.time,
+        committed=metrics.count_commit,
+    ) as store:
+        metrics.BUILD_INFO.labels(__version__, build.commit()).set(1)
+        await log_ids.use_salt_of(store)
+        clock.start_from(await store.upkeep.newest())
+        yield store
 
-    @cached_property
-    def noted_sends(self) -> NotedSends:
-        return NotedSends(self._ground.messenger, self._ground.store)
 
-    @cached_property
-    def outbox(self) -> Outbox:
-        return Outbox(self._ground.messenger, self._ground.store, untrusted=self._look_at_key)
+@asynccontextmanager
+async def _prover(
+    settings: Settings,
+    messenger: Messenger,
+    endpoint: OpenEndpoint,
+    trust: Trust,
+    clock: SteadyClock,
+) -> AsyncIterator[tuple[Prover | None, bool]]:
+    """Provide what makes the bot's proofs, and whether the guest agent quotes closed hardware.
 
-    @cached_property
-    def doubts(self) -> Doubts:
-        return Doubts(
-            self._ground.messenger,
-            self._ground.store,
-            self.outbox,
-            reacts=lambda: self.presence.ack_reaction is not None,
-        )
+    Without a guest agent there are no proofs, and the bot claims nothing of its machine.
+    """
+    if not settings.attestation.has_agent:
+        metrics.IN_TEE.set(0)
+        yield None, False
+        return
+    from bot.wiring.prover import can_quote, open_prover  # noqa: PLC0415 - as in bot.wiring.parts
 
-    def _look_at_key(self, chat: ChatId) -> None:
-        new_key = IdentityChanged(self._settings.signal.phone_number, Person(chat.value))
-        self.urgent.add(chat, Job(partial(self.identities.changed, new_key)))
+    async with open_prover(
+        settings,
+        messenger,
+        endpoint.proof.evidence,
+        settled=endpoint.settled,
+        trust=trust,
+        clock=clock.time,
+    ) as prover:
+        in_tee = await can_quote(settings, trust=trust)
+        metrics.IN_TEE.set(in_tee)
+        yield prover, in_tee
 
-    @cached_property
-    def notices(self) -> Notices:
-        return Notices(
-            store=self._ground.store,
-            mailboxes=self.mailboxes,
-            outbox=self.outbox,
-            admins=self._settings.access.admins,
-        )
 
-    @cached_property
-    def presence(self) -> Presence:
-        ack_reaction, read_receipts = acknowledgements(self._settings)
-        return Presence(
-            SignsByRights(self._ground.messenger, self.group_permissions),
-            ack_reaction=ack_reaction,
-            read_receipts=read_receipts,
-            tasks=self._ground.tasks,
-            clock=self._ground.clock.time,
-        )
+def _presence(
+    settings: Settings,
+    messenger: Messenger,
+    group_permissions: GroupPermissions,
+    tasks: asyncio.TaskGroup,
+    clock: SteadyClock,
+) -> Presence:
+    ack_reaction, read_receipts = acknowledgements(settings)
+    return Presence(
+        SignsByRights(messenger, group_permissions),
+        ack_reaction=ack_reaction,
+        read_receipts=read_receipts,
+        tasks=tasks,
+        clock=clock.time,
+    )
 
-    @cached_property
-    def profile_keeper(self) -> ProfileKeeper:
-        bot = self._settings.bot
-        profile = wanted_profile(
-            name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
-        )
-        return ProfileKeeper(self._ground.messenger, self._ground.store, profile)
+
+def _answer_proofs(
+    settings: Settings,
+    endpoint: OpenEndpoint,
+    store: ConversationStore,
+    mailboxes: Mailboxes,
+    outbox: Outbox,
+) -> AnswerProofs | None:
+    """Return what checks the signatures of answers; None if the endpoint signs none."""
+    if endpoint.signatures is None:
+        return None
+    return AnswerProofs(
+        signatures=endpoint.signatures,
+        store=store,
+        mailboxes=mailboxes,
+        outbox=outbox,
+        warn=settings.attestation.model_policy == "require",
+    )
+
+
+def _profile_keeper(
+    settings: Settings, messenger: Messenger, store: ConversationStore
+) -> ProfileKeeper:
+    bot = settings.bot
+    profile = wanted_profile(
+        name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
+    )
+    return ProfileKeeper(messenger, store, profile)
 
 
 async def _check_signatures(endpoint: OpenEndpoint, proofs: AnswerProofs) -> None:
-    """Check what endpoints sign, once it is known whose signatures count."""
+    """Check the signatures of answers, once it is known whose signatures count."""
     await endpoint.settled()
     await proofs.run()
+
+
+def _status(store: ConversationStore, messenger: Messenger, turns: Turns) -> str:
+    if store.refusal is not None:
+        return f"Takes no messages: {store.refusal}."
+    signal = "Connected to Signal" if messenger.connected else "Not connected to Signal"
+    return f"{signal}; answers in progress: {turns.running}."
+
+
+# What a reload changes
+
+
+def _reload_access(
+    access: Access,
+    group_permissions: GroupPermissions,
+    notices: Notices,
+    loop_guard: LoopGuard,
+    settings: Settings,
+) -> None:
+    access.rules = access_rules(settings)
+    group_permissions.admins = notices.admins = settings.access.admins
+    loop_guard.messages_per_minute = settings.access.messages_per_minute
+
+
+def _reload_manners(presence: Presence, batching: Batching, settings: Settings) -> None:
+    presence.ack_reaction, presence.read_receipts = acknowledgements(settings)
+    batching.settle_seconds = settings.bot.settle_seconds
+
+
+def _reload_service(store: ConversationStore, endpoint: OpenEndpoint, settings: Settings) -> None:
+    logs.set_level(settings.log.level)
+    store.retention_days = settings.store.retention_days
+    for user in endpoint.key_users:
+        user.use_key(api_key(settings))

@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.llm.errors import LlmError
 from bot.messaging.messenger import Messenger
@@ -37,6 +38,29 @@ UNPROVEN: Final = (
 
 STUCK: Final = "The Signal side takes requests and does not answer; if that lasts, restart it."
 SILENT: Final = "signal-cli does not answer; if that lasts, it is ended and started again."
+
+
+@asynccontextmanager
+async def open_health(
+    settings: Settings,
+    messenger: Messenger,
+    store: ConversationStore,
+    endpoint: OpenEndpoint,
+    signal_cli: SpawnedSignalCli | None,
+) -> AsyncIterator[None]:
+    """Serve health and metrics, if the settings say where."""
+    if not settings.health.listen:
+        yield
+        return
+    checks = health_checks(
+        messenger,
+        store,
+        endpoint,
+        proof_required=settings.attestation.model_policy == "require",
+        signal_cli=signal_cli,
+    )
+    async with serve_health(settings.health.listen, checks, store):
+        yield
 
 
 @asynccontextmanager

@@ -7,9 +7,10 @@ import pty
 import signal
 import sys
 import termios
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -19,7 +20,7 @@ from bot.attestation.trust import REAL
 from bot.config.loading import load_settings
 from bot.dispatch.incoming.access import AccessRules
 from bot.dispatch.incoming.pairing import WELCOME
-from bot.wiring.adjustable import Adjustable
+from bot.wiring import composition, conversation
 from bot.wiring.composition import wired
 from bot.wiring.reload import LIVE, Reload
 from tests.e2e.daemon_process import Daemon, daemon, environment
@@ -187,18 +188,43 @@ EVERYTHING = {
 """Every setting that can change, and what none of them is before."""
 
 
+PARTS = {
+    composition: ("Access", "GroupPermissions", "Notices", "LoopGuard", "Batching", "Presence"),
+    conversation: ("RateLimits", "ToolExecutor", "ToolLoop"),
+}
+
+
+class Made(SimpleNamespace):
+    """The parts of one bot, each under the name of its class in lower case."""
+
+    def recorded(self, kind: type[object]) -> Callable[..., object]:
+        """Return what makes a part of this kind and keeps it."""
+
+        def make(*arguments: object, **named: object) -> object:
+            part = kind(*arguments, **named)
+            vars(self)[kind.__name__.lower()] = part
+            vars(self)["store"] = named.get("store", vars(self).get("store"))
+            return part
+
+        return make
+
+
 @asynccontextmanager
 async def wired_bot(
     here: World, monkeypatch: pytest.MonkeyPatch, **settings: str
-) -> AsyncIterator[tuple[Reload, Adjustable]]:
+) -> AsyncIterator[tuple[Reload, Made]]:
     """Wire a bot in this process whose `.env` says these settings, without running it."""
+    made = Made()
+    for module, names in PARTS.items():
+        for name in names:
+            monkeypatch.setattr(module, name, made.recorded(getattr(module, name)))
     monkeypatch.chdir(here.folder)
     for name, value in fixed(here, *EVERYTHING).items():
         monkeypatch.setenv(name, value)
     write_settings(here, **settings)
     loaded = load_settings()
     async with wired(loaded, REAL) as bot:
-        yield Reload(loaded, bot.adjustable), bot.adjustable
+        yield bot.reload, made
 
 
 @pytest.fixture
@@ -212,7 +238,7 @@ def unconfigured_log() -> Iterator[None]:
 async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert EVERYTHING.keys() == LIVE.keys()
+    assert EVERYTHING.keys() == LIVE
     async with world() as here:
         async with wired_bot(here, monkeypatch) as (reload_now, parts):
             write_settings(here, **EVERYTHING)
@@ -224,12 +250,12 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
                 groups="always",
                 messages_per_minute=61,
             )
-            assert parts.group_permissions.admins == parts.notices.admins == {ADA.aci}
-            assert parts.loop_guard.messages_per_minute == 61
+            assert parts.grouppermissions.admins == parts.notices.admins == {ADA.aci}
+            assert parts.loopguard.messages_per_minute == 61
             assert parts.store.retention_days == 62
-            assert parts.tool_loop.max_tool_calls == 3
-            assert parts.executor.timeout_seconds == 4
-            assert (parts.tool_limits.per_person, parts.tool_limits.per_bot) == (65, 660)
+            assert parts.toolloop.max_tool_calls == 3
+            assert parts.toolexecutor.timeout_seconds == 4
+            assert (parts.ratelimits.per_person, parts.ratelimits.per_bot) == (65, 660)
             assert (parts.presence.ack_reaction, parts.presence.read_receipts) == ("🌵", False)
             assert parts.batching.settle_seconds == 0.5
 
@@ -274,7 +300,7 @@ async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
             write_settings(here, TOOLS__MAX_TOOL_CALLS=after)
             with capture_logs() as logged:
                 await reload_now()
-            assert parts.tool_loop.max_tool_calls == int(before)
+            assert parts.toolloop.max_tool_calls == int(before)
             assert logged[-1]["event"] == "settings.need_restart"
             assert logged[-1]["setting"] == "TOOLS__MAX_TOOL_CALLS"
 

@@ -1,0 +1,110 @@
+"""What answers a conversation, wired: prompt, tool loop, files, rendering."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from bot.approvals import ApprovalDesk
+from bot.chat.handler import ChatHandler
+from bot.chat.media import open_media
+from bot.chat.prompt import Prompt
+from bot.chat.rendering.client import open_renderer
+from bot.chat.tool_loop import ToolLoop
+from bot.chat.turn_context import TurnContexts
+from bot.config.settings import Settings
+from bot.dispatch.outgoing.noted_sends import NotedSends
+from bot.dispatch.outgoing.presence import Presence
+from bot.dispatch.outgoing.proofs import AnswerProofs
+from bot.llm.vision import Vision
+from bot.messaging.messenger import Messenger
+from bot.wiring.endpoint import OpenEndpoint
+from bot.wiring.parts import result_limit, words_limit
+from bot.wiring.reload import Reload
+from conversation_store.store import ConversationStore
+from sandbox.policy import SandboxPolicy
+from tools.executor import ToolExecutor
+from tools.rate_limits import RateLimits
+from tools.registry import Registry
+
+
+@asynccontextmanager
+async def open_conversation(
+    settings: Settings,
+    *,
+    messenger: Messenger,
+    store: ConversationStore,
+    endpoint: OpenEndpoint,
+    registry: Registry,
+    sandboxes: SandboxPolicy,
+    in_tee: bool,
+    approvals: ApprovalDesk,
+    noted_sends: NotedSends,
+    presence: Presence,
+    proofs: AnswerProofs | None,
+    clock: Callable[[], float],
+    reload: Reload,
+) -> AsyncIterator[ChatHandler]:
+    """Provide what answers a conversation; the settings that it goes by can be reloaded."""
+    vision = Vision(settings.llm.vision, endpoint.client)
+    prompt = Prompt(
+        settings.llm.context_tokens,
+        registry,
+        system_prompt=settings.bot.system_prompt,
+        in_tee=in_tee,
+    )
+    limits = RateLimits(
+        per_person=settings.tools.calls_per_minute,
+        per_bot=settings.tools.calls_per_minute_total,
+    )
+    executor = ToolExecutor(
+        registry,
+        limits=limits,
+        timeout_seconds=settings.tools.timeout_seconds,
+        result_limit_bytes=result_limit(settings.llm.context_tokens),
+    )
+    loop = ToolLoop(
+        model=endpoint.client,
+        prompt=prompt,
+        registry=registry,
+        executor=executor,
+        store=store,
+        vision=vision,
+        keeps_exchanges=proofs is not None,
+        max_tool_calls=settings.tools.max_tool_calls,
+    )
+
+    def apply(changed: Settings) -> None:
+        prompt.begin_with(changed.bot.system_prompt)
+        limits.per_person = changed.tools.calls_per_minute
+        limits.per_bot = changed.tools.calls_per_minute_total
+        executor.timeout_seconds = changed.tools.timeout_seconds
+        loop.max_tool_calls = changed.tools.max_tool_calls
+
+    reload.register(apply)
+    async with (
+        open_media(
+            messenger,
+            vision=vision,
+            transcriber=endpoint.transcriber,
+            words_bytes=words_limit(settings.llm.context_tokens),
+            sandboxes=sandboxes,
+        ) as media,
+        open_renderer(sandboxes) as renderer,
+    ):
+        yield ChatHandler(
+            loop=loop,
+            contexts=TurnContexts(
+                store,
+                approvals,
+                noted_sends,
+                progress_shown=presence.message_sent,
+                keep_arguments=settings.tools.audit_arguments == "keep",
+                clock=clock,
+            ),
+            prompt=prompt,
+            store=store,
+            media=media,
+            renderer=renderer,
+            proofs=proofs,
+            model_name=settings.llm.model,
+            clock=clock,
+        )
