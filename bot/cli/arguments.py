@@ -1,4 +1,4 @@
-"""What can be typed after `signal-tee-bot`."""
+"""The arguments of `signal-tee-bot` and its commands."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ PCCS_URL: Final = "https://pccs.phala.network"
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read what was typed; `command` is the name of the module in this package that runs it.
+    """Read the command line; `command` names the module of this package that runs it.
 
     Raises:
-        SystemExit: it was not understood, or asked for help or the version; that has been printed.
+        SystemExit: the message, the help or the version has been printed.
     """
     parser = argparse.ArgumentParser(
         prog="signal-tee-bot",
@@ -24,29 +24,24 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"signal-tee-bot {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="be the daemon")
-    run.set_defaults(command="run")
+    def command(name: str, help_: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help_)
+        added.set_defaults(command=name)
+        return added
 
-    demo = commands.add_parser("demo", help="the whole bot on loopback; the terminal is the phone")
-    demo.add_argument(
+    command("run", "be the daemon")
+    command("demo", "the whole bot on loopback; the terminal is the phone").add_argument(
         "--say", nargs="+", action="extend", metavar="TEXT", help="send these, print, and exit"
     )
-    demo.set_defaults(command="demo")
-
-    check = commands.add_parser("check", help="look at every part and say how to mend it")
-    check.add_argument(
+    command("check", "look at every part and say how to mend it").add_argument(
         "--json",
         action="store_true",
         help='for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'
         " where settings are wrong (exit 2)",
     )
-    check.set_defaults(command="check")
+    command("ready", "ask the running bot whether all of it is well")
 
-    ready = commands.add_parser("ready", help="ask the running bot whether all of it is well")
-    ready.set_defaults(command="ready")
-
-    pair = commands.add_parser("pair", help="who may talk, under ACCESS__POLICY=pairing")
-    pair.set_defaults(command="pair")
+    pair = command("pair", "who may talk, under ACCESS__POLICY=pairing")
     actions = pair.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
     actions.add_parser("list", help="who waits with which code, and who was let in")
     approve = actions.add_parser("approve", help="let somebody in")
@@ -54,10 +49,8 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     revoke = actions.add_parser("revoke", help="let somebody in no more")
     revoke.add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
 
-    link = commands.add_parser("link", help="share a phone's Signal account, by a QR code")
-    link.set_defaults(command="link")
-
-    register = commands.add_parser("register", help="give a number a Signal account, the bot's")
+    command("link", "share a phone's Signal account, by a QR code")
+    register = command("register", "give a number a Signal account, the bot's")
     register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
     register.add_argument("--voice", action="store_true", help="have Signal call, not write")
     register.add_argument(
@@ -71,14 +64,9 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="wait for signal-cli, and do nothing when the account is there already",
     )
-    register.set_defaults(command="register")
 
-    verify = commands.add_parser("verify", help="check a proof, with no trust in the bot")
-    _add_verify_arguments(verify)
-    verify.set_defaults(command="verify")
-
-    attest = commands.add_parser("attest", help="look at evidence, and pin what it shows")
-    attest.set_defaults(command="attest")
+    _add_verify_arguments(command("verify", "check a proof, with no trust in the bot"))
+    attest = command("attest", "look at evidence, and pin what it shows")
     subjects = attest.add_subparsers(title="of", required=True, metavar="WHAT", dest="subject")
     model = subjects.add_parser("model", help="pins for ATTESTATION__MODEL_PINS")
     model.add_argument(
@@ -86,17 +74,12 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     model.add_argument("--force", action="store_true", help="replace a file that is there")
 
-    release = commands.add_parser("release", help="make what a TEE runs and what people compare")
-    _add_release_arguments(release)
-    release.set_defaults(command="release")
-
-    backup = commands.add_parser("backup", help="copy the store, also while the bot runs")
-    backup.add_argument("file", type=Path, metavar="FILE")
-    backup.set_defaults(command="backup")
-
-    restore = commands.add_parser("restore", help="go back to a copy, while no bot runs")
-    restore.add_argument("file", type=Path, metavar="FILE")
-    restore.set_defaults(command="restore")
+    _add_release_arguments(command("release", "make what a TEE runs and what people compare"))
+    for name, help_ in (
+        ("backup", "copy the store, also while the bot runs"),
+        ("restore", "go back to a copy, while no bot runs"),
+    ):
+        command(name, help_).add_argument("file", type=Path, metavar="FILE")
     return parser.parse_args(arguments)
 
 

@@ -1,6 +1,5 @@
-"""What a command says and asks, at a terminal or through pipes."""
+"""Questions and answers of a command, at a terminal or through pipes."""
 
-import asyncio
 import os
 import shutil
 import sys
@@ -10,8 +9,8 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from bot.errors import BotError
+from bot.process.reading import read_some
 
-READ_BYTES: Final = 4_096
 MAX_LINE_BYTES: Final = 65_536
 TERMINAL_LINE_BYTES: Final = 4_095
 """What Linux keeps of a line that is typed or pasted (N_TTY_BUF_SIZE in termios(3))."""
@@ -19,12 +18,7 @@ LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
 
 
 class Console:
-    """Standard input and output, without blocking the loop: Ctrl-C works while it asks.
-
-    Args:
-        keyboard: file descriptor to read answers from.
-        screen: where to write.
-    """
+    """Standard input and output, without blocking the loop: Ctrl-C works while it asks."""
 
     def __init__(self, keyboard: int = 0, screen: TextIO | None = None) -> None:
         self._keyboard = keyboard
@@ -33,7 +27,7 @@ class Console:
 
     @property
     def columns(self) -> int:
-        """How wide the screen is; 80 where the output is not a screen."""
+        """The width of the screen; 80 if the output is no screen."""
         return shutil.get_terminal_size().columns
 
     def can_show(self, text: str) -> bool:
@@ -50,11 +44,11 @@ class Console:
         self._screen.flush()
 
     async def ask(self, question: str, *, secret: bool = False) -> str:
-        """Return what somebody answers, without the spaces around it.
+        """Return somebody's answer, without the spaces around it.
 
         Args:
-            question: written before, on the same line.
-            secret: do not show on the terminal what is typed.
+            question: printed before, on the same line.
+            secret: do not echo the answer on the terminal.
 
         Raises:
             BotError: the input has ended, or the terminal has cut the answer.
@@ -62,7 +56,7 @@ class Console:
         if not os.isatty(self._keyboard):
             return await self._answer_to(question)
         if secret:
-            with _unechoed(self._keyboard):  # before the question: who types fast is not shown
+            with _unechoed(self._keyboard):  # before the question, for people who type early
                 answer = await self._answer_to(question)
             self.say()
         else:
@@ -78,7 +72,7 @@ class Console:
 
     async def _line(self) -> str:
         while b"\n" not in self._unread:
-            piece = await _read(self._keyboard)
+            piece = await read_some(self._keyboard)
             if not piece:
                 raise BotError("The input ended before that was answered.")
             self._unread += piece
@@ -86,20 +80,6 @@ class Console:
                 raise BotError("That is too long for an answer.")
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode(errors="replace")
-
-
-async def _read(keyboard: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    try:
-        loop.add_reader(keyboard, readable.set)
-    except PermissionError:  # a plain file: never waits, so there is no readiness
-        return os.read(keyboard, READ_BYTES)
-    try:
-        await readable.wait()
-        return os.read(keyboard, READ_BYTES)
-    finally:
-        loop.remove_reader(keyboard)
 
 
 @contextmanager

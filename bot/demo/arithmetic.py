@@ -1,4 +1,4 @@
-"""Finding the sums in a sentence: `How much is 15% of 80?` holds `15% of 80`."""
+"""Finds the sums in a sentence: `How much is 15% of 80?` holds `15% of 80`."""
 
 import re
 from typing import Final
@@ -28,10 +28,10 @@ _AFTER: Final = re.compile(r"\s*(?:$|[?=.;:]|and\b|please\b|thanks\b)", re.IGNOR
 
 
 def find_expressions(text: str) -> list[str]:
-    """Return the calculations that somebody asks for in a text, in their order.
+    """Return the calculations that a text asks for, in their order.
 
-    Numbers that are part of other talk (`a 24/7 service`) are left alone: a sum begins the text
-    or follows words such as `what is`, and ends its sentence.
+    Other numbers (`a 24/7 service`) are left alone: a sum begins the text or follows words such as
+    `what is`, and ends its sentence.
     """
     for spoken, symbol in _SPOKEN:
         text = spoken.sub(symbol, text)

@@ -1,7 +1,7 @@
 """The demo's offline assistant as an endpoint: `bot.demo.rules` behind the OpenAI protocol.
 
-It speaks on loopback as real endpoints do: `GET /v1/models` and `POST /v1/chat/completions`,
-whole or streamed as server-sent events, tool calls in pieces, tokens counted.
+It answers on loopback as real endpoints do: `GET /v1/models` and `POST /v1/chat/completions`, whole
+or streamed as server-sent events, with tool calls in pieces and counted tokens.
 """
 
 import json
@@ -61,7 +61,7 @@ class _Message(BaseModel):
     tool_call_id: str | None = None
 
     def parsed(self) -> Message:
-        """Return the message free of the wire's spelling."""
+        """Return the message as `bot.llm` has it."""
         content = self.content
         if isinstance(content, list):
             content = "".join(part.text for part in content)
@@ -79,7 +79,7 @@ class _StreamOptions(BaseModel):
 
 
 class _Question(BaseModel):
-    """A chat completion request, as far as it matters here."""
+    """A chat completion request; other fields are ignored."""
 
     messages: list[_Message]
     tools: list[_Tool] | None = None
@@ -87,7 +87,7 @@ class _Question(BaseModel):
     stream_options: _StreamOptions | None = None
 
     def answered(self) -> Message:
-        """Return what the rules say to it, as a model would."""
+        """Return the answer of the rules, as a model gives it."""
         offered = frozenset(tool.function.name for tool in self.tools or ())
         match reply([message.parsed() for message in self.messages], offered):
             case Reading(text):
@@ -101,7 +101,7 @@ class _Question(BaseModel):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether the last piece of a stream shall count the tokens."""
+        """Whether the last chunk of a stream counts the tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -130,7 +130,7 @@ async def _complete(request: Request) -> Response:
 
 
 def _usage(prompt: bytes, answer: Message) -> Json:
-    """Count tokens by the rule of thumb of four characters each."""
+    """Estimate tokens as four characters each."""
     said = (answer.content or "") + "".join(call.arguments for call in answer.tool_calls)
     prompt_tokens = len(prompt) // CHARACTERS_PER_TOKEN + 1
     completion_tokens = len(said) // CHARACTERS_PER_TOKEN + 1
@@ -150,7 +150,7 @@ def _whole(answer: Message, usage: Json) -> Json:
 
 
 def _chunks(answer: Message, usage: Json | None) -> Iterator[Json]:
-    """Return the pieces of a streamed answer: who speaks, what, why it ends, what it took."""
+    """Yield the chunks of an answer: role, words, tool calls, finish reason, usage."""
     yield _chunk({"role": answer.role, "content": None})
     for word in re.findall(r"\s*\S+\s*", answer.content or ""):
         yield _chunk({"content": word})

@@ -1,4 +1,4 @@
-"""How a message looks on the terminal phone: a bubble of text rows, measured in terminal cells."""
+"""A message on the terminal phone: a bubble of rows, measured in terminal cells."""
 
 import re
 import unicodedata
@@ -29,14 +29,10 @@ class Bubble:
     """One message as a phone shows it.
 
     Attributes:
-        timestamp: Signal's name of the message, in ms.
+        timestamp: identifies the message, in ms.
         mine: written on this phone; shown at the right.
-        text: what it says.
-        time: when, ready to be shown.
-        edited: it replaces an earlier text.
-        attachments: files that came with it.
-        styles: how ranges of the text look.
-        quote: the beginning of the message that it replies to; empty where it replies to none.
+        time: of writing, ready to be shown.
+        quote: the beginning of the message that it replies to, if any.
     """
 
     timestamp: int
@@ -56,10 +52,7 @@ class Bubble:
 
 
 def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
-    """Return the rows of a bubble and of its files below it.
-
-    Each is narrower than `columns`, so that no terminal wraps it.
-    """
+    """Return the rows of a bubble and of its files, narrower than `columns`."""
     columns = max(columns, MIN_COLUMNS) - 1
     width = int(columns * SHARE_OF_THE_WIDTH) - 4
     rows = wrap(clean(marked(StyledText(bubble.text, bubble.styles))), width)
@@ -69,14 +62,19 @@ def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
     margin = " " * (columns - inner - 4 if bubble.mine else 0)
     line = "─" * (inner - cells(bubble.footer))
     footer = f"{line} {bubble.footer} " if bubble.mine else f" {bubble.footer} {line}"
-    frame = _Frame(bubble, colour=colour)
+    start = FRAME_COLOUR_OF_YOU if bubble.mine else FRAME_COLOUR_OF_THE_BOT
+
+    def frame(text: str) -> str:
+        return f"{start}{text}{RESET}" if colour else text
+
+    side = frame("│")
     return [
-        margin + frame.paint(f"╭{'─' * (inner + 2)}╮"),
+        margin + frame(f"╭{'─' * (inner + 2)}╮"),
         *(
-            f"{margin}{frame.side} {shown}{' ' * (inner - cells(row))} {frame.side}"
+            f"{margin}{side} {shown}{' ' * (inner - cells(row))} {side}"
             for row, shown in zip(rows, painted(rows, colour=colour), strict=True)
         ),
-        margin + frame.paint(f"╰{footer}╯"),
+        margin + frame(f"╰{footer}╯"),
         *(row for file in bubble.attachments for row in wrap(_label(file), columns)),
     ]
 
@@ -92,20 +90,8 @@ def _size(count: int) -> str:
     return f"{count / KILO:.0f} kB" if count < MEGA else f"{count / MEGA:.1f} MB"
 
 
-class _Frame:
-    """The border of a bubble, in its sender's colour."""
-
-    def __init__(self, bubble: Bubble, *, colour: bool) -> None:
-        self._start = FRAME_COLOUR_OF_YOU if bubble.mine else FRAME_COLOUR_OF_THE_BOT
-        self._colour = colour
-        self.side = self.paint("│")
-
-    def paint(self, text: str) -> str:
-        return f"{self._start}{text}{RESET}" if self._colour else text
-
-
 def clean(text: str) -> str:
-    """Return a text without anything that would steer the terminal or turn its direction."""
+    """Remove from a text what would control the terminal or reverse its direction."""
     text = _BIDI_CONTROLS.sub("", _LINE_ENDS.sub("\n", text)).expandtabs(4)
     return "".join(
         "\N{REPLACEMENT CHARACTER}"
@@ -116,7 +102,7 @@ def clean(text: str) -> str:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Return the rows of a text, broken between words, and inside words that are too long."""
+    """Return the rows of a text, broken between words and inside long words."""
     return [row for line in text.split("\n") for row in _wrap_line(line, columns)]
 
 
@@ -144,7 +130,7 @@ def _cut(word: str, columns: int) -> Iterator[str]:
 
 
 def clusters(text: str) -> list[str]:
-    """Return the characters as people count them: with their accents, joined emoji in one."""
+    """Return the characters as people count them, with accents and joined emoji."""
     found: list[str] = []
     for char in text:
         if found and (found[-1].endswith(JOINER) or char in _SKIN_TONES or _width(char) == 0):
@@ -162,8 +148,6 @@ def cells(text: str) -> int:
 def _width(char: str) -> int:
     if char.isascii():
         return 1
-    if is_mark(char):
-        return 0
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+    if is_mark(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

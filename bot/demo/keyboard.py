@@ -1,8 +1,6 @@
-"""What is typed, line by line, from a terminal, a pipe or a file, without blocking the loop."""
+"""Typed lines from a terminal, a pipe or a file, without blocking the loop."""
 
-import asyncio
 import codecs
-import os
 import re
 import termios
 import tty
@@ -12,8 +10,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from bot.demo.bubbles import clusters
+from bot.process.reading import read_some
 
-READ_BYTES: Final = 4096
 MAX_LINE_CHARACTERS: Final = 10_000
 CONTROL_CHARACTERS: Final = 6  # their place in what `termios.tcgetattr` returns
 
@@ -26,9 +24,8 @@ _NO_KEY: Final = b"\0"  # POSIX's _POSIX_VDISABLE
 class LineEditor:
     """Turns keys into lines as a terminal does: backspace, Ctrl-W (a word), Ctrl-U (all).
 
-    Ctrl-C ends the input, and so does Ctrl-D where nothing is typed yet. There is no cursor: arrows
-    and other control sequences are ignored, and so is what would make a line longer than
-    `MAX_LINE_CHARACTERS`.
+    Ctrl-C ends the input, and Ctrl-D does on an empty line. There is no cursor: arrows and other
+    control sequences are ignored, and so are characters after `MAX_LINE_CHARACTERS`.
     """
 
     def __init__(self) -> None:
@@ -37,7 +34,7 @@ class LineEditor:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, data: bytes) -> list[str]:
-        """Take some input and return the lines that it finished; no data is the end of it."""
+        """Return the lines that this input finished; empty input is the end."""
         finished: list[str] = []
         for key in _CONTROL_SEQUENCE.sub("", self._decoder.decode(data, final=not data)):
             if self.ended:
@@ -74,35 +71,21 @@ async def typed_lines(
     """Yield the lines that are typed on a file descriptor until it ends.
 
     Args:
-        keyboard: a file descriptor; a terminal is best in `key_by_key` mode.
-        on_change: told of the unfinished line whenever something was typed.
+        keyboard: a file descriptor; put a terminal into `key_by_key` mode.
+        on_change: called with the unfinished line after every key.
     """
     editor = LineEditor()
     while not editor.ended:
-        lines = editor.feed(await _read(keyboard))
+        lines = editor.feed(await read_some(keyboard))
         if on_change is not None:
             on_change(editor.text)
         for line in lines:
             yield line
 
 
-async def _read(keyboard: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    try:
-        loop.add_reader(keyboard, readable.set)
-    except PermissionError:  # a plain file or /dev/null: never waits, so there is no readiness
-        return os.read(keyboard, READ_BYTES)
-    try:
-        await readable.wait()
-        return os.read(keyboard, READ_BYTES)
-    finally:
-        loop.remove_reader(keyboard)
-
-
 @contextmanager
 def key_by_key(terminal: int) -> Iterator[None]:
-    """Get every key of a terminal as it is pressed and unechoed, Ctrl-C too."""
+    """Get each key of a terminal at once and without an echo, Ctrl-C included."""
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)
     changed = termios.tcgetattr(terminal)

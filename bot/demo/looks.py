@@ -1,7 +1,7 @@
-"""How styles look on a terminal.
+"""Styles on a terminal.
 
-Where a style begins and ends is marked by characters of no width before a text is cut into rows,
-and the marks become the terminal's own sequences row by row, so a style goes on in the next row.
+Before a text is cut into rows, characters of no width mark where styles begin and end. Then the
+marks of each row become the terminal's own sequences, so a style continues in the next row.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from bot.messaging.styled import spans_of
 from conversation_store.models import StyledText, TextStyle
 
-_FIRST_MARK: Final = 0xF0000  # a plane for private use; what a message has of it is left out
+_FIRST_MARK: Final = 0xF0000  # a plane for private use; removed from messages
 _STYLES: Final = tuple(TextStyle)
 _MARKS: Final = "".join(chr(_FIRST_MARK + number) for number in range(2 * len(_STYLES)))
 _ANY_MARK: Final = re.compile(f"[{_MARKS}]")
@@ -20,14 +20,14 @@ _SGR: Final = {
     TextStyle.BOLD: ("\x1b[1m", "\x1b[22m"),
     TextStyle.ITALIC: ("\x1b[3m", "\x1b[23m"),
     TextStyle.STRIKETHROUGH: ("\x1b[9m", "\x1b[29m"),
-    TextStyle.MONOSPACE: ("\x1b[33m", "\x1b[39m"),  # a terminal has no other letters: yellow
+    TextStyle.MONOSPACE: ("\x1b[33m", "\x1b[39m"),  # yellow: a terminal has only one font
     TextStyle.SPOILER: ("\x1b[7m", "\x1b[27m"),
 }
 """On and off, by ECMA-48 (SGR)."""
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character is a mark, which takes no room."""
+    """Whether a character is a mark, which has no width."""
     return _MARKS[0] <= character <= _MARKS[-1]
 
 
@@ -48,7 +48,7 @@ def marked(styled: StyledText) -> str:
 
 
 def painted(rows: Iterable[str], *, colour: bool) -> list[str]:
-    """Return marked rows as a terminal shows them; without colour they are plain."""
+    """Return marked rows with a terminal's sequences, or plain ones."""
     if not colour:
         return [_ANY_MARK.sub("", row) for row in rows]
     lasting: dict[TextStyle, None] = {}
@@ -61,7 +61,7 @@ def painted(rows: Iterable[str], *, colour: bool) -> list[str]:
 
 
 def _switched(mark: str, lasting: dict[TextStyle, None]) -> str:
-    """Note that a style begins or ends, and return what switches it."""
+    """Record that a style begins or ends, and return the sequence for it."""
     number, ends = divmod(_MARKS.index(mark), 2)
     style = _STYLES[number]
     if ends:

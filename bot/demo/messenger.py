@@ -1,7 +1,6 @@
-"""The demo's `Messenger`: its other side is the phone in the same process, and nothing in between.
+"""The demo's `Messenger`: its other side is the phone in the same process.
 
-There is one person with one private chat. What phones show beside messages (typing, reactions,
-receipts) has no place on a terminal and is dropped.
+There is one person with one private chat. Typing, reactions and receipts are not shown.
 """
 
 import asyncio
@@ -32,16 +31,7 @@ CHAT: Final = ChatId.direct(PERSON.aci)
 
 @dataclass(frozen=True, slots=True)
 class FromBot:
-    """A message as the bot sent it.
-
-    Attributes:
-        timestamp: names the message, in ms.
-        text: what it says.
-        replaces: timestamp of the message that it edits.
-        attachments: files that came with it.
-        styles: how ranges of the text look.
-        quote: what it replies to.
-    """
+    """A message as the bot sent it; `replaces` is the timestamp of the message that it edits."""
 
     timestamp: int
     text: str
@@ -99,7 +89,7 @@ class DemoMessenger:
 
     @property
     def last_sign(self) -> float:
-        """Now: nothing can stand still in between."""
+        """Now: this connection cannot hang."""
         return time.monotonic()
 
     @property
@@ -148,7 +138,7 @@ class DemoMessenger:
         return timestamp
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
-        """Leave it where it is: a terminal cannot take back what it printed."""
+        """Do nothing: a terminal cannot take back what it printed."""
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Show nothing."""
@@ -167,7 +157,7 @@ class DemoMessenger:
         """Do nothing: there are no files."""
 
     async def group(self, chat: ChatId) -> Group | None:
-        """Know no group."""
+        """Return None: there are no groups."""
         return None
 
     async def join_group(self, chat: ChatId) -> None:
@@ -179,7 +169,7 @@ class DemoMessenger:
         raise SignalRejected("There are no groups in the demo.")
 
     async def peer_identity(self, person: str) -> PeerIdentity | None:
-        """Know no key."""
+        """Return None: there are no keys."""
         return None
 
     async def trust(self, person: str, *, safety_number: str | None) -> None:
@@ -187,7 +177,7 @@ class DemoMessenger:
         raise SignalRejected("There are no safety numbers in the demo.")
 
     async def accept_request(self, person: str) -> None:
-        """Do nothing: nobody has to ask."""
+        """Do nothing: there are no message requests."""
 
     async def set_profile(self, profile: Profile) -> None:
         """Show nothing."""
@@ -201,6 +191,6 @@ class DemoMessenger:
         return AccountStatus("demo", registered=True)
 
     def _new_timestamp(self) -> int:
-        """Return the time in ms; never one twice, since it names a message."""
+        """Return the time in ms, never the same one twice: it identifies a message."""
         self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
         return self._last_timestamp

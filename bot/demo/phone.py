@@ -12,7 +12,7 @@ from bot.demo.keyboard import key_by_key, typed_lines
 from bot.demo.messenger import FromBot
 from bot.demo.screen import PlainScreen, Screen, screen_on
 
-# Longer than the bot keeps trying to reach a model, so that what it says about that is seen.
+# Longer than the bot keeps trying to reach a model, so that its apology is seen.
 ANSWER_SECONDS: Final = 300.0
 FURTHER_PARTS_SECONDS: Final = 0.3
 WATCH_SECONDS: Final = 60.0
@@ -43,16 +43,8 @@ async def run_phone(
 ) -> int:
     """Be the phone until there is nothing more to say, and return the exit code.
 
-    With texts to say, or when the keyboard is no terminal, each message waits for the answer to
+    With texts to `say`, or when the keyboard is no terminal, each message waits for the answer to
     the one before; otherwise a person types and both sides talk freely.
-
-    Args:
-        chat: carries the messages.
-        say: messages to send instead of reading the keyboard.
-        keyboard: file descriptor of the standard input.
-        output: gets the conversation.
-        errors: gets a plain sentence when no answer comes.
-        answer_seconds: how long to wait for an answer.
     """
     screen = screen_on(output)
     phone = Phone(chat, screen)
@@ -71,14 +63,14 @@ async def run_phone(
 
 
 def _discard_the_rest(output: TextIO) -> None:
-    """Make an output whose reader went away (`... | head -1`) bear the last flush at exit."""
+    """Let the last flush at exit succeed after the reader went away (`... | head -1`)."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, output.fileno())
     os.close(nowhere)
 
 
 async def _talk(phone: "Phone", screen: Screen, keyboard: int) -> None:
-    """Let a person and the bot write whenever they like."""
+    """Let a person and the bot write at any time."""
     with nullcontext() if isinstance(screen, PlainScreen) else key_by_key(keyboard):
         screen.show_input("")
         try:
@@ -122,8 +114,8 @@ class Phone:
     async def ask(self, text: str, seconds: float) -> bool:
         """Send a message, show what comes back, and return whether an answer came in time.
 
-        The first new message that is no progress line is the answer; a long one comes in parts,
-        which follow one another at once.
+        The answer is the first new message that shows no progress; a long one comes in parts, one
+        right after the other.
         """
         await self.say(text)
         deadline = asyncio.get_running_loop().time() + seconds

@@ -1,7 +1,7 @@
-"""What the demo's offline assistant says: a few rules, and no AI.
+"""The answers of the demo's offline assistant: a few rules, and no AI.
 
-`reply` is a pure function from a conversation to words or tool calls. It tries the rules in
-their order; each answers what it knows and leaves the rest to the next.
+`reply` is a pure function from a conversation to words or tool calls. The first rule that has an
+answer gives it.
 """
 
 import json
@@ -46,9 +46,9 @@ class Conversation:
     """What the rules look at.
 
     Attributes:
-        text: the last thing that a person said, without the bot's prefix.
-        written_at: its date and time, as that prefix tells them; empty when it does not.
-        earlier: what people said before, the latest first.
+        text: the last message of a person, without the bot's prefix.
+        written_at: its date and time from that prefix; empty if there is none.
+        earlier: the messages of people before it, the latest first.
         system: the system prompt.
         tools: names of the offered tools.
     """
@@ -101,7 +101,7 @@ _SHIFTED = re.compile(
 
 
 def _measure(conversation: Conversation) -> Reply | None:
-    """Answer what is about units or dates, one at a time."""
+    """Answer one question about units or dates."""
     call = _measuring_call(conversation.text)
     return (call,) if call is not None and call.tool in conversation.tools else None
 
@@ -109,7 +109,7 @@ def _measure(conversation: Conversation) -> Reply | None:
 def _measuring_call(text: str) -> Call | None:
     if asked := _UNITS.fullmatch(text):
         value, from_unit, to_unit = asked.groups()
-        if value.count(".") < 2:  # else it is no number
+        if value.count(".") < 2:  # `1.2.3` is no number
             units = {"from_unit": from_unit, "to_unit": to_unit}
             return Call("convert_units", {"value": float(value), **units})
     if asked := _BETWEEN.fullmatch(text):
@@ -174,45 +174,28 @@ def _tell_time(conversation: Conversation) -> Reply | None:
     return Reading(f"The date is {date[0]}." if date else "Nobody has told me the date.")
 
 
-_WHO = re.compile(
-    r"\b(?:who|what) are you\b|\bare you (?:an? )?(?:ai|bot|human|robot|real)\b|\byour name\b|"
-    r"\b(?:what|which) model\b",
-    re.IGNORECASE,
+_WHO: Final = (
+    "I am this bot's offline demo: a handful of rules, no AI. The bot around me is the real one."
+    f" {HOW_TO_CONNECT}"
 )
+_SMALL_TALK: Final = {
+    r"\b(?:who|what) are you\b|\bare you (?:an? )?(?:ai|bot|human|robot|real)\b": _WHO,
+    r"\byour name\b|\b(?:what|which) model\b": _WHO,
+    r"\Ahelp\b|\bhelp me\b|\bwhat can you do\b|\bhow does this work\b": (
+        "I am an offline demo, no AI. {abilities} The bot's own commands: !help."
+    ),
+    r"\A(?:hello|hi|hey|good (?:morning|afternoon|evening))\b[^?]{0,30}\Z": (
+        "Hello! I am this bot's offline demo, no AI. {abilities}"
+    ),
+    r"\b(?:thanks|thank you|thx|cheers)\b": "You are welcome.",
+}
 
 
-def _introduce(conversation: Conversation) -> Reply | None:
-    return _WHO.search(conversation.text) and Reading(
-        "I am this bot's offline demo: a handful of rules, no AI. The bot around me is the real "
-        f"one. {HOW_TO_CONNECT}"
-    )
-
-
-_HELP = re.compile(r"^help\b|\bhelp me\b|\bwhat can you do\b|\bhow does this work\b", re.IGNORECASE)
-
-
-def _help(conversation: Conversation) -> Reply | None:
-    return _HELP.search(conversation.text) and Reading(
-        f"I am an offline demo, no AI. {_abilities(conversation)} The bot's own commands: !help."
-    )
-
-
-_GREETING = re.compile(
-    r"(?:hello|hi|hey|good (?:morning|afternoon|evening))\b[^?]{0,30}", re.IGNORECASE
-)
-
-
-def _greet(conversation: Conversation) -> Reply | None:
-    return _GREETING.fullmatch(conversation.text) and Reading(
-        f"Hello! I am this bot's offline demo, no AI. {_abilities(conversation)}"
-    )
-
-
-_THANKS = re.compile(r"\b(?:thanks|thank you|thx|cheers)\b", re.IGNORECASE)
-
-
-def _welcome(conversation: Conversation) -> Reply | None:
-    return _THANKS.search(conversation.text) and Reading("You are welcome.")
+def _chat(conversation: Conversation) -> Reply | None:
+    for pattern, answer in _SMALL_TALK.items():
+        if re.search(pattern, conversation.text, re.IGNORECASE):
+            return Reading(answer.replace("{abilities}", _abilities(conversation)))
+    return None
 
 
 RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
@@ -222,10 +205,7 @@ RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
     _learn_name,
     _look_at_clock,
     _tell_time,
-    _introduce,
-    _help,
-    _greet,
-    _welcome,
+    _chat,
 )
 
 
@@ -248,7 +228,7 @@ def _abilities(conversation: Conversation) -> str:
 
 
 def _tell_results(messages: Sequence[Message]) -> Reading:
-    """Say the results that the conversation ends with."""
+    """Put the tool results at the end of the conversation into words."""
     results = {one.tool_call_id: one.content or "" for one in messages if one.role is Role.TOOL}
     calls = next((one.tool_calls for one in reversed(messages) if one.tool_calls), ())
     return Reading("\n".join(_tell_result(call, results.get(call.id, "")) for call in calls))
@@ -270,7 +250,7 @@ def _tell_result(call: ToolCall, result: str) -> str:
 
 
 def _subject(call: ToolCall) -> str:
-    """Return the expression or the zone that was asked about, or the arguments as they are."""
+    """Return the expression or the zone of the call, or else its arguments."""
     try:
         arguments = json.loads(call.arguments)
     except ValueError:

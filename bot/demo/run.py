@@ -1,7 +1,7 @@
 """The whole bot on loopback, with the terminal as the phone: no account, no key.
 
-It is the very app of `signal-tee-bot run`, with a `Messenger` whose other side is the phone, and,
-unless the settings name an endpoint, the offline assistant. Its store is thrown away at the end.
+It is the app of `signal-tee-bot run` with a `Messenger` whose other side is the phone, and with the
+offline assistant unless the settings name an endpoint. Its store is deleted at the end.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from bot.observability import logs
 
 START_SECONDS: Final = 20.0
 GRACE_SECONDS: Final = 1.0
-# A closed terminal and a kill end the demo too; else its store would stay behind.
+# A closed terminal and a kill end the demo in order too; otherwise its store would stay behind.
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGTERM)
 ENDED: Final = 1
 # A conversation that is piped in is faster than any person.
@@ -35,14 +35,14 @@ MESSAGES_PER_MINUTE: Final = 10_000
 Sections = Mapping[str, Mapping[str, object]]
 
 UNPROVEN: Final[Sections] = {"attestation": {"model_policy": "warn", "e2ee": False}}
-"""The offline assistant proves nothing, whatever policy an operator has set."""
+"""The offline assistant proves nothing, whatever policy the operator has set."""
 
 
 async def run_demo(say: Sequence[str]) -> int:
-    """Be the demo until there is nothing more to say; return the exit code.
+    """Run the demo until there is nothing more to say; return the exit code.
 
     Args:
-        say: messages to send, instead of reading the keyboard.
+        say: messages to send instead of reading the keyboard.
 
     Raises:
         SettingsError: a setting of the environment or of `.env` is wrong.
@@ -93,13 +93,13 @@ async def _converse(settings: Settings, say: Sequence[str]) -> int:
 
 
 def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
-    """Everything of the demo's own, except the endpoint and what the bot says of itself."""
+    """Return the demo's settings; the endpoint and the bot's profile remain the operator's."""
     return load_settings(
         {
             "signal": {"phone_number": BOT_NUMBER, "trust": "tofu"},
             "llm": {"transcription_model": None},
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
-            # The terminal's phone sends whole messages: there are no pieces to wait for.
+            # The phone in the terminal sends whole messages, so there is nothing to wait for.
             "bot": {"settle_seconds": 0.0, "profile_picture": None},
             "access": {
                 "policy": "open",
@@ -113,7 +113,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
 
 
 def _assistant(base_url: str) -> Sections:
-    """The offline assistant, which proves nothing and reads no encrypted messages."""
+    """Return the settings of the offline assistant, which reads no encrypted messages."""
     return {
         "llm": {"base_url": base_url, "model": MODEL, "transcription_model": None},
         **UNPROVEN,

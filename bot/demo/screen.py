@@ -1,4 +1,4 @@
-"""Where the terminal phone draws: on a terminal, or as plain lines anywhere else."""
+"""The phone's screen: a terminal, or plain lines anywhere else."""
 
 import io
 import os
@@ -26,11 +26,11 @@ class Screen(Protocol):
         ...
 
     def edit(self, replaces: int, bubble: Bubble) -> None:
-        """Let a bubble take the place of the one with timestamp `replaces`, if that can be."""
+        """Replace the bubble with timestamp `replaces`, if it can be reached."""
         ...
 
     def show_input(self, text: str | None) -> None:
-        """Show what is being typed; None when nothing can be typed."""
+        """Show the unfinished line; None while nothing can be typed."""
         ...
 
 
@@ -55,7 +55,7 @@ def _size_of(terminal: TextIO) -> os.terminal_size:
 
 
 class PlainScreen:
-    """A transcript: what is edited is printed again, and typing is not shown."""
+    """A transcript: an edited bubble is printed again, and typing is not shown."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -72,7 +72,7 @@ class PlainScreen:
         self.show(replace(bubble, edited=True))
 
     def show_input(self, text: str | None) -> None:
-        """Leave the typing to whoever shows it."""
+        """Show nothing: whatever reads the keys echoes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class _Drawn:
 
 
 class TerminalScreen:
-    """Bubbles that scroll up, and below them the row where one types.
+    """Bubbles that scroll up, and below them the input row.
 
-    The cursor rests in that last row, so whatever is drawn starts by clearing it. A bubble is
-    edited by going up to it and drawing it and all below it again.
+    The cursor rests in that last row, so drawing starts by clearing it. An edit goes up to its
+    bubble and draws it and all bubbles below it again.
 
     Args:
         output: a terminal that knows ECMA-48.
-        size: asked anew for every bubble, for windows change.
+        size: asked again for every bubble, because windows change.
         colour: whether to use it.
     """
 
@@ -108,7 +108,7 @@ class TerminalScreen:
         self._write(self._draw(bubble))
 
     def edit(self, replaces: int, bubble: Bubble) -> None:
-        """Draw the bubble where the other stands, or at the bottom when that is out of reach."""
+        """Draw the bubble in place of the other, or at the bottom if that is out of reach."""
         bubble = replace(bubble, edited=True)
         place = self._place_of(replaces)
         if place is None:
@@ -119,15 +119,15 @@ class TerminalScreen:
         self._write("".join(rows), rows_up=sum(drawn.rows for drawn in redrawn))
 
     def show_input(self, text: str | None) -> None:
-        """Show what is being typed in the last row."""
+        """Show the unfinished line in the last row."""
         self._input = text
         self._write("")
 
     def _place_of(self, timestamp: int) -> int | None:
         """Return where in `_drawn` a bubble is, if it can still be drawn over.
 
-        It must be on the screen, and the window as wide as it was: a terminal breaks rows anew
-        when that changes, and nobody can tell how many there are.
+        It must be on the screen, and the window as wide as before: a terminal wraps rows again
+        when its width changes, and their number is then unknown.
         """
         columns, lines = self._size()
         if columns != self._columns or columns < MIN_COLUMNS:
@@ -168,7 +168,7 @@ class TerminalScreen:
 
 
 def _tail(text: str, columns: int) -> str:
-    """Return as much of a text's end as fits."""
+    """Return the end of a text, as much as fits."""
     kept = clusters(text[-columns * 8 :])
     while cells("".join(kept)) > columns:
         del kept[0]

@@ -66,7 +66,7 @@ async def open_attested(
         signatures = AnswerSignatures(
             http, endpoint.base_url, endpoint.api_key, endpoint.model, model
         )
-        key_users = (client, evidence, signatures)
+        listening = () if transcriber is None else (transcriber.use_key,)
         yield OpenEndpoint(
             client=client,
             proof=model,
@@ -74,7 +74,7 @@ async def open_attested(
             signatures=signatures,
             settled=model.settled,
             keep_verified=model.keep_verified,
-            key_users=key_users if transcriber is None else (*key_users, transcriber),
+            use_key=(client.use_key, evidence.use_key, signatures.use_key, *listening),
         )
 
 

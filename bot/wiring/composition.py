@@ -426,5 +426,5 @@ def _reload_manners(presence: Presence, batching: Batching, settings: Settings) 
 def _reload_service(store: ConversationStore, endpoint: OpenEndpoint, settings: Settings) -> None:
     logs.set_level(settings.log.level)
     store.retention_days = settings.store.retention_days
-    for user in endpoint.key_users:
-        user.use_key(api_key(settings))
+    for use_key in endpoint.use_key:
+        use_key(api_key(settings))

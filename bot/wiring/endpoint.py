@@ -1,4 +1,4 @@
-"""The model's endpoint as the bot uses it, and what is known of who can read along there."""
+"""The model's endpoint as the bot uses it, and what is known about who can read along there."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ NOT_OVER_TLS: Final = (
 
 
 class ModelProof(Protocol):
-    """What is known of who can read along at the model."""
+    """Who can read along at the model: `AttestedModel`, or `NothingProven`."""
 
     @property
     def proven(self) -> bool:
@@ -36,23 +36,23 @@ class ModelProof(Protocol):
         ...
 
     def summary(self) -> str:
-        """Return it in one or two sentences."""
+        """Say in one or two sentences who can read along."""
         ...
 
     def evidence(self) -> "ModelEvidence | None":
-        """Return what that rests on, if there is anything."""
+        """Return the evidence, if there is any."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NothingProven:
-    """A model that is not asked for proof; `why` is one sentence."""
+    """A model that is not asked for proof; `why` is a sentence."""
 
     why: str
 
     @property
     def proven(self) -> bool:
-        """Whether it is proven: never."""
+        """Never."""
         return False
 
     def summary(self) -> str:
@@ -63,16 +63,8 @@ class NothingProven:
         """Return nothing."""
 
 
-class KeyUser(Protocol):
-    """What asks the endpoint with a key. Implemented by `LlmClient` and whatever else asks it."""
-
-    def use_key(self, api_key: str | None) -> None:
-        """Take another bearer token, from the next request on."""
-        ...
-
-
 async def _nothing_to_do() -> None:
-    """Stands where nothing is to be verified."""
+    """Without a proof there is nothing to verify."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +73,35 @@ class OpenEndpoint:
 
     Attributes:
         client: asks it.
-        proof: what is known of it.
-        transcriber: writes down what is said there; None where that is not wanted.
-        signatures: checks its answers; None where it signs none.
-        settled: returns once a first verification has ended, however.
-        keep_verified: to be run as long as the bot runs.
-        key_users: whatever asks with the key of the settings.
+        proof: who can read along there.
+        use_key: each gives another bearer token to one of the parts that ask the endpoint.
+        transcriber: turns voice notes into text.
+        signatures: checks the signatures of answers, if the endpoint signs them.
+        settled: returns once the first verification has ended, whatever its result.
+        keep_verified: runs as long as the bot.
     """
 
     client: LlmClient
     proof: ModelProof
+    use_key: tuple[Callable[[str | None], None], ...]
     transcriber: Transcriber | None = None
     signatures: "AnswerSignatures | None" = None
     settled: Work = _nothing_to_do
     keep_verified: Work = _nothing_to_do
-    key_users: tuple[KeyUser, ...] = ()
 
 
 @asynccontextmanager
 async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
-    """Open an endpoint that is not asked for proof, or cannot give any."""
+    """Open an endpoint without proof: none is wanted, or none can be given."""
     endpoint = llm_endpoint(settings)
     listener = settings.llm.transcription_model
     why = OFF if settings.attestation.model_policy == "off" else NOT_OVER_TLS
     async with open_transport(endpoint) as transport:
         client = LlmClient(transport, endpoint)
         transcriber = Transcriber(transport, endpoint, listener) if listener else None
+        listening = () if transcriber is None else (transcriber.use_key,)
         yield OpenEndpoint(
-            client,
-            NothingProven(why),
-            transcriber=transcriber,
-            key_users=(client,) if transcriber is None else (client, transcriber),
+            client, NothingProven(why), (client.use_key, *listening), transcriber=transcriber
         )
 
 
@@ -133,7 +123,7 @@ def api_key(settings: Settings) -> str | None:
 
 
 def model_pins(settings: Settings) -> "ModelPins | None":
-    """Return which of the model's machines are accepted; None where that is not set.
+    """Return which of the model's machines are accepted; None if that is not set.
 
     Raises:
         SettingsError: the file cannot be read, or holds no pins.
@@ -141,7 +131,7 @@ def model_pins(settings: Settings) -> "ModelPins | None":
     value = settings.attestation.model_pins
     if value is None:
         return None
-    # Imported here: who pins nothing does without 13 MB of cryptography.
+    # Imported here: a bot that pins nothing saves 13 MB of cryptography.
     from bot.attestation.near_ai.pins import MAX_PINS_BYTES, ModelPins  # noqa: PLC0415
 
     try:
@@ -156,6 +146,6 @@ def model_pins(settings: Settings) -> "ModelPins | None":
 
 
 def has_to_prove(settings: Settings) -> bool:
-    """Whether the endpoint is asked for proof: without TLS no key can show whom one talks to."""
+    """Whether the endpoint is asked for proof; without TLS no key can identify the other side."""
     over_tls = urlsplit(settings.llm.base_url).scheme == "https"
     return over_tls and settings.attestation.model_policy != "off"

@@ -1,4 +1,4 @@
-"""Single parts, made of the settings; what is only looked at (`check`) is made here as well."""
+"""Single parts, made from the settings; `check` uses them without running a bot."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -32,15 +32,15 @@ from tools.settings import (
 async def open_endpoint(
     settings: Settings, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[OpenEndpoint]:
-    """Open the model's endpoint, with proof of who reads along where it has to give some.
+    """Open the model's endpoint, with proof of who can read along if the settings ask for it.
 
     Args:
-        settings: say where it is and what it has to prove.
-        trust: whom a verification trusts; only tests give another than the real one.
-        clock: seconds since 1970; the age of proofs goes by it.
+        settings: of the bot.
+        trust: only tests give another than the real one.
+        clock: seconds since 1970, for the age of proofs.
     """
     if has_to_prove(settings):
-        # Imported here: who asks for no proof does without 13 MB of cryptography.
+        # Imported here: a bot that asks for no proof saves 13 MB of cryptography.
         from bot.wiring.attested_endpoint import open_attested  # noqa: PLC0415
 
         async with open_attested(settings, trust, clock=clock) as attested:
@@ -51,10 +51,10 @@ async def open_endpoint(
 
 
 async def store_key(settings: Settings) -> str | None:
-    """Return the key of the store, from where the settings say.
+    """Return the key of the store from its source in the settings.
 
     Raises:
-        AgentError: the guest agent does not give one.
+        AgentError: the guest agent gives none.
         SettingsError: it gives one that would be lost.
     """
     if settings.store.key_source == "setting":
@@ -67,11 +67,11 @@ async def store_key(settings: Settings) -> str | None:
 
 
 CALCULATOR: Final = ("calculate", "convert_units", "shift_date", "date_difference")
-"""What `TOOLS__CALCULATOR__ENABLED` is about."""
+"""The tools that `TOOLS__CALCULATOR__ENABLED` switches."""
 
 
 def tool_settings(settings: Settings) -> ToolSettings:
-    """Return which tools are wanted; none where the model could not call them anyway."""
+    """Return which tools are wanted: none if the model may not call any."""
     wanted = settings.tools
     if not wanted.enabled or wanted.max_tool_calls == 0:
         return ToolSettings(disabled=frozenset(CATALOG))
@@ -103,7 +103,7 @@ def _mcp_server(name: str, server: McpServerSettings) -> McpServer:
     return McpServer(
         name=name,
         command=server.command,
-        # Settings have no case, variables do: by custom they are upper case.
+        # Names of settings ignore case; environment variables are upper case by custom.
         environment={key.upper(): value.get_secret_value() for key, value in server.env.items()},
         url=server.url,
         headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -116,7 +116,7 @@ def _secret(value: SecretStr | None) -> str | None:
 
 
 def spawned_signal_cli(settings: Settings) -> SpawnedSignalCli | None:
-    """Return the signal-cli that is to be started; None where one runs elsewhere."""
+    """Return the signal-cli that the bot has to start; None if one runs elsewhere."""
     if settings.signal.url != "spawn:":
         return None
     return SpawnedSignalCli(socket_path(settings.store.path), data_dir=settings.signal.data_dir)
@@ -142,7 +142,7 @@ def make_messenger(settings: Settings) -> Messenger:
 
 
 def access_rules(settings: Settings) -> AccessRules:
-    """Return who may talk; in the note to self there is nobody but the account's owner."""
+    """Return who may talk; in the note to self only the account's owner does."""
     wanted = settings.access
     owner = frozenset({settings.signal.phone_number} if wanted.note_to_self else ())
     return AccessRules(
@@ -155,18 +155,18 @@ def access_rules(settings: Settings) -> AccessRules:
 
 
 def acknowledgements(settings: Settings) -> tuple[str | None, bool]:
-    """Return the emoji that messages get at once, and whether they are marked as read."""
-    if settings.access.note_to_self:  # nobody marks the own notes of the account's owner
+    """Return the emoji for every new message, and whether messages are marked as read."""
+    if settings.access.note_to_self:  # the owner needs no signs about notes to self
         return None, False
     return settings.bot.ack_reaction, settings.bot.read_receipts
 
 
 def words_limit(context_tokens: int) -> int:
-    """What is in the files of one message takes a quarter of the context at the most; bytes."""
+    """Return the bytes of text that files of one turn may have: a quarter of the context."""
     return min(WORDS_BYTES, context_tokens * BYTES_PER_TOKEN // 4)
 
 
 def result_limit(context_tokens: int) -> int:
-    """A tool's result takes an eighth of the context at the most; bytes."""
+    """Return the bytes that a tool's result may have: an eighth of the context."""
     eighth = context_tokens * BYTES_PER_TOKEN // 8
     return min(MAX_RESULT_BYTES, max(MIN_LIMIT_BYTES, eighth))

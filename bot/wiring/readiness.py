@@ -27,10 +27,10 @@ log = structlog.get_logger()
 
 PING_SECONDS: Final = 3.0
 MODEL_HEALTH_SECONDS: Final = 15.0
-"""How long what is known about the model's endpoint counts before it is asked again."""
+"""How long an answer of the model's endpoint counts before it is asked again."""
 
 SIZES_SECONDS: Final = 2.0
-"""How long a scrape waits for what the store says of itself; then it gets what was known before."""
+"""How long a scrape waits for the store's sizes; after that it gets the previous ones."""
 
 UNPROVEN: Final = (
     "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
@@ -70,7 +70,7 @@ async def serve_health(
     """Serve health and metrics, with the sizes of a store if there is one.
 
     Raises:
-        BotError: the address cannot be had, which is the operator's to mend.
+        BotError: the bot cannot listen on this address.
     """
     async with AsyncExitStack() as open_parts:
         exposition = partial(_exposition, store)
@@ -84,7 +84,7 @@ async def serve_health(
 
 
 def _reason(error: OSError) -> str:
-    """Return what the system calls it, without what Python adds."""
+    """Return the system's text without the details that Python adds."""
     if error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)
     return error.strerror or type(error).__name__
@@ -98,14 +98,14 @@ def health_checks(
     proof_required: bool,
     signal_cli: SpawnedSignalCli | None = None,
 ) -> dict[str, Check]:
-    """Return what is asked, by its name; each answers within a bound of its own.
+    """Return the checks of `/readyz` by name.
 
     Args:
         messenger: the Signal side.
-        store: the store.
-        endpoint: the model's.
-        proof_required: nothing is sent to a model that has proven nothing.
-        signal_cli: the bot's own, where it has one.
+        store: of the conversations.
+        endpoint: of the model.
+        proof_required: nothing is sent to an unverified model.
+        signal_cli: the process that the bot itself runs, if it does.
     """
 
     async def signal_health() -> Health:
@@ -141,7 +141,7 @@ def health_checks(
 
 
 async def _store_health(store: ConversationStore) -> Health:
-    # What is refused waits in the store, so nothing more is put there.
+    # A refused write waits in the store's queue, so no ping is added to it.
     if store.refusal is None:
         try:
             async with asyncio.timeout(PING_SECONDS):
@@ -158,7 +158,7 @@ async def _store_health(store: ConversationStore) -> Health:
 
 
 async def _exposition(store: ConversationStore | None) -> bytes:
-    """Return all metrics, with what is only looked at when somebody asks."""
+    """Return all metrics, with those that are measured only when somebody asks."""
     metrics.TASKS.set(len(asyncio.all_tasks()))
     if store is not None:
         try:
@@ -166,7 +166,7 @@ async def _exposition(store: ConversationStore | None) -> bytes:
                 _show(await store.upkeep.sizes())
         except (StoreError, TimeoutError) as error:
             log.warning("health.sizes_unknown", error=type(error).__name__)
-    # In a thread: with many tools it takes milliseconds, in which nobody should wait for the loop.
+    # In a thread: with many tools this takes milliseconds, which would hold up the event loop.
     return await asyncio.to_thread(metrics.exposition)
 
 
