@@ -1,10 +1,10 @@
-"""Being the daemon: settings in, a running bot out.
+"""The daemon: settings in, a running bot out.
 
-Start: store, tools, model, mailboxes, unfinished work, then Signal. Stop, in this order, each
-step bounded: no more work is begun and no more messages are taken; what was read is stored, for
-which a full disk may get room meanwhile; turns and sends in progress may finish within the grace
-time; what is left is interrupted (the store knows where to go on); everything is closed; messages
-that could not be stored are counted and said. A second signal forces.
+Start: store, model, tools, unfinished work, then Signal. Stop, in bounded steps: begin no more
+work and take no more messages; store what was read, waiting for room on a full disk; let turns and
+sends in progress finish within the grace time; interrupt the rest, which the next start resumes;
+close everything; report messages that could not be stored. A second signal ends the process at
+once.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from bot.wiring.reload import Reload
 log = structlog.get_logger()
 
 NOBODY: Final = ServiceManager(None, None)
-"""Who started a bot that is no service."""
+"""For a bot that no service manager started."""
 
 GRACE_SECONDS: Final = 10.0
 
 STORE_SECONDS: Final = 20.0
-"""What was read may take so long to be stored, for Signal has been told that it arrived. With the
-end of the subscription (5 s) and the grace time that fits into the units' and compose files' 45 s.
+"""For storing what was read, because Signal has been told that it arrived. Together with the end of
+the subscription (5 s) and the grace time, this fits into the 45 s of units and compose files.
 """
 
 STUCK_SECONDS: Final = 180.0
-"""A connection to Signal that neither works nor is tried again for so long is stuck for good."""
+"""After this time without a sign or a new attempt, the connection to Signal is stuck for good."""
 
 STATUS_EVERY_SECONDS: Final = 1.0
 
@@ -55,7 +55,7 @@ threads would be added to a turn at every hand-over while the loop is busy."""
 
 
 async def run_until_signalled(settings: Settings) -> None:
-    """Be the daemon until SIGTERM or SIGINT; raises what `run` raises."""
+    """Run the daemon until SIGTERM or SIGINT; raises what `run` raises."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     descriptors.prepare(model_connections=settings.llm.max_concurrency)
     told_to_reload = asyncio.Event()
@@ -85,24 +85,23 @@ async def run(
     manager: ServiceManager = NOBODY,
     clock: SteadyClock | None = None,
 ) -> None:
-    """Be the bot until told to stop.
+    """Run the bot until told to stop.
 
     Args:
-        settings: everything there is to know.
+        settings: of the bot.
         told_to_stop: begins the shutdown.
-        told_to_reload: has the settings read anew, each time it is set.
+        told_to_reload: reloads the settings each time it is set.
         ready: called once the bot takes messages.
         messenger: carries the messages; None: the transport that SIGNAL__URL names.
-        grace_seconds: how long turns and sends in progress may take to finish.
-        store_seconds: how long what was read may take to be stored.
-        stuck_seconds: how long the connection to Signal may stand still until the manager hears no
-            more that the bot is alive.
+        grace_seconds: for turns and sends in progress to finish.
+        store_seconds: for storing messages that were read.
+        stuck_seconds: after so long without life from Signal, the watchdog is not fed.
         trust: whom verifications trust; only tests give another than the real one.
         manager: is told how the bot is.
-        clock: what time it is; only tests give another than the machine's.
+        clock: only tests give another than the machine's.
 
     Raises:
-        BotError: a part cannot start, or (MessagesLost) what was read could not be stored.
+        BotError: a part cannot start, or (MessagesLost) messages could not be stored.
         StoreError: the store cannot be opened, or failed while running.
     """
     async with wired(settings, trust, clock, messenger) as parts:
@@ -134,23 +133,22 @@ async def run(
 
 
 def _moves(parts: Parts, stuck_seconds: float) -> bool:
-    """Whether the connection to Signal does anything; that the loop runs shows by the asking."""
+    """Whether the connection to Signal is alive; being asked proves that the loop runs."""
     return time.monotonic() - parts.messenger.last_sign < stuck_seconds
 
 
 async def _tell_status(manager: ServiceManager, parts: Parts) -> None:
-    """Keep the service manager's line about the bot true, until cancelled."""
+    """Keep the service manager's status line up to date, until cancelled."""
     told = ""
     while True:
-        words = parts.status()
-        if words != told:
+        if (words := parts.status()) != told:
             manager.status(words)
             told = words
         await asyncio.sleep(STATUS_EVERY_SECONDS)
 
 
 async def _reload_when_told(told: asyncio.Event, reload: Reload, manager: ServiceManager) -> None:
-    """Read the settings anew whenever told to, until cancelled; told while at it, once more."""
+    """Reload the settings whenever told to, until cancelled; told meanwhile, once more."""
     while True:
         await told.wait()
         told.clear()
@@ -160,7 +158,7 @@ async def _reload_when_told(told: asyncio.Event, reload: Reload, manager: Servic
 
 
 async def _wind_down(parts: Parts, grace_seconds: float, store_seconds: float) -> int:
-    """Take nothing more, begin nothing more, store what was read, let turns finish.
+    """Begin and take nothing more, store what was read, let turns finish.
 
     Returns:
         how many messages that were read could not be stored.
@@ -185,14 +183,14 @@ async def _wind_down(parts: Parts, grace_seconds: float, store_seconds: float) -
 
 @contextmanager
 def _signals() -> Iterator[asyncio.Event]:
-    """Turn the first SIGTERM or SIGINT into an event; the second ends the process as it is."""
+    """Turn the first SIGTERM or SIGINT into an event; the second ends the process at once."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
 
     def stop() -> None:
         if told.is_set():
             log.warning("app.forced")
-            # Safe at any moment: the store is written as if every moment were the last.
+            # Safe at any moment: the store survives a kill.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
         told.set()

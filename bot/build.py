@@ -1,4 +1,4 @@
-"""What the build of an image knows and the source does not."""
+"""Facts that the build of an image adds to the source."""
 
 import re
 from pathlib import Path
@@ -8,11 +8,7 @@ UNKNOWN: Final = "unknown"
 
 
 def commit(package: Path = Path(__file__).parent) -> str:
-    """Return the commit of the source: the text of a file `COMMIT` that a build puts in here.
-
-    Args:
-        package: the folder of this package.
-    """
+    """Return the commit of the source, from the file `COMMIT` that a build adds to the package."""
     try:
         text = (package / "COMMIT").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

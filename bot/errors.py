@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree. What a person may read is decided where the error is answered.
+"""The errors of this program. The code that answers an error decides what a person reads.
 
 BotError
 ├── SettingsError         wrong settings or arguments: exit 2, one line per problem
@@ -22,7 +22,7 @@ class SettingsError(BotError):
     """Settings or arguments are wrong.
 
     Args:
-        problems: one line each, naming the setting and what is expected, never a secret's value.
+        problems: one line each with the setting and what is expected, never a secret's value.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -31,11 +31,7 @@ class SettingsError(BotError):
 
 
 class MessagesLost(BotError):
-    """Messages were read from Signal, and the store took them no more before the process ended.
-
-    Args:
-        count: how many, at the most.
-    """
+    """At most `count` messages were read from Signal and could not be stored before the end."""
 
     def __init__(self, count: int) -> None:
         messages = "1 message" if count == 1 else f"{count} messages"
@@ -59,16 +55,11 @@ class SignalTimeout(SignalError):
 
 
 class SignalPassedOver(SignalTimeout):
-    """signal-cli was silent when it was asked, and answers again: the request was hardly done."""
+    """signal-cli was silent, and answers again: it almost certainly never took the request."""
 
 
 class SignalRateLimited(SignalError):
-    """Signal asks to wait.
-
-    Args:
-        message: what the Signal side said, without anything about a person.
-        retry_after_seconds: how long, where it said so.
-    """
+    """Signal asks to wait, for `retry_after_seconds` if it says so."""
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -76,8 +67,8 @@ class SignalRateLimited(SignalError):
 
 
 class SignalUntrusted(SignalError):
-    """The recipient's new key is not trusted: nothing is sent until somebody says that it is."""
+    """The recipient's new key is not trusted: nothing is sent until somebody trusts it."""
 
 
 class SignalRejected(SignalError):
-    """The request was refused for what it is."""
+    """The request itself was refused; trying again changes nothing."""

@@ -1,7 +1,7 @@
-"""`signal-tee-bot check`: one line for each part, and how to mend what is wrong.
+"""`signal-tee-bot check`: one line for each part, and how to mend it.
 
-Looks without touching: it takes no message from Signal, sends nothing, and writes to the store
-only what opening it writes. A bot that runs meanwhile is not disturbed.
+It takes no message from Signal, sends nothing, and writes to the store only what opening it
+writes. It does not disturb a running bot.
 """
 
 import asyncio
@@ -21,11 +21,20 @@ from bot.attestation.trust import REAL, Trust
 from bot.cli import machine, model_findings
 from bot.cli.account_setup import signal_cli_at
 from bot.cli.exit_codes import FAILED, OK
-from bot.cli.finding import Finding, Severity, access, attachments, profile, safety_numbers
+from bot.cli.finding import (
+    Finding,
+    Severity,
+    access,
+    attachments,
+    failed,
+    ok,
+    profile,
+    safety_numbers,
+    warning,
+)
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
-from bot.messaging.account import OwnIdentity
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
 from bot.wiring.parts import make_messenger, store_key, tool_settings
@@ -41,7 +50,6 @@ from tools.probing import probe
 from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
-"""Its evidence comes from three services."""
 DEVICES_SECONDS: Final = 10.0
 CONNECTED_POLL_SECONDS: Final = 0.05
 
@@ -56,7 +64,7 @@ PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Namespace) -> int:
-    """Look at every part; return the exit code."""
+    """Check every part; return the exit code."""
     try:
         settings = load_settings()
     except SettingsError as error:
@@ -67,14 +75,12 @@ def run(arguments: Namespace) -> int:
 
 
 async def check(settings: Settings, *, as_json: bool = False) -> bool:
-    """Print what is found and return whether nothing failed.
+    """Print the findings and return whether nothing failed.
 
-    Args:
-        settings: of the bot.
-        as_json: print one document at the end, in place of a line for each part as it is known.
+    With `as_json`, one document at the end takes the place of the lines.
     """
     logs.configure(level="error", log_format="console")
-    logging.disable()  # of the libraries: what they meet is in the report
+    logging.disable()  # the libraries' logs: the report has what matters
     found = []
     async for finding in findings(settings):
         found.append(finding)
@@ -93,8 +99,8 @@ def document(found: Iterable[Finding]) -> str:
 
 
 def wrong_settings(problems: Iterable[str]) -> str:
-    """Return the document of settings that are wrong, with which nothing else can be looked at."""
-    return document(Finding("settings", Severity.FAILED, problem) for problem in problems)
+    """Return the JSON document for wrong settings, which make every other check impossible."""
+    return document(failed("settings", problem) for problem in problems)
 
 
 def _any_failed(found: Iterable[Finding]) -> bool:
@@ -102,7 +108,7 @@ def _any_failed(found: Iterable[Finding]) -> bool:
 
 
 def _line(finding: Finding) -> str:
-    """One line; on a terminal, as many as its width asks for, and a colour (no-color.org)."""
+    """Return one line; on a terminal it is wrapped and coloured (no-color.org)."""
     line = f"{finding.verdict:<{VERDICT_COLUMNS}} {finding.part:<{PART_COLUMNS}} {finding.words}"
     if sys.stdout is None or not sys.stdout.isatty():
         return line
@@ -118,14 +124,12 @@ def _line(finding: Finding) -> str:
 
 
 async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[Finding]:
-    """Look at one part after the other, those that others depend on first.
+    """Check one part after the other, those that others depend on first.
 
-    Args:
-        settings: of the bot.
-        trust: whom verifications trust; only tests give another than the real one.
+    Only tests give another `trust` than the real one.
     """
     yield machine.version()
-    yield Finding("settings", Severity.OK, "Every setting is understood.")
+    yield ok("settings", "Every setting is understood.")
     yield machine.file_rights(settings)
     yield access(settings)
     for finding in safety_numbers(settings):
@@ -151,26 +155,27 @@ async def _store(settings: Settings) -> Finding:
     try:
         key = await store_key(settings)
     except BotError as error:
-        return Finding("store", Severity.FAILED, str(error))
+        return failed("store", str(error))
     try:
         if upgrade_is_due(settings.store.path, key):
-            words = (
-                "From an earlier version. The next start upgrades it and keeps a copy for a day."
+            return ok(
+                "store",
+                "From an earlier version. The next start upgrades it and keeps a copy for a day.",
             )
-            return Finding("store", Severity.OK, words)
         async with open_store(settings.store.path, key=key):
-            pass  # To open it is to read from it, to write to it and to commit.
+            pass  # Opening it reads, writes and commits.
     except StoreLocked:
-        return Finding("store", Severity.OK, "In use by the running bot.")
+        return ok("store", "In use by the running bot.")
     except StoreError as error:
         see = "STORE__PATH"
         if isinstance(error, StoreUnreadable):
             see += " and STORE__KEY"
-        return Finding("store", Severity.FAILED, f"{error}. See {see}.")
+        return failed("store", f"{error}. See {see}.")
     if key is None:
-        words = "Works, but is not encrypted: set STORE__KEY before the first conversation."
-        return Finding("store", Severity.WARNING, words)
-    return Finding("store", Severity.OK, "Works, encrypted at rest.")
+        return warning(
+            "store", "Works, but is not encrypted: set STORE__KEY before the first conversation."
+        )
+    return ok("store", "Works, encrypted at rest.")
 
 
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
@@ -186,24 +191,26 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         yield _no_signal(settings)
         return
     except BotError as error:  # signal-cli is missing, or ends
-        yield Finding("signal", Severity.FAILED, str(error))
+        yield failed("signal", str(error))
         return
     yield _signal_side(settings, status.server)
     if linked is None:
-        words = (
+        yield failed(
+            "account",
             "SIGNAL__PHONE_NUMBER is not registered there."
-            " Register or link it: signal-tee-bot register, or signal-tee-bot link."
+            " Register or link it: signal-tee-bot register, or signal-tee-bot link.",
         )
-        yield Finding("account", Severity.FAILED, words)
     else:
-        yield Finding("account", Severity.OK, "Registered.")
+        yield ok("account", "Registered.")
         yield linked
 
 
 def _stuck_signal(settings: Settings) -> Finding:
     program = "signal-cli-rest-api" if settings.signal.url.startswith("http") else "signal-cli"
-    words = f"{program} takes requests at SIGNAL__URL and does not answer: it is stuck. Restart it."
-    return Finding("signal", Severity.FAILED, words)
+    return failed(
+        "signal",
+        f"{program} takes requests at SIGNAL__URL and does not answer: it is stuck. Restart it.",
+    )
 
 
 def _no_signal(settings: Settings) -> Finding:
@@ -212,60 +219,53 @@ def _no_signal(settings: Settings) -> Finding:
         if settings.signal.url.startswith("http")
         else "signal-cli (signal-cli daemon --socket /path --receive-mode manual)"
     )
-    words = f"No answer at SIGNAL__URL. Is {program} running there?"
-    return Finding("signal", Severity.FAILED, words)
+    return failed("signal", f"No answer at SIGNAL__URL. Is {program} running there?")
 
 
 def _signal_side(settings: Settings, server: str) -> Finding:
     if not settings.signal.url.startswith("http"):
-        return Finding("signal", Severity.OK, f"{server} answers.")
-    words = (
+        return ok("signal", f"{server} answers.")
+    return warning(
+        "signal",
         f"{server} answers. It loses messages in bursts and while the bot is down:"
-        " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not."
+        " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not.",
     )
-    return Finding("signal", Severity.WARNING, words)
 
 
 async def _linked_devices(settings: Settings, messenger: Messenger) -> Finding:
-    """Say who else has the account's key."""
+    """Say which other devices have the account's key."""
     part = "linked devices"
     count = await _count_linked_devices(messenger)
     if count is None:
-        words = "Signal does not list the account's devices now; !verify needs them."
-        return Finding(part, Severity.WARNING, words)
+        return warning(part, "Signal does not list the account's devices now; !verify needs them.")
     if count == 0:
-        return Finding(part, Severity.OK, "None: nothing but the bot has the account's key.")
+        return ok(part, "None: nothing but the bot has the account's key.")
     words = f"{count}, with the account's key: what is written to the bot is read there as well"
     if not settings.attestation.has_agent:
-        return Finding(part, Severity.OK, f"{words}.")
+        return ok(part, f"{words}.")
     words += ", so !verify fails. See signal-cli listDevices and removeDevice."
-    return Finding(part, Severity.WARNING, words)
+    return warning(part, words)
 
 
 async def _count_linked_devices(messenger: Messenger) -> int | None:
-    """Ask over a connection that takes no message; None where nobody says."""
+    """Ask over a connection that takes no message; None if there is no answer."""
     await messenger.stop_receiving()
     async with asyncio.TaskGroup() as tasks:
         connection = tasks.create_task(messenger.run(_take_nothing))
         try:
             async with asyncio.timeout(DEVICES_SECONDS):
-                return (await _own_identity(messenger)).linked_devices
+                while True:  # until there is a connection
+                    with suppress(SignalUnavailable):
+                        return (await messenger.own_identity()).linked_devices
+                    await asyncio.sleep(CONNECTED_POLL_SECONDS)
         except (SignalError, TimeoutError):
             return None
         finally:
             connection.cancel()
 
 
-async def _own_identity(messenger: Messenger) -> OwnIdentity:
-    """Ask for it as soon as there is a connection."""
-    while True:
-        with suppress(SignalUnavailable):
-            return await messenger.own_identity()
-        await asyncio.sleep(CONNECTED_POLL_SECONDS)
-
-
 async def _take_nothing(_: object) -> None:
-    """Take what never comes: nothing is received."""
+    """Never called: this connection receives nothing."""
 
 
 async def _tools(settings: Settings) -> AsyncIterator[Finding]:
@@ -279,32 +279,32 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
         troubles = await probe(registry)
         for tool in registry:
             if trouble := troubles.get(tool.name):
-                yield Finding(tool.name, Severity.WARNING, f"Does not work now. {trouble}")
+                yield warning(tool.name, f"Does not work now. {trouble}")
             else:
                 words = "Ready; asks before each call." if tool.side_effects else "Ready."
-                yield Finding(tool.name, Severity.OK, words)
+                yield ok(tool.name, words)
         servers = {server.name for server in wanted.mcp_servers}
         for name, reason in sorted(registry.absent.items()):
             if name not in servers:
-                yield Finding(name, Severity.WARNING, reason)
+                yield warning(name, reason)
         for server in wanted.mcp_servers:
             if not any(tool.name.startswith(f"{server.name}_") for tool in registry):
                 yield _server(server, registry.absent.get(server.name))
         if not len(registry):
-            yield Finding("tools", Severity.WARNING, "None: the model answers from what it knows.")
+            yield warning("tools", "None: the model answers from what it knows.")
 
 
 async def _sandboxes(policy: SandboxPolicy) -> Finding:
-    """Say which of the kernel's walls are missing around sandboxes, and what that means."""
+    """Say which of the kernel's walls around sandboxes are missing, and what that means."""
     part = "sandboxes"
     try:
         await survey(policy)
         policy.require_walls()
     except WorkError as error:
-        return Finding(part, Severity.FAILED, str(error))
+        return failed(part, str(error))
     if not policy.missing:
         walls = ", ".join(Wall)
-        return Finding(part, Severity.OK, f"Walled off by the kernel: {walls}.")
+        return ok(part, f"Walled off by the kernel: {walls}.")
     words = f"This machine lacks {', '.join(policy.missing)}"
     if ESSENTIAL.isdisjoint(policy.missing):
         words += "; the other walls hold without it."
@@ -313,11 +313,11 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
             ": what breaks out of a sandbox may do what the bot may. SANDBOX=required runs nothing"
             " in one here."
         )
-    return Finding(part, Severity.WARNING, words)
+    return warning(part, words)
 
 
 def _server(server: McpServer, reason: str | None) -> Finding:
-    """Say of an MCP server without tools why that is so, and which setting it has."""
+    """Say why an MCP server offers no tools, and which setting names it."""
     setting = f"MCP__SERVERS__{server.name.upper()}__{'COMMAND' if server.command else 'URL'}"
     words = reason or "The MCP server has offered no tools so far."
-    return Finding(server.name, Severity.WARNING, f"{words} See {setting}.")
+    return warning(server.name, f"{words} See {setting}.")

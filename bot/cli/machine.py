@@ -1,4 +1,4 @@
-"""What `signal-tee-bot check` finds where the bot runs: files, disk, addresses, limits, clock."""
+"""Findings of `check` about the machine: files, disk, addresses, limits, clock."""
 
 import asyncio
 import platform
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bot import __version__, build
-from bot.cli.finding import Finding, Severity
+from bot.cli.finding import Finding, failed, ok, warning
 from bot.config.loading import settings_files
 from bot.config.settings import Settings
 from bot.errors import BotError
@@ -23,17 +23,17 @@ from bot.process.descriptors import BESIDE_THE_MODEL
 from bot.wiring.readiness import serve_health
 
 MIN_FREE_BYTES: Final = 512 * 2**20
-"""Room for a write-ahead log after a long backup, and for a busy day."""
+"""Enough for a write-ahead log after a long backup, and for a busy day."""
 
 HEALTH_SECONDS: Final = 5.0
 CLOCK_SECONDS: Final = 60.0
-"""Far below what evidence and certificates notice, far above a slow answer and a whole second."""
+"""Evidence and certificates tolerate far more; slow answers and rounding cause far less."""
 
 
 def version() -> Finding:
-    """Say what runs here, in the words of a report about a fault."""
-    words = f"signal-tee-bot {__version__}, commit {build.commit()}, Python"
-    return Finding("version", Severity.OK, f"{words} {platform.python_version()}.")
+    """Name what runs here, ready for a bug report."""
+    python = platform.python_version()
+    return ok("version", f"signal-tee-bot {__version__}, commit {build.commit()}, Python {python}.")
 
 
 def file_rights(settings: Settings) -> Finding:
@@ -41,14 +41,14 @@ def file_rights(settings: Settings) -> Finding:
     files = [*settings_files(), *_with_companions(settings.store.path)]
     open_ones = [str(file) for file in files if _is_open_to_all(file)]
     if not open_ones:
-        words = "Settings, secrets and the store cannot be read by other users."
-        return Finding("file rights", Severity.OK, words)
-    words = f"Every user of this machine may read {', '.join(open_ones)}: chmod o-r."
-    return Finding("file rights", Severity.WARNING, words)
+        return ok("file rights", "Settings, secrets and the store cannot be read by other users.")
+    return warning(
+        "file rights", f"Every user of this machine may read {', '.join(open_ones)}: chmod o-r."
+    )
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
-    """Say whether there is room for what the store becomes, and what lies beside it."""
+    """Say whether the disk has room for the store to grow, and which copies lie beside it."""
     path = settings.store.path
     folder = _nearest_folder(path)
     free = shutil.disk_usage(folder).free
@@ -59,96 +59,91 @@ def disk(settings: Settings) -> Iterator[Finding]:
             " An upgrade copies the store first, and a full disk holds every message back: make"
             " room, or move STORE__PATH."
         )
-        yield Finding("disk", Severity.WARNING, words)
+        yield warning("disk", words)
     else:
-        yield Finding("disk", Severity.OK, words)
+        yield ok("disk", words)
     beside = path.parent.glob(f"{path.name}.*") if stat.S_ISDIR(_mode(path.parent)) else ()
     copies = sorted(set(beside) - {Path(f"{path}.lock")})
     if copies:
-        words = (
+        yield warning(
+            "copies",
             f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
             " in there. That of an upgrade goes by itself after a day; delete others when you need"
-            " them no more."
+            " them no more.",
         )
-        yield Finding("copies", Severity.WARNING, words)
 
 
 async def health_address(settings: Settings) -> Finding:
-    """Say whether health can be served, or is already, and to whom."""
+    """Say whether health can be served, or already is, and who can reach it."""
     listen = settings.health.listen
     if not listen:
-        return Finding("health", Severity.OK, "Not served: HEALTH__LISTEN is empty.")
+        return ok("health", "Not served: HEALTH__LISTEN is empty.")
     try:
         async with serve_health(listen, {}):
             words = f"HEALTH__LISTEN is free: {listen}."
     except BotError as error:
         if not await _is_the_bot(listen):
-            words = f"{error}. Give another one, or end the program that has it."
-            return Finding("health", Severity.FAILED, words)
+            return failed("health", f"{error}. Give another one, or end the program that has it.")
         words = f"Answered by the running bot at {listen}."
     if _is_loopback(listen):
-        return Finding("health", Severity.OK, words)
+        return ok("health", words)
     words += (
         " Other machines may reach it and see how busy the bot is: keep it behind a firewall or"
         " on a private network, or set HEALTH__LISTEN=127.0.0.1:8081."
     )
-    return Finding("health", Severity.WARNING, words)
+    return warning("health", words)
 
 
 def descriptors(settings: Settings) -> Finding:
-    """Say how many files and connections may be open at once, and whether that is enough."""
+    """Say whether enough files and connections may be open at once."""
     needed = BESIDE_THE_MODEL + settings.llm.max_concurrency
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most >= needed:
-        words = f"As many files and connections as are needed may be open: {needed:,}."
-        return Finding("descriptors", Severity.OK, words)
-    words = (
+        return ok(
+            "descriptors", f"As many files and connections as are needed may be open: {needed:,}."
+        )
+    return warning(
+        "descriptors",
         f"Only {most:,} files and connections may be open at once here, and {needed:,} may be"
-        " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY."
+        " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY.",
     )
-    return Finding("descriptors", Severity.WARNING, words)
 
 
 def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Finding]:
-    """Say whether the clock fits another one, where there is one to compare with.
-
-    Args:
-        there: the time of the model's endpoint; None where it does not say.
-        here: the time of this machine; now.
-    """
+    """Compare the clock with that of the model's endpoint, if it tells its time."""
     if there is None:
         return
     ahead = ((here or datetime.now(UTC)) - there).total_seconds()
     if abs(ahead) <= CLOCK_SECONDS:
-        yield Finding("clock", Severity.OK, "Agrees with that of the model's endpoint.")
+        yield ok("clock", "Agrees with that of the model's endpoint.")
         return
     direction = "ahead of" if ahead > 0 else "behind"
-    words = (
+    yield warning(
+        "clock",
         f"{abs(ahead):,.0f} seconds {direction} that of the model's endpoint: proofs, disappearing"
-        " messages and retention go by it. See timedatectl."
+        " messages and retention go by it. See timedatectl.",
     )
-    yield Finding("clock", Severity.WARNING, words)
 
 
 def _with_companions(store: Path) -> list[Path]:
-    """The files of a store that are there."""
+    """Return those files of a store that exist."""
     names = (store, Path(f"{store}-wal"), Path(f"{store}-shm"))
     return [file for file in names if stat.S_ISREG(_mode(file))]
 
 
 def _is_open_to_all(file: Path) -> bool:
-    """Whether others may read it; a folder on the way that they may not enter keeps them out."""
+    """Whether other users may read a file, and enter every folder on the way to it."""
     ways = (_mode(parent) & stat.S_IXOTH for parent in file.absolute().parents)
     return bool(_mode(file) & stat.S_IROTH) and all(ways)
 
 
 def _nearest_folder(path: Path) -> Path:
-    """The folder of the store, or where it will be made."""
+    """Return the folder of the store, or the one where it will be made."""
     return next(parent for parent in path.absolute().parents if stat.S_ISDIR(_mode(parent)))
 
 
 def _mode(path: Path) -> int:
-    """What stands there, and who may do what with it; 0 where nobody says."""
+    """Return a file's type and permissions; 0 if they cannot be read."""
     try:
         return path.stat().st_mode
     except OSError:
@@ -164,7 +159,7 @@ def _is_loopback(listen: str) -> bool:
 
 
 async def _is_the_bot(listen: str) -> bool:
-    """Whether what answers there is the health of a bot."""
+    """Whether a bot's health answers there."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             return await ask(listen, "/healthz") == b"ok\n"

@@ -1,4 +1,4 @@
-"""What `check` says of the model: whether it answers, what it takes, and what is proven."""
+"""Findings of `check` about the model: whether it answers, what it accepts, what is proven."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -7,7 +7,7 @@ from typing import Final
 
 from bot.attestation.trust import Trust
 from bot.cli import machine
-from bot.cli.finding import Finding, Severity
+from bot.cli.finding import Finding, failed, ok, warning
 from bot.config.settings import Settings
 from bot.errors import SettingsError
 from bot.llm.client import LlmClient, open_transport
@@ -32,14 +32,12 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
                 sees = await client.sees_images()
                 time = await client.time()
         except LlmUnauthorized:
-            words = "The endpoint refuses the key. Set LLM__API_KEY."
-            yield Finding("llm", Severity.FAILED, words)
+            yield failed("llm", "The endpoint refuses the key. Set LLM__API_KEY.")
             return
         except (LlmError, TimeoutError):
-            words = "The endpoint does not answer. See LLM__BASE_URL."
-            yield Finding("llm", Severity.FAILED, words)
+            yield failed("llm", "The endpoint does not answer. See LLM__BASE_URL.")
             return
-        yield Finding("llm", Severity.OK, "The endpoint answers.")
+        yield ok("llm", "The endpoint answers.")
         if settings.llm.model in names:
             yield _listed("model", settings.llm.model, "LLM__MODEL", names)
         else:
@@ -56,73 +54,75 @@ async def _unlisted(model: str, client: LlmClient) -> Finding:
         async with asyncio.timeout(PART_SECONDS):
             await client.complete((Message(Role.USER, ONE_WORD),))
     except (LlmRejected, LlmUnauthorized):
-        words = f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them."
-        return Finding("model", Severity.FAILED, words)
+        return failed(
+            "model",
+            f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them.",
+        )
     except (LlmError, TimeoutError):
-        words = f"{model} is not listed there, and did not answer. See LLM__MODEL."
-        return Finding("model", Severity.WARNING, words)
-    return Finding("model", Severity.OK, f"{model} is not listed there, but answers.")
+        return warning("model", f"{model} is not listed there, and did not answer. See LLM__MODEL.")
+    return ok("model", f"{model} is not listed there, but answers.")
 
 
 def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:
     """Say whether the endpoint lists a model."""
     if model in names:
-        return Finding(part, Severity.OK, f"{model} is known there.")
-    words = "The endpoint lists no models."
-    if names:
-        words = f"{model} is not listed there. See {setting}; !models lists them."
-    return Finding(part, Severity.WARNING, words)
+        return ok(part, f"{model} is known there.")
+    if not names:
+        return warning(part, "The endpoint lists no models.")
+    return warning(part, f"{model} is not listed there. See {setting}; !models lists them.")
 
 
 def _images(settings: Settings, *, listed: bool | None) -> Finding:
-    """Say whether the model is shown images, and whose word that is."""
+    """Say whether the model is shown images, and who says so."""
     mode = settings.llm.vision
     if mode == "on" and listed is False:
-        words = "Shown to the model, which sees none as the endpoint says. See LLM__VISION."
-        return Finding("images", Severity.WARNING, words)
-    if mode == "off" or (mode == "auto" and listed is False):
-        words = "Not shown to the model; people are told so."
-    elif mode == "on" or listed:
-        words = "Shown to the model."
-    else:
-        words = (
-            "The endpoint does not say whether the model sees them; the first one is a try. See"
-            " LLM__VISION."
+        return warning(
+            "images", "Shown to the model, which sees none as the endpoint says. See LLM__VISION."
         )
-    return Finding("images", Severity.OK, words)
+    if mode == "off" or (mode == "auto" and listed is False):
+        return ok("images", "Not shown to the model; people are told so.")
+    if mode == "on" or listed:
+        return ok("images", "Shown to the model.")
+    return ok(
+        "images",
+        "The endpoint does not say whether the model sees them; the first one is a try. See"
+        " LLM__VISION.",
+    )
 
 
 def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
     model = settings.llm.transcription_model
     if model is None:
-        words = "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL."
-        return Finding("voice notes", Severity.OK, words)
+        return ok(
+            "voice notes", "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL."
+        )
     return _listed("voice notes", model, "LLM__TRANSCRIPTION_MODEL", names)
 
 
 async def attestation(settings: Settings, trust: Trust) -> Finding:
     """Say whether the machine makes quotes, and what a proof would lack."""
     if not settings.attestation.has_agent:
-        words = "Not in a trusted execution environment; !verify says so."
-        return Finding("attestation", Severity.WARNING, words)
+        return warning("attestation", "Not in a trusted execution environment; !verify says so.")
     from bot.wiring.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.wiring.parts
 
     if not await can_quote(settings, trust=trust):
-        words = (
+        return failed(
+            "attestation",
             "The dstack guest agent makes no quotes of genuine, closed hardware. See"
-            " ATTESTATION__DSTACK_SOCKET."
+            " ATTESTATION__DSTACK_SOCKET.",
         )
-        return Finding("attestation", Severity.FAILED, words)
     if problem := await left_to_the_operator(settings):
-        words = f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold."
-        return Finding("attestation", Severity.FAILED, words)
-    if settings.attestation.key_origin == "imported":
-        words = (
-            "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
-            " says. See ATTESTATION__KEY_ORIGIN."
+        return failed(
+            "attestation",
+            f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold.",
         )
-        return Finding("attestation", Severity.WARNING, words)
-    return Finding("attestation", Severity.OK, "Quotes are made; ask !verify in Signal.")
+    if settings.attestation.key_origin == "imported":
+        return warning(
+            "attestation",
+            "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
+            " says. See ATTESTATION__KEY_ORIGIN.",
+        )
+    return ok("attestation", "Quotes are made; ask !verify in Signal.")
 
 
 async def model_proof(settings: Settings, trust: Trust) -> Finding:
@@ -130,7 +130,7 @@ async def model_proof(settings: Settings, trust: Trust) -> Finding:
     try:
         return await _verified_model(settings, trust)
     except SettingsError as error:
-        return Finding("model proof", Severity.FAILED, str(error))
+        return failed("model proof", str(error))
 
 
 async def _verified_model(settings: Settings, trust: Trust) -> Finding:
@@ -141,7 +141,6 @@ async def _verified_model(settings: Settings, trust: Trust) -> Finding:
                 await endpoint.settled()
         verifying.cancel()
         if endpoint.proof.proven:
-            return Finding("model proof", Severity.OK, endpoint.proof.summary())
-        required = settings.attestation.model_policy == "require"
-        words = f"{endpoint.proof.summary()} See ATTESTATION__MODEL_POLICY."
-        return Finding("model proof", Severity.FAILED if required else Severity.WARNING, words)
+            return ok("model proof", endpoint.proof.summary())
+        verdict = failed if settings.attestation.model_policy == "require" else warning
+        return verdict("model proof", f"{endpoint.proof.summary()} See ATTESTATION__MODEL_POLICY.")

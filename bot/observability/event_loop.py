@@ -1,4 +1,4 @@
-"""How late the event loop is: everything that waits, waits that much longer."""
+"""How late the event loop is, which delays everything that waits."""
 
 import asyncio
 from typing import Final
@@ -9,7 +9,7 @@ EVERY_SECONDS: Final = 1.0
 
 
 async def measure_lag(every_seconds: float = EVERY_SECONDS) -> None:
-    """Measure, until cancelled, how much later than asked for the loop wakes this up."""
+    """Measure, until cancelled, how much too late the loop wakes this task."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + every_seconds

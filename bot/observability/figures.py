@@ -1,4 +1,4 @@
-"""Figures about this process, and how people read figures."""
+"""Figures about this process, and figures in words."""
 
 import resource
 from dataclasses import dataclass
@@ -10,13 +10,7 @@ PROCESS: Final = Path("/proc/self")
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """What this process takes.
-
-    Attributes:
-        memory_bytes: resident, as the kernel counts it.
-        descriptors: open files and connections.
-        descriptor_limit: how many may be open; the soft limit.
-    """
+    """Resident memory, and open files and connections with their soft limit."""
 
     memory_bytes: int
     descriptors: int
@@ -24,7 +18,7 @@ class ProcessFigures:
 
 
 def process_figures() -> ProcessFigures | None:
-    """Return what this process takes (proc(5)); None where the system does not say."""
+    """Return this process's figures (proc(5)); None on systems without /proc."""
     try:
         pages = int((PROCESS / "statm").read_text(encoding="ascii").split()[1])
         descriptors = len(list((PROCESS / "fd").iterdir()))
@@ -35,7 +29,7 @@ def process_figures() -> ProcessFigures | None:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as people read it, in binary units."""
+    """Return a number of bytes in binary units: `12 MiB`."""
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024:

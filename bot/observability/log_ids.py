@@ -1,8 +1,8 @@
-"""Names by which the log tells chats and people apart without telling who they are.
+"""Names for chats and people in the log that do not identify them.
 
-A name is a keyed hash (BLAKE2b, RFC 7693) whose key is a random salt of this install, kept in its
-store: one conversation can be followed through the log, also over restarts, and nobody who has
-the log alone can try numbers until one fits.
+A name is a keyed hash (BLAKE2b, RFC 7693). Its key is a random salt of this install, kept in its
+store: the log shows which lines belong to one conversation, also across restarts, and the log
+alone does not let anybody try numbers until one fits.
 """
 
 import secrets
@@ -12,35 +12,35 @@ from typing import Final, Protocol
 METADATA_NAME: Final = "log_salt"
 SALT_BYTES: Final = 32
 DIGEST_BYTES: Final = 4
-"""Enough to tell the chats of one bot apart, and short enough to be read and searched for."""
+"""Enough to distinguish the chats of one bot, and short enough to read and to search for."""
 
 
 class LogId(str):
-    """Eight hexadecimal characters that stand for a chat or a person. Made here only."""
+    """Eight hexadecimal characters that stand for a chat or a person. Made only here."""
 
     __slots__ = ()
 
 
 class Metadata(Protocol):
-    """What an install remembers about itself. Implemented by `ConversationStore`."""
+    """Facts of this install by name. Implemented by `ConversationStore`."""
 
     async def get_metadata(self, name: str) -> str | None:
-        """Return what is known by a name."""
+        """Return a stored value."""
         ...
 
     async def set_metadata(self, name: str, value: str) -> None:
-        """Remember a value by a name."""
+        """Store a value."""
         ...
 
 
 class _Salt:
-    """The salt of this process, as the configuration of its log is one for the whole process."""
+    """One salt for the process, like the configuration of its log."""
 
     value: bytes | None = None
 
 
 async def use_salt_of(metadata: Metadata) -> None:
-    """Take the install's salt, or give it one; before that, no chat and no person has a name."""
+    """Use the install's salt, or make one; until then chats and people have no names."""
     known = await metadata.get_metadata(METADATA_NAME)
     if known is None:
         known = secrets.token_hex(SALT_BYTES)

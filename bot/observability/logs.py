@@ -1,10 +1,10 @@
 """Logs: dotted events with key/values from an allow-list, on stderr, one line each.
 
-What a person wrote, numbers, names, ids and keys never reach a log. A key that is not on the list
-is dropped, whatever its value; a chat or a person is named by a `LogId` or not at all; a value
-that is long or looks like an identifier is withheld; and an exception is logged by its type and
-the places it came through, not by its text. Other libraries are silent below warning, and of
-theirs only the name is kept. Nothing that Python writes to stderr by itself tells more
+Messages, numbers, names, ids and secrets of people never reach a log. A key that is not on the list
+is dropped, whatever its value; a chat or a person appears as a `LogId` or not at all; a value that
+is long or looks like an identifier is withheld; an exception is logged by its type and the places
+in the code that it came through, not by its text. Of other libraries' warnings and errors, only
+the library's name is logged. The same holds for what Python itself writes to stderr
 (`capture_uncaught`).
 """
 
@@ -48,12 +48,7 @@ _IDENTIFIER: Final = re.compile(
 
 
 def configure(*, level: str, log_format: LogFormat) -> None:
-    """Set up logging for the whole process; called at start.
-
-    Args:
-        level: `debug`, `info`, `warning` or `error`.
-        log_format: `json`, `console`, or `auto`: console on a terminal, else JSON.
-    """
+    """Set up logging for the whole process, from a level on; `auto` is JSON off terminals."""
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Processor = (
         structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
@@ -70,22 +65,22 @@ def configure(*, level: str, log_format: LogFormat) -> None:
             renderer,
         ],
         logger_factory=_StderrLogger,
-        cache_logger_on_first_use=False,  # so that the level can change; 2 µs a line
+        cache_logger_on_first_use=False,  # so that the level can change; costs 2 µs a line
     )
     set_level(level)
     logging.basicConfig(handlers=[_LibraryHandler()], level=logging.WARNING, force=True)
 
 
 def set_level(level: str) -> None:
-    """Log from this level on (`debug`, `info`, `warning`, `error`); may change while running."""
+    """Log from this level on (`debug`, `info`, `warning`, `error`)."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
 
 
 def capture_uncaught() -> None:
-    """Log what Python would write to stderr by itself, with texts that quote values.
+    """Log what Python would write to stderr itself, where its texts may quote values.
 
-    Uncaught exceptions of the main thread, of other threads and of finalizers, and warnings. What
-    a task leaves behind unseen, asyncio logs as a library does.
+    Those are warnings, and uncaught exceptions of all threads and of finalizers. Unseen exceptions
+    of tasks come from asyncio's own logger.
     """
     sys.excepthook = lambda _, error, __: _log_uncaught(error)
     threading.excepthook = lambda failure: _log_uncaught(failure.exc_value)
@@ -97,7 +92,7 @@ def capture_uncaught() -> None:
 def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Replace an exception by its type and its places in the code, never its text.
 
-    Of a group, the first that is no group: the others are mostly its consequences.
+    Of a group, take the first exception: the others are mostly its consequences.
     """
     found = event.pop("exc_info", None)
     if found is True:
@@ -115,7 +110,7 @@ def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict
 
 
 def drop_unknown_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Keep the allow-listed keys only, and of chats and people nothing but a `LogId`."""
+    """Keep only allow-listed keys, and a chat or a person only as a `LogId`."""
     return {
         key: value
         for key, value in event.items()
@@ -124,7 +119,7 @@ def drop_unknown_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def withhold_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replace what is long, nested, or looks like an identifier: no event means to log it."""
+    """Replace values that are long, nested, or look like an identifier."""
     harmless = {key: _harmless(value) for key, value in event.items()}
     if not _EVENT.fullmatch(str(harmless["event"])):
         harmless["event"] = WITHHELD
@@ -149,13 +144,7 @@ def _is_harmless(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A warning or an error, as far as it is worth remembering.
-
-    Attributes:
-        event: its name.
-        kind: of the error, or the reason; empty where there is none.
-        at: when, by `time.monotonic`.
-    """
+    """A logged warning or error: its event, its error type or reason, and `time.monotonic`."""
 
     event: str
     kind: str
@@ -163,13 +152,13 @@ class Trouble:
 
 
 class _Memory:
-    """Of this process, as its log is one."""
+    """One for the process, like its log."""
 
     trouble: Trouble | None = None
 
 
 def remember_trouble(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Keep what was logged last as a warning or worse, for who asks without looking at logs."""
+    """Keep the last warning or error, for `!status`."""
     if event["level"] in {"warning", "error", "critical"}:
         kind = str(event.get("error") or event.get("reason") or "")
         _Memory.trouble = Trouble(str(event["event"]), kind, time.monotonic())
@@ -177,15 +166,15 @@ def remember_trouble(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def last_trouble() -> Trouble | None:
-    """Return what was logged last as a warning or worse."""
+    """Return the last warning or error."""
     return _Memory.trouble
 
 
 class _StderrLogger:
-    """Writes lines to stderr; where that is full or gone, the bot goes on without a log."""
+    """Writes lines to stderr; if that is full or gone, the bot goes on without a log."""
 
     def __init__(self, *_: object) -> None:
-        """Take what structlog gives to every logger, which is nothing of use here."""
+        """Ignore the arguments that structlog gives to every logger."""
 
     def msg(self, line: str) -> None:
         """Write one line."""
@@ -199,10 +188,10 @@ class _StderrLogger:
 
 
 class _LibraryHandler(logging.Handler):
-    """Logs that a library has spoken. Its message may quote anything, so it is never formatted."""
+    """Logs that a library logged something. The message may quote anything, so it is dropped."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log who spoke, and the exception that it was about."""
+        """Log the library's name and the exception, if any."""
         log = structlog.get_logger()
         say = log.error if record.levelno >= logging.ERROR else log.warning
         say("library.warning", logger=record.name, exc_info=record.exc_info)

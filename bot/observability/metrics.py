@@ -1,8 +1,7 @@
 """Every metric of the program in one place. No label says anything about a person.
 
-Labels have values that are known beforehand, and every series is there from the start: Prometheus
-does not see the first event of a series that appears with it. Only tools have names from outside;
-of those there is a bound.
+The values of labels are fixed, and every series exists from the start: Prometheus misses the first
+event of a series that appears with it. Only tools have names from outside, a bounded number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +21,13 @@ Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 PREFIX: Final = "signal_tee_bot"
 
 MAX_TOOLS: Final = 64
-"""Tools that are counted under their names; servers may offer others all the time."""
+"""Tools that are counted by name; a server may offer new ones all the time."""
 
 _QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TOOL_SECONDS = (0.01, 0.05, 0.25, 1, 2.5, 5, 10, 30, 60)
 
-# Without this every counter and histogram has a second series, the time of its making.
+# Otherwise every counter and histogram has a second series with its creation time.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -248,22 +247,17 @@ TASKS = _gauge("tasks", "Tasks of the event loop")
 
 
 class BoundedNames:
-    """Names from outside as values of a label: after so many, all others are `other`.
-
-    Args:
-        most: how many.
-    """
+    """Names from outside as values of a label: after the first `most`, all others are `other`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: set[str] = set()
 
     def label(self, name: str) -> str:
-        """Return what a name is counted under."""
-        if name not in self._known:
-            if len(self._known) >= self._most:
-                return "other"
-            self._known.add(name)
+        """Return the label that counts a name."""
+        if name not in self._known and len(self._known) >= self._most:
+            return "other"
+        self._known.add(name)
         return name
 
 
@@ -271,13 +265,13 @@ _tools = BoundedNames(MAX_TOOLS)
 
 
 def count_commit(writes: int, seconds: float) -> None:
-    """Count a commit of the store: how many writes it took, and how long."""
+    """Count a commit of the store with its number of writes and its duration."""
     COMMIT_WRITES.observe(writes)
     COMMIT_SECONDS.observe(seconds)
 
 
 def count_tool_call(tool: str, outcome: str, seconds: float) -> None:
-    """Count a call; whoever counts makes sure that the model has not invented the tool."""
+    """Count a call of a tool that exists, not of one that the model made up."""
     label = _tools.label(tool)
     TOOL_CALLS.labels(label, outcome).inc()
     TOOL_SECONDS.labels(label).observe(seconds)

@@ -1,7 +1,7 @@
-"""Telling systemd how the bot is: the protocol of sd_notify(3), in datagrams.
+"""Tells systemd how the bot is, by the datagrams of sd_notify(3).
 
-Nothing here waits and nothing raises: systemd is told, it is not asked. What its socket has no
-room for goes along with the next datagram. Without systemd, nothing is sent.
+Nothing here waits or raises. What the socket has no room for goes with the next datagram. Without
+systemd, nothing is sent.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ import structlog
 
 STATUS_CHARACTERS: Final = 200
 FEEDS_PER_TIME_OUT: Final = 3
-"""So that one that is late or lost does not end the bot."""
+"""So that one late or lost sign of life does not end the bot."""
 
 log = structlog.get_logger()
 
 
 class ServiceManager:
-    """systemd, as seen from a service of it. Made by `service_manager`.
+    """systemd, as its service sees it. Made by `service_manager`.
 
     Args:
-        address: of its socket, a path or `@` and an abstract name; None where there is none.
-        watchdog_seconds: it ends whoever is silent for so long; None where it does not watch.
+        address: of its socket, a path or `@` and an abstract name; None without systemd.
+        watchdog_seconds: systemd ends a service that is silent for this long; None: it does not.
     """
 
     def __init__(self, address: str | None, watchdog_seconds: float | None) -> None:
@@ -38,7 +38,7 @@ class ServiceManager:
         self._tell(state="READY=1")
 
     def reloading(self) -> None:
-        """Say that settings are being read anew; `ready` must follow."""
+        """Say that the settings are being reloaded; `ready` must follow."""
         self._tell(state=f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
@@ -50,9 +50,9 @@ class ServiceManager:
         self._tell(status=f"STATUS={' '.join(words.split())[:STATUS_CHARACTERS]}")
 
     async def watch(self, is_alive: Callable[[], bool]) -> None:
-        """Feed the watchdog while the loop runs and `is_alive`; return at once without one.
+        """Feed the watchdog while `is_alive`; return at once without one.
 
-        Whoever is not fed for the whole time-out is ended with SIGABRT and started again.
+        After its whole time-out without food it ends the bot with SIGABRT and starts it again.
         """
         if self._address is None or self._watchdog_seconds is None:
             return
@@ -67,7 +67,7 @@ class ServiceManager:
             await asyncio.sleep(self._watchdog_seconds / FEEDS_PER_TIME_OUT)
 
     def _tell(self, **lines: str) -> None:
-        """Send lines by their kind; of each kind the last one counts."""
+        """Send lines; of those that are still unsent, only the last of each kind counts."""
         if self._address is None:
             return
         self._untold |= lines
@@ -82,7 +82,7 @@ class ServiceManager:
 
 
 def service_manager(environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
-    """Return who started this process, taking its variables away, so that no child speaks for us.
+    """Return what started this process, and remove its variables, which no child may use.
 
     Sources: sd_notify(3), sd_watchdog_enabled(3).
     """
@@ -95,7 +95,7 @@ def service_manager(environment: MutableMapping[str, str] = os.environ) -> Servi
 
 
 def _socket_address(address: str) -> str | None:
-    """Return it as the socket module takes it, whose abstract names begin with a zero byte."""
+    """Return the address for the socket module, where abstract names begin with a zero byte."""
     if address.startswith("@"):
         return "\0" + address[1:]
     return address if address.startswith("/") else None

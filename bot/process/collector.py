@@ -6,16 +6,15 @@ from contextlib import contextmanager
 from typing import Final
 
 THRESHOLDS: Final = (20_000, 20, 50)
-"""Allocations before a young, an older and a full collection; by default 700, 10 and 10.
+"""Allocations before a young, an older and a full collection; Python's default is 700, 10 and 10.
 
-A full one looks at everything that is there and stops the event loop meanwhile: for 100 to 180 ms
-with a thousand chats.
+A full one stops the event loop while it looks at every object: 100 to 180 ms with 1,000 chats.
 """
 
 
 @contextmanager
 def calm_collector() -> Iterator[None]:
-    """Collect less often inside the block, and leave alone what was made before it."""
+    """Collect less often inside the block, and ignore objects from before it."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

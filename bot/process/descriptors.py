@@ -1,8 +1,7 @@
-"""Files and connections that may be open at once: as many as the system lets us have.
+"""Raises the limit of files and connections that may be open at once.
 
-Where there are none left (EMFILE), whatever wanted one tries again later, as after any failed
-connection. Importing a module cannot be tried again, so what Python itself loads on first use is
-loaded here.
+When none is left (EMFILE), code that needs one tries again later, as after any failed connection.
+A failed import cannot be tried again, so this loads what Python otherwise loads on first use.
 """
 
 import codecs
@@ -13,10 +12,10 @@ from typing import Final
 import structlog
 
 MAX_DESCRIPTORS: Final = 65_536
-"""Far more than is ever needed; and programs that we start may look at each that could be open."""
+"""Far more than is ever needed; more would slow programs that close every possible descriptor."""
 
 BESIDE_THE_MODEL: Final = 256
-"""What store, Signal, tools and health may have open together, connections to the model aside."""
+"""Descriptors of store, Signal, tools and health together, without connections to the model."""
 
 CODECS: Final = ("ascii", "idna", "latin-1", "utf-16-le", "utf-8")
 
@@ -24,11 +23,7 @@ log = structlog.get_logger()
 
 
 def prepare(*, model_connections: int) -> None:
-    """Raise the limit to what we may have, and say so where that is not enough.
-
-    Args:
-        model_connections: that may be open at once.
-    """
+    """Raise the limit as far as the system allows, and log if that is not enough."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

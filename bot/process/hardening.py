@@ -1,9 +1,8 @@
-"""What keeps other processes of the bot's own user out of its memory and its secrets.
+"""Keeps other processes of the bot's user out of its memory and its secrets.
 
 A process may read another one of the same user: its memory, its descriptors, and the environment
 that it was started with. The bot's children (MCP servers, signal-cli) have the same user unless
-they run as services of their own, and whatever gets hold of one of them must not get the bot's
-keys with it.
+they run as services of their own. Whoever takes over one of them must not get the bot's keys.
 """
 
 import ctypes
@@ -19,10 +18,10 @@ from bot.errors import BotError
 
 PR_SET_DUMPABLE: Final = 4
 OURS: Final = "__"
-"""Every setting has it in its name, and hardly any other variable does."""
+"""In the name of every setting, and of hardly any other variable."""
 
 _ENVIRONMENT_FIELDS: Final = slice(47, 49)
-"""`env_start` and `env_end` in /proc/PID/stat (proc(5)), counted from behind the process's name."""
+"""`env_start` and `env_end` in /proc/PID/stat (proc(5)), counted after the process's name."""
 
 _moved: dict[str, str] = {}
 
@@ -30,7 +29,7 @@ _moved: dict[str, str] = {}
 def harden() -> None:
     """Close this process to others of its user, and move its settings out of the environment.
 
-    To be called before any secret is read, and before there is a second thread.
+    Call it before any secret is read, and before a second thread starts.
 
     Raises:
         BotError: the kernel refuses.
@@ -47,7 +46,7 @@ def moved_variables() -> Mapping[str, str]:
 def _forbid_inspection() -> None:
     """Refuse ptrace(2), process_vm_readv(2), pidfd_getfd(2), most of /proc/PID, and core dumps.
 
-    Lasts until this process becomes another program; its children start without it.
+    It ends when this process executes another program; its children start without it.
     """
     if sys.platform != "linux":
         return
@@ -59,14 +58,14 @@ def _forbid_inspection() -> None:
 def _move_variables() -> None:
     for name in [name for name in os.environ if OURS in name]:
         _moved[name] = os.environ.pop(name)
-    with suppress(FileNotFoundError):  # without /proc nobody is shown the environment
+    with suppress(FileNotFoundError):  # without /proc the environment is not visible
         _erase_initial_variables()
 
 
 def _erase_initial_variables() -> None:
-    """Overwrite our variables where the kernel put them and /proc/PID/environ shows them.
+    """Overwrite our variables in the memory that /proc/PID/environ shows.
 
-    unsetenv(3) only forgets where they are.
+    unsetenv(3) leaves them there.
     """
     stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
     start, end = (int(field) for field in stat.rpartition(")")[2].split()[_ENVIRONMENT_FIELDS])

@@ -1,7 +1,7 @@
-"""SIGHUP says one of two things: a terminal is gone, or the settings are to be read anew.
+"""SIGHUP means one of two things: the terminal is gone, or the settings are to be reloaded.
 
-A bot that somebody has started in a terminal ends with it, in order. One without a terminal is a
-service, and reads its settings.
+A bot that was started in a terminal ends with it, in order. A bot without a terminal is a service,
+and reloads its settings.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 
 def ignore_at_first() -> None:
-    """Ignore who wants settings to be read, as they are being read anyway; a terminal counts."""
+    """Ignore requests to reload while the settings are first read; a lost terminal still counts."""
     if _terminal() is None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager
 def hangups(*, terminal_gone: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Call what SIGHUP means here, inside the block; after it nothing hears it any more."""
+    """Inside the block, call what SIGHUP means here; after it, SIGHUP is ignored."""
     loop = asyncio.get_running_loop()
     terminal = _terminal()
     if terminal is None:
@@ -28,7 +28,7 @@ def hangups(*, terminal_gone: Callable[[], None], reload: Callable[[], None]) ->
         watch = None
     else:
         loop.add_signal_handler(signal.SIGHUP, terminal_gone)
-        # Elsewhere (macOS, for development) SIGHUP has to do.
+        # Elsewhere (macOS, for development) the signal has to suffice.
         watch = _watch(terminal, terminal_gone) if sys.platform == "linux" else None
     try:
         yield
@@ -41,13 +41,13 @@ def hangups(*, terminal_gone: Callable[[], None], reload: Callable[[], None]) ->
 
 
 def _watch(terminal: int, gone: Callable[[], None]) -> "select.epoll":
-    """Call `gone` when a terminal is, also where nobody tells us.
+    """Call `gone` when the terminal is gone, even if no signal comes.
 
-    The kernel signals the leader of the session alone; a shell passes that on, make does not.
+    The kernel signals only the leader of the session; a shell passes that on, make does not.
     """
     loop = asyncio.get_running_loop()
     watch = select.epoll()
-    watch.register(terminal, 0)  # a hang-up is told in any case, and nothing else is asked for
+    watch.register(terminal, 0)  # no events of interest: epoll always reports a hang-up
 
     def hung_up() -> None:
         loop.remove_reader(watch)
@@ -58,7 +58,7 @@ def _watch(terminal: int, gone: Callable[[], None]) -> "select.epoll":
 
 
 def _terminal() -> int | None:
-    """Return the descriptor of the terminal that the bot runs in, if there is one."""
+    """Return the descriptor of the bot's terminal, if it has one."""
     # A stream that was closed before the start is None.
     streams = (sys.stdin, sys.stderr)
     descriptors = (one.fileno() for one in streams if one is not None and one.isatty())
