@@ -1,4 +1,4 @@
-"""The way to signal-cli beside the bot or before it has an account: `link`, `register`, `check`."""
+"""Access to signal-cli before the bot runs or beside it, for `link`, `register` and `check`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,10 +17,9 @@ RETRY_SECONDS: Final = 0.1
 
 
 class AccountSetup(Protocol):
-    """What signal-cli does for an account that does not exist yet.
+    """Makes an account: `messaging.daemon_setup.DaemonSetup`, `messaging.rest_setup.RestSetup`.
 
-    `messaging.daemon_setup.DaemonSetup` and `messaging.rest_setup.RestSetup`. Every method raises
-    a SignalError where it is not done, of which RegistrationRefused has the reason.
+    Every method raises a SignalError if it fails; RegistrationRefused has Signal's reason.
     """
 
     async def accounts(self) -> frozenset[str]:
@@ -52,8 +51,8 @@ async def open_setup(
 
     Args:
         settings: of the bot.
-        console: told what takes a moment.
-        wait: a daemon may have been started at this moment; give it the time that this takes.
+        console: for a line when something takes a moment.
+        wait: for a daemon that was started at the same moment.
 
     Raises:
         SignalUnavailable: nobody answers there.
@@ -62,28 +61,25 @@ async def open_setup(
     """
     url = settings.signal.url
     if url.startswith(("http://", "https://")):
-        # Imported here: who runs signal-cli's daemon does without aiohttp.
+        # Imported here: users of signal-cli's daemon need no aiohttp.
         from bot.messaging.rest_setup import RestSetup  # noqa: PLC0415
 
         async with RestSetup.connect(url) as rest:
             yield rest
     else:
-        async with (
-            signal_cli_at(settings, console) as address,
-            _connected(address, wait=wait) as daemon,
-        ):
-            yield daemon
+        async with signal_cli_at(settings, console) as address:
+            if wait:
+                with suppress(TimeoutError):  # then connecting says what is wrong
+                    await _wait_for(address)
+            async with DaemonSetup.connect(address) as daemon:
+                yield daemon
 
 
 @asynccontextmanager
 async def signal_cli_at(settings: Settings, console: Console | None = None) -> AsyncIterator[str]:
     """Provide the address of signal-cli's daemon.
 
-    With `spawn:` that is the daemon of a bot that runs, or else one for the time of the block.
-
-    Args:
-        settings: of the bot.
-        console: told what takes a moment.
+    With `spawn:` that is the daemon of the running bot, or else one for this block.
 
     Raises:
         SettingsError: there is no signal-cli to run.
@@ -101,26 +97,23 @@ async def signal_cli_at(settings: Settings, console: Console | None = None) -> A
     if console is not None:
         console.say("Starting signal-cli…")
     async with signal_cli.process() as process:
-        await _started(signal_cli.url, process)
+        try:
+            await _wait_for(signal_cli.url, process)
+        except TimeoutError:
+            raise BotError("signal-cli was started, but does not listen.") from None
         yield signal_cli.url
 
 
-@asynccontextmanager
-async def _connected(url: str, *, wait: bool) -> AsyncIterator[DaemonSetup]:
-    if wait:
-        await _start_of(url)
-    async with DaemonSetup.connect(url) as daemon:
-        yield daemon
-
-
-async def _start_of(url: str) -> None:
-    """Wait for a daemon that starts; of one that does not, connecting tells."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(START_SECONDS):
-            while True:
-                if await _listens(url):
-                    return
-                await asyncio.sleep(RETRY_SECONDS)
+async def _wait_for(url: str, process: asyncio.subprocess.Process | None = None) -> None:
+    """Wait until signal-cli listens, or until its process ends."""
+    async with asyncio.timeout(START_SECONDS):
+        while not await _listens(url):
+            if process is not None and process.returncode is not None:
+                raise BotError(
+                    f"signal-cli ended with exit code {process.returncode}. Try what"
+                    " signal-cli --version says; it needs Java 25, older ones Java 21."
+                )
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _listens(url: str) -> bool:
@@ -129,22 +122,3 @@ async def _listens(url: str) -> bool:
             return True
     except SignalUnavailable:
         return False
-
-
-async def _started(url: str, process: asyncio.subprocess.Process) -> None:
-    """Wait until signal-cli listens.
-
-    Raises:
-        BotError: it ended instead, or takes too long.
-    """
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            while not await _listens(url):
-                if process.returncode is not None:
-                    raise BotError(
-                        f"signal-cli ended with exit code {process.returncode}. Try what"
-                        " signal-cli --version says; it needs Java 25, older ones Java 21."
-                    )
-                await asyncio.sleep(RETRY_SECONDS)
-    except TimeoutError:
-        raise BotError("signal-cli was started, but does not listen.") from None

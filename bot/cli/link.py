@@ -1,4 +1,4 @@
-"""`signal-tee-bot link`: make the bot a linked device of a Signal account that a phone has."""
+"""`signal-tee-bot link`: make the bot a linked device of a phone's Signal account."""
 
 import asyncio
 from argparse import Namespace
@@ -17,16 +17,16 @@ from bot.messaging.registration import Reason, RegistrationRefused
 from bot.observability import logs
 
 DEVICE_NAME: Final = "signal-tee-bot"
-"""What the phone calls it in its list of linked devices."""
+"""The bot's name in the phone's list of linked devices."""
 UNKNOWN_NUMBER: Final = "+9999999"
-"""In place of the setting that is known after linking; nobody has it."""
+"""In place of the setting, which is known only after linking; nobody has this number."""
 MAX_CODES: Final = 5
 
 QUIET_MODULES: Final = 2
-"""Light modules around the code. The standard has four, but with two the code fits 24 rows, and
+"""Light modules around the code. The standard demands four; with two the code fits 24 rows, and
 phones read it."""
 BLACK_ON_WHITE: Final = "\x1b[38;5;16;48;5;231m"
-"""Said in full, so that dark and light terminals show the same."""
+"""Both colours, so that dark and light terminals show the same."""
 RESET: Final = "\x1b[0m"
 HALF_BLOCKS: Final = {(0, 0): " ", (1, 0): "▀", (0, 1): "▄", (1, 1): "█"}
 
@@ -43,13 +43,13 @@ make a code of this link, on this machine and nowhere else:
 
 def run(_: Namespace) -> int:
     """Link the account; return the exit code."""
-    logs.configure(level="error", log_format="console")  # what happens is said
+    logs.configure(level="error", log_format="console")  # the console says what happens
     asyncio.run(run_link())
     return OK
 
 
 async def run_link(console: Console | None = None) -> None:
-    """Link the bot to an account, by the settings there are.
+    """Link the bot to an account with the signal-cli of the settings.
 
     Raises:
         BotError: it was not linked; the text says why.
@@ -66,7 +66,7 @@ async def run_link(console: Console | None = None) -> None:
 
 
 async def link(setup: AccountSetup, console: Console) -> None:
-    """Show one code after the other until one is scanned.
+    """Show one code after the other until the phone scans one.
 
     Raises:
         BotError: none was scanned, or Signal refuses.
@@ -87,14 +87,14 @@ async def link(setup: AccountSetup, console: Console) -> None:
 
 
 def _has_expired(error: SignalError) -> bool:
-    """Whether another code may help; Signal may just close the connection of one that is old."""
+    """Whether a new code may help; Signal may just close the connection of an old one."""
     if isinstance(error, RegistrationRefused):
         return error.reason is Reason.LINK_EXPIRED
     return isinstance(error, SignalUnavailable | SignalTimeout)
 
 
 def show(uri: str, console: Console) -> None:
-    """Draw a link as a code where the screen has room, and write it below."""
+    """Draw a link as a code if the screen has room, and print it below."""
     rows = list(drawn(uri))
     if console.columns >= len(rows[0]) and console.can_show("▀▄█"):
         console.say("\n".join(f"{BLACK_ON_WHITE}{row}{RESET}" for row in rows))
@@ -105,7 +105,7 @@ def show(uri: str, console: Console) -> None:
 
 
 def drawn(uri: str) -> Iterator[str]:
-    """Yield the rows of a QR code, two rows of modules in each."""
+    """Yield the rows of a QR code; each holds two rows of modules."""
     code = segno.make(uri, error="l", boost_error=False, micro=False)
     modules = [list(row) for row in code.matrix_iter(border=QUIET_MODULES)]
     light = [0] * len(modules[0])

@@ -26,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             _flush_log()
             if sys.stdout is not None:
-                sys.stdout.flush()  # what cannot be written should fail here and not at exit
+                sys.stdout.flush()  # so that a failing write fails here and not at exit
     except BrokenPipeError:
-        _leave(sys.stdout)  # whoever read it has seen enough
+        _leave(sys.stdout)  # the reader has seen enough, as `head` has
         return FAILED
     except OSError as error:
         if error.errno not in CANNOT_WRITE or error.filename is not None:
@@ -68,7 +68,7 @@ def _module_of(command: str) -> ModuleType:
 
 
 def _flush_log() -> None:
-    """Do without a log that cannot be written: it makes nothing fail, the exit neither."""
+    """Flush the log; one that cannot be written must not fail the command."""
     try:
         if sys.stderr is not None:
             sys.stderr.flush()
@@ -77,5 +77,5 @@ def _flush_log() -> None:
 
 
 def _leave(stream: TextIO) -> None:
-    """Let nothing be written to it at exit either."""
+    """Redirect a broken stream to nowhere, so that the flush at exit succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""`pair`: who waits to be let in, who is in, and who is to be in or out; beside the running bot."""
+"""`signal-tee-bot pair`: show, add and remove people who may talk, also while the bot runs."""
 
 import asyncio
 import sys
@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
 
 
 def listing(book: PairingBook, access: AccessSettings) -> str:
-    """Return who waits with which code, and who was let in since when, for the operator."""
+    """Return who waits with which code, and who was let in when."""
     waiting = [_waiting_line(request) for request in book.waiting()]
     people = [_person_line(person) for person in book.people()]
     return "\n".join(
@@ -68,10 +68,10 @@ def listing(book: PairingBook, access: AccessSettings) -> str:
 
 
 def approve(book: PairingBook, code: str, access: AccessSettings) -> str:
-    """Let in whom a code was given to, and return who that is.
+    """Let in the person who was given this code, and say who that is.
 
     Raises:
-        BotError: no such code counts.
+        BotError: the code is unknown or expired.
     """
     person = book.approve(code)
     if person is None:
@@ -80,10 +80,10 @@ def approve(book: PairingBook, code: str, access: AccessSettings) -> str:
 
 
 def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
-    """Let somebody in no more, by number, ACI or the beginning of one, and return who that was.
+    """Put out a person by number, ACI or the beginning of an ACI, and say who that was.
 
     Raises:
-        BotError: nobody is meant, or several people are.
+        BotError: this fits nobody, or several people.
     """
     meant = book.revoke(who)
     if not meant:
@@ -112,7 +112,7 @@ def _person_line(person: PairedPerson) -> str:
 
 
 def _who(person: PairingRequest | PairedPerson) -> str:
-    """Name and number, as far as they are known, and the ACI; the name is anybody's words."""
+    """Return name, number and ACI as far as known; a name may hold anything, so it is cut."""
     name = "".join(filter(str.isprintable, person.name or ""))[:NAME_CHARACTERS].strip()
     return " ".join(filter(None, (name or "(no name)", person.number, person.person)))
 

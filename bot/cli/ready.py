@@ -1,7 +1,6 @@
-"""`signal-tee-bot ready`: whether the bot that runs here is ready, for a container's health check.
+"""`signal-tee-bot ready`: whether the running bot is ready, for a container's health check.
 
-It asks `/readyz` where `HEALTH__LISTEN` says, from the same machine or container, so an image needs
-neither a shell nor an HTTP client for it.
+It asks `/readyz` at `HEALTH__LISTEN`, so that an image needs neither a shell nor an HTTP client.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from bot.errors import BotError, SettingsError
 from bot.observability.health_client import ask
 
 ASK_SECONDS: Final = 8.0
-"""`/readyz` itself takes up to five seconds where a part does not answer."""
+"""`/readyz` itself takes up to five seconds if a part does not answer."""
 
 
 class _Part(BaseModel):
@@ -35,15 +34,11 @@ def run(_: Namespace) -> int:
 
 
 async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
-    """Print how each part of the running bot is, and return whether it is ready.
-
-    Args:
-        listen: `HEALTH__LISTEN`.
-        seconds: for the whole answer.
+    """Print how each part of the bot at `HEALTH__LISTEN` is, and return whether it is ready.
 
     Raises:
-        SettingsError: health is switched off, so nobody can be asked.
-        BotError: nobody answers there, or somebody else does.
+        SettingsError: health is switched off.
+        BotError: nothing answers there, or another program does.
     """
     if not listen:
         raise SettingsError("HEALTH__LISTEN: is empty, so there is nothing to ask")

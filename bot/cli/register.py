@@ -1,4 +1,4 @@
-"""`signal-tee-bot register`: give a number of its own a Signal account, the bot's."""
+"""`signal-tee-bot register`: give the bot's own number a Signal account."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ docs/SIGNAL.md."""
 
 def run(arguments: Namespace) -> int:
     """Register the account; return the exit code."""
-    logs.configure(level="error", log_format="console")  # what happens is said
+    logs.configure(level="error", log_format="console")  # the console says what happens
     asyncio.run(
         run_register(
             arguments.number,
@@ -60,16 +60,16 @@ async def run_register(
     unattended: bool = False,
     console: Console | None = None,
 ) -> None:
-    """Register the bot's number, by the settings there are.
+    """Register the bot's number with the signal-cli of the settings.
 
     Args:
-        number: E.164; if not given, it is asked for, or taken from the settings when unattended.
-        voice: have Signal call and not write.
-        captcha: the link of a captcha that is solved already.
-        code: what Signal sent when this was run before; then nothing is sent anew.
-        unattended: started together with signal-cli, each time anew: wait until that listens, and
-            be content with an account that is there already.
-        console: to ask and tell by.
+        number: E.164; None: ask for it, or when unattended take it from the settings.
+        voice: have Signal call instead of sending an SMS.
+        captcha: the link of a captcha that is already solved.
+        code: from an earlier run; then Signal is not asked for another one.
+        unattended: started together with signal-cli at every start: wait until that listens, and
+            do nothing if the account exists.
+        console: asks and tells.
 
     Raises:
         BotError: it was not registered; the text says why.
@@ -99,7 +99,7 @@ async def register(
     captcha: str | None,
     code: str | None = None,
 ) -> None:
-    """Register a number: captcha, code, PIN, each as far as Signal wants it.
+    """Register a number with captcha, code and PIN, as far as Signal demands them.
 
     Raises:
         BotError: it was not registered; the text says why.
@@ -109,7 +109,7 @@ async def register(
     console.say(BEFORE.format(number=number))
     if code is None:
         await _have_a_code_sent(setup, console, number, voice=voice, captcha=captcha)
-    if number not in await setup.accounts():  # where it was registered from here before, it is now
+    if number not in await setup.accounts():  # Signal needs no code for one that was here before
         await _enter_the_code(setup, console, number, code)
     console.say(DONE.format(number=number))
 

@@ -33,14 +33,14 @@ def run(_: Namespace) -> int:
     except* BotError as group:
         code = _report(group, FAILED)
     except* Exception as group:
-        # The last boundary: a traceback would tell what people wrote, where an error quotes it.
+        # The last boundary: a traceback may quote what people wrote.
         structlog.get_logger().error("app.bug", exc_info=group)
         code = FAILED
     return code
 
 
 def _report(group: BaseExceptionGroup[Exception], code: int) -> int:
-    """Say in one line what ended the daemon, and return the exit code."""
+    """Print in one line what ended the daemon, and return the exit code."""
     from bot.cli.store_errors import said
     from conversation_store.errors import StoreError
 

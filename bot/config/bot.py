@@ -14,11 +14,11 @@ MAX_EMOJI_CHARACTERS: Final = 10
 MAX_PROFILE_NAME_CHARACTERS: Final = 26
 
 MAX_PROFILE_ABOUT_CHARACTERS: Final = 140
-"""What Signal's apps take for a name and for the line below it."""
+"""Limits of Signal's apps for a name and for the line below it."""
 
 
 def _reaction(value: str | None) -> str | None:
-    """Read an emoji, or a plain yes, which is a pair of eyes."""
+    """Read an emoji, or a yes, which means 👀."""
     if value is None or value.casefold() in {"false", "no", "off", "0"}:
         return None
     if value.casefold() in {"true", "yes", "on", "1"}:

@@ -1,4 +1,4 @@
-"""Reading all settings at once; errors name settings and what is expected, never a value."""
+"""Reads all settings at once; errors name settings and what is expected, never a value."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
 
 
 def settings_of(variables: Mapping[str, str]) -> Settings:
-    """Read settings from variables as they would stand in the environment, and nowhere else.
+    """Read settings only from these variables, named as in the environment.
 
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
@@ -36,7 +36,7 @@ def settings_of(variables: Mapping[str, str]) -> Settings:
 
 
 def settings_files() -> list[Path]:
-    """Return the files that settings come from, as far as they are there."""
+    """Return the existing files that settings come from."""
     sections = tuple(f"{name}{DELIMITER}" for name in Settings.model_fields)
     secrets = (file for folder in secret_folders() for file in sorted(folder.iterdir()))
     ours = (file for file in secrets if file.name.lower().startswith(sections))
@@ -69,37 +69,28 @@ def _validated(kind: type[Settings], values: Mapping[str, object]) -> Settings:
         raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SettingsError(".env or a secret file is no text") from None
-    _require_tls_for_proof(settings)
-    _refuse_unproven_listening(settings)
-    _require_pins(settings)
+    _check_together(settings)
     return settings
 
 
-def _require_tls_for_proof(settings: Settings) -> None:
-    """Refuse what could never work: without TLS no key shows whom one talks to."""
-    wanted = {
-        "ATTESTATION__MODEL_POLICY": settings.attestation.model_policy == "require",
-        "ATTESTATION__E2EE": settings.attestation.e2ee,
-    }
+def _check_together(settings: Settings) -> None:
+    """Refuse settings that fit alone and not together."""
+    attestation = settings.attestation
+    required = attestation.model_policy == "require"
+    wanted = {"ATTESTATION__MODEL_POLICY": required, "ATTESTATION__E2EE": attestation.e2ee}
     if urlsplit(settings.llm.base_url).scheme != "https" and any(wanted.values()):
+        # Without TLS no key can identify the other side.
         name = next(name for name, on in wanted.items() if on)
         raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
-
-
-def _require_pins(settings: Settings) -> None:
-    """Refuse to require proof of the model from whatever machine happens to answer."""
-    if settings.attestation.model_policy == "require" and settings.attestation.model_pins is None:
-        raise SettingsError(
-            "ATTESTATION__MODEL_PINS: is required by ATTESTATION__MODEL_POLICY=require, a file of"
-            " the measurements to accept; this makes one: signal-tee-bot attest model --output FILE"
-        )
-
-
-def _refuse_unproven_listening(settings: Settings) -> None:
-    """Refuse to send voices to a model that nothing vouches for, where proof is required."""
-    proof_is_required = settings.attestation.model_policy == "require" or settings.attestation.e2ee
-    if settings.llm.transcription_model and proof_is_required:
+    if settings.llm.transcription_model and (required or attestation.e2ee):
+        # Voices would go to a model that nothing vouches for.
         raise SettingsError(
             "LLM__TRANSCRIPTION_MODEL: only the model that answers is verified, so with"
             " ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE it must be unset"
+        )
+    if required and attestation.model_pins is None:
+        # Proof from any machine that happens to answer is worth nothing.
+        raise SettingsError(
+            "ATTESTATION__MODEL_PINS: is required by ATTESTATION__MODEL_POLICY=require, a file of"
+            " the measurements to accept; this makes one: signal-tee-bot attest model --output FILE"
         )

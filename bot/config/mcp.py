@@ -35,7 +35,7 @@ def _server_name(value: str) -> str:
 
 
 class McpServerSettings(Section):
-    """One MCP server: a command, or the URL of one that runs already."""
+    """One MCP server: a command to start, or the URL of a running one."""
 
     command: Annotated[tuple[str, ...], BeforeValidator(_command_line)] = ()
     env: dict[str, SecretStr] = Field(default_factory=dict)
@@ -53,7 +53,7 @@ class McpServerSettings(Section):
 
 
 class McpSettings(Section):
-    """Programs that offer tools over the Model Context Protocol, by a name of the operator's."""
+    """MCP servers by names that the operator chooses."""
 
     servers: dict[Annotated[str, AfterValidator(_server_name)], McpServerSettings] = Field(
         default_factory=dict

@@ -9,11 +9,11 @@ from bot.config.settings import Settings
 from bot.config.sources import DELIMITER
 
 ANY_NAME: Final = "name"
-"""Stands in a setting's name for a name that the operator chooses."""
+"""The place in a setting's name for a name that the operator chooses."""
 
 
 def setting_names() -> frozenset[str]:
-    """Return every setting's name as it is written in the environment."""
+    """Return every setting's name in the environment."""
     return frozenset(_names(Settings, ()))
 
 

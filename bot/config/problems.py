@@ -9,8 +9,8 @@ from bot.config.sources import DELIMITER
 
 
 def explain(problem: Mapping[str, Any]) -> str:
-    """Say one problem in one line, without the value."""
-    # pydantic marks what is wrong with a name itself by a part `[key]`.
+    """Describe one problem of pydantic in one line, without the value."""
+    # pydantic marks a problem of a name itself by a part `[key]`.
     path = [part for part in problem["loc"] if isinstance(part, str) and part != "[key]"]
     known = frozenset(_with_chosen_names(setting_names(), path))
     prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
@@ -28,7 +28,7 @@ def explain(problem: Mapping[str, Any]) -> str:
 
 
 def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[str]:
-    """Put the names that a path has into the settings that have a place for one."""
+    """Yield the settings' names with the operator's names of this path filled in."""
     for name in names:
         parts = name.split(DELIMITER)
         for number, chosen in enumerate(path[: len(parts)]):
@@ -38,7 +38,7 @@ def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[st
 
 
 def _keys_below(value: object) -> Iterator[str]:
-    """The rest of an unknown setting's name, where a whole section is unknown."""
+    """Yield the rest of an unknown setting's name when its whole section is unknown."""
     while isinstance(value, Mapping) and value:
         key = next(iter(value))
         yield str(key)

@@ -1,4 +1,4 @@
-"""What operators see of the running bot: its health and its log."""
+"""How operators watch the running bot: its health and its log."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +21,7 @@ class HealthSettings(Section):
 
 
 class LogSettings(Section):
-    """What is logged and how it looks."""
+    """The level and the format of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "console"] = "auto"

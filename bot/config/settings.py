@@ -53,7 +53,7 @@ class Settings(BaseSettings):
 
     @property
     def sandbox_required(self) -> bool:
-        """Whether nothing may run in a sandbox without its essential walls."""
+        """Whether a sandbox without its essential walls may run nothing."""
         if self.sandbox is None:
             return self.attestation.has_agent
         return self.sandbox == "required"
@@ -67,7 +67,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources, the first that knows a setting wins."""
+        """Return the sources; the first that knows a setting wins."""
         secrets = NestedSecretsSettingsSource(
             file_secret_settings,
             secrets_dir=list(secret_folders()),
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
 
 
 class GivenSettings(Settings):
-    """Settings of nothing but what is given."""
+    """Settings without any source but the given values."""
 
     model_config = SettingsConfigDict(extra="forbid")
 
@@ -97,5 +97,5 @@ class GivenSettings(Settings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the one source."""
+        """Return the given values."""
         return (init_settings,)

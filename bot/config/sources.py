@@ -17,7 +17,7 @@ CONTAINER_SECRETS: Final = Path("/run/secrets")
 
 
 def meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Drop what is empty, and names such as LOG or BOT that somebody else may have set."""
+    """Drop empty values, and names such as LOG or BOT that may belong to other programs."""
     return {
         name: value
         for name, value in variables.items()
@@ -26,23 +26,23 @@ def meant_for_us(variables: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def as_written(_name: str, _field: FieldInfo | None, value: object) -> object:
-    """Return a value undecoded: JSON in place of a section would be settings without their names.
+    """Return a value undecoded, because JSON in place of a section would bypass settings' names.
 
-    `enable_decoding=False` leaves out the values of dictionaries.
+    `enable_decoding=False` does not cover the values of dictionaries.
     """
     return value
 
 
 def secret_folders() -> Iterator[Path]:
-    """Return the folders of secrets that are there.
+    """Yield the existing folders of secrets.
 
     Raises:
-        OSError: the bot's own cannot be read; its secrets would count as unset.
+        OSError: the service's own folder cannot be read, so its secrets would count as unset.
     """
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
     if credentials and Path(credentials).is_dir():
         next(Path(credentials).iterdir(), None)
         yield Path(credentials)
-    # That of a server may be somebody else's.
+    # On a server without containers, this folder may be another program's.
     if CONTAINER_SECRETS.is_dir() and os.access(CONTAINER_SECRETS, os.R_OK | os.X_OK):
         yield CONTAINER_SECRETS

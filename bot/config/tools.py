@@ -9,13 +9,13 @@ from tools.settings import FORECAST_URL, GEOCODING_URL
 
 
 class ToolSettings(Section):
-    """A tool that needs nothing."""
+    """A tool without settings of its own."""
 
     enabled: bool = True
 
 
 class WeatherSettings(Section):
-    """The tool `get_weather`; other addresses than the default are a self-hosted Open-Meteo's."""
+    """The tool `get_weather`; other addresses are for a self-hosted Open-Meteo."""
 
     enabled: bool = True
     geocoding_url: HttpUrl = GEOCODING_URL

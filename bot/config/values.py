@@ -1,4 +1,4 @@
-"""What sections and values have in common."""
+"""The base of all sections, and kinds of values that several use."""
 
 import re
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
 
 class Section(BaseModel):
-    """Part of the settings: frozen, and without names that nobody knows."""
+    """Part of the settings: frozen, and closed to unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 @contextmanager
 def expecting(message: str) -> Iterator[None]:
-    """Say what is expected in place of what urllib complains of, as it quotes the value."""
+    """Replace a ValueError of urllib or shlex, whose text quotes the value, by this message."""
     try:
         yield
     except ValueError:
@@ -26,7 +26,7 @@ def expecting(message: str) -> Iterator[None]:
 
 
 def http_url(value: str) -> str:
-    """Return the address without a slash at its end; ValueError says what is expected."""
+    """Return the address without a final slash, or raise a ValueError with what is expected."""
     with expecting("must be an http:// or https:// address"):
         url = urlsplit(value)
         port = url.port
