@@ -120,11 +120,12 @@ async def wired(
         endpoint = await opened(open_endpoint(settings, trust=trust, clock=clock.time))
         signal_cli = spawned_signal_cli(settings) if messenger is None else None
         messenger = messenger or make_messenger(settings)
-        prover, in_tee = await opened(_prover(settings, messenger, endpoint, trust, clock))
+        prover = await opened(_prover(settings, messenger, endpoint, trust, clock))
         reload = Reload(settings, makes_proofs=prover is not None)
         await opened(open_health(settings, messenger, store, endpoint, signal_cli))
         sandboxes = SandboxPolicy(required=settings.sandbox_required)
         registry = await opened(open_tools(tool_settings(settings), sandboxes))
+        in_tee = prover is not None and await _can_quote(settings, trust)
 
         # What goes out
         mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks, lane="urgent")
@@ -320,16 +321,13 @@ async def _prover(
     endpoint: OpenEndpoint,
     trust: Trust,
     clock: SteadyClock,
-) -> AsyncIterator[tuple[Prover | None, bool]]:
-    """Provide what makes the bot's proofs, and whether the guest agent quotes closed hardware.
-
-    Without a guest agent there are no proofs, and the bot claims nothing of its machine.
-    """
+) -> AsyncIterator[Prover | None]:
+    """Provide what makes the bot's proofs; None without a guest agent."""
+    metrics.IN_TEE.set(0)
     if not settings.attestation.has_agent:
-        metrics.IN_TEE.set(0)
-        yield None, False
+        yield None
         return
-    from bot.wiring.prover import can_quote, open_prover  # noqa: PLC0415 - as in bot.wiring.parts
+    from bot.wiring.prover import open_prover  # noqa: PLC0415 - as in bot.wiring.parts
 
     async with open_prover(
         settings,
@@ -339,9 +337,16 @@ async def _prover(
         trust=trust,
         clock=clock.time,
     ) as prover:
-        in_tee = await can_quote(settings, trust=trust)
-        metrics.IN_TEE.set(in_tee)
-        yield prover, in_tee
+        yield prover
+
+
+async def _can_quote(settings: Settings, trust: Trust) -> bool:
+    """Whether the guest agent quotes closed hardware; without that, the bot claims nothing."""
+    from bot.wiring.prover import can_quote  # noqa: PLC0415 - as in bot.wiring.parts
+
+    in_tee = await can_quote(settings, trust=trust)
+    metrics.IN_TEE.set(in_tee)
+    return in_tee
 
 
 def _presence(
