@@ -1,8 +1,4 @@
-"""HTTP to the services that evidence comes from: bounded, without redirects, proxies or cookies.
-
-On aiohttp and not on httpx, whose connections stay open behind a request that is cancelled during
-its TLS handshake (80 of 300 tries): a shutdown, or a bound of time, does just that.
-"""
+"""HTTP to the services that evidence comes from: bounded, without redirects, proxies or cookies."""
 
 import asyncio
 import hashlib
@@ -14,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
-import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from yarl import URL
 
 from bot.attestation.errors import AnswerTooLong, EvidenceUnavailable
+from bot.http_client import new_session, new_tls_context, whole_body
 
 MAX_CONNECTIONS: Final = 16
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
@@ -101,7 +97,11 @@ class HttpService:
                     allow_redirects=False,
                 ) as response,
             ):
-                body = await _bounded(response, max_bytes)
+                body = await whole_body(
+                    response,
+                    max_bytes,
+                    AnswerTooLong("the answer is longer than this program reads"),
+                )
                 return HttpAnswer(response.status, response.headers, body, _peer_key(response))
         except TimeoutError:
             raise EvidenceUnavailable("no answer in time") from None
@@ -141,14 +141,12 @@ def _session(
             limit=MAX_CONNECTIONS,
             force_close=not keep_open,
         )
-    return aiohttp.ClientSession(
+    return new_session(
+        aiohttp.ClientTimeout(total=None),
         connector=connector,
         response_class=_Response,
         headers={"accept-encoding": "identity"},
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
-        trust_env=False,
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
     )
@@ -170,30 +168,12 @@ class _Response(aiohttp.ClientResponse):
         return self
 
 
-def new_tls_context() -> ssl.SSLContext:
-    """Return a context that believes the usual authorities, whatever the environment names."""
-    context = httpx.create_ssl_context(trust_env=False)
-    # Python writes the keys of sessions where SSLKEYLOGFILE says; None, which typeshed does not
-    # know, ends that.
-    context.keylog_filename = None  # type: ignore[assignment]
-    return context
-
-
 def key_sha256(certificate: bytes) -> bytes:
     """Return SHA-256 of the SubjectPublicKeyInfo of a DER certificate."""
     key = x509.load_der_x509_certificate(certificate).public_key()
     return hashlib.sha256(
         key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     ).digest()
-
-
-async def _bounded(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > max_bytes:
-            raise AnswerTooLong("the answer is longer than this program reads")
-    return bytes(body)
 
 
 def _peer_key(response: aiohttp.ClientResponse) -> bytes | None:

@@ -24,6 +24,7 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
+from bot.http_client import new_tls_context
 from bot.llm.attested import Admission, Encryption, Exchange, Sealing
 from bot.llm.counting import counted
 from bot.llm.endpoint import Endpoint
@@ -74,10 +75,7 @@ def open_transport(
         tls: whose certificates are believed; None: the usual certificate authorities.
     """
     if tls is None and urlsplit(endpoint.base_url).scheme == "https":
-        tls = httpx.create_ssl_context(trust_env=False)
-        # Python writes the keys of sessions where SSLKEYLOGFILE says; None, which typeshed does not
-        # know, ends that.
-        tls.keylog_filename = None  # type: ignore[assignment]
+        tls = new_tls_context()
     return AiohttpTransport(
         max_connections=endpoint.max_concurrency + MODELS_CONNECTIONS,
         silence_seconds=endpoint.timeout_seconds,

@@ -18,6 +18,7 @@ from aiohttp.client_middlewares import ClientHandlerType, ClientMiddlewareType
 
 from bot.backoff import Backoff
 from bot.errors import SignalTimeout, SignalUnavailable
+from bot.http_client import new_session, whole_body
 from bot.messaging.receipts import PROOF_SECONDS
 from bot.messaging.rest_errors import error_from_answer
 from bot.messaging.rest_places import Places, RequestKind, RequestTimeouts
@@ -122,11 +123,10 @@ def _kind(request: aiohttp.ClientRequest) -> RequestKind:
 
 def open_session(gate: Gate, bounds: RestTimeouts) -> aiohttp.ClientSession:
     """Return a session whose requests pass the gate; its owner closes it."""
-    return aiohttp.ClientSession(
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect),
+    return new_session(
+        aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect),
         middlewares=(gate,),
         response_class=_Answer,
-        cookie_jar=aiohttp.DummyCookieJar(),
     )
 
 
@@ -137,19 +137,15 @@ class _Answer(aiohttp.ClientResponse):
         """Return the body; AnswerTooBig when it is, for the request did arrive."""
         if self._body is None:
             try:
-                self._body = await self._bounded_body()
+                self._body = await whole_body(
+                    self,
+                    MAX_ANSWER_BYTES,
+                    AnswerTooBig("signal-cli-rest-api gave an answer that is too big."),
+                )
             except BaseException:
                 self.close()
                 raise
         return await super().read()
-
-    async def _bounded_body(self) -> bytes:
-        body = bytearray()
-        async for chunk in self.content.iter_any():
-            body += chunk
-            if len(body) > MAX_ANSWER_BYTES:
-                raise AnswerTooBig("signal-cli-rest-api gave an answer that is too big.")
-        return bytes(body)
 
     async def json(self, **_: Any) -> Any:
         """Return the decoded body; a send is answered by an object up to 0.100, later a list.

@@ -11,6 +11,7 @@ import aiohttp
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from bot.errors import SignalTimeout, SignalUnavailable
+from bot.http_client import new_session, whole_body
 from bot.messaging.registration import (
     LINK_URI,
     NUMBER,
@@ -55,7 +56,7 @@ class RestSetup:
     async def connect(cls, url: str, *, link_seconds: float = LINK_SECONDS) -> AsyncIterator[Self]:
         """Have a session for the time of the block."""
         bounds = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with aiohttp.ClientSession(f"{url}/", timeout=bounds) as session:
+        async with new_session(bounds, base_url=f"{url}/") as session:
             yield cls(session, link_seconds=link_seconds)
 
     async def accounts(self) -> frozenset[str]:
@@ -104,7 +105,9 @@ class RestSetup:
     async def _call(self, verb: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         try:
             async with self._session.request(verb, path, json=body) as response:
-                answer = await _bounded(response)
+                # SignalTimeout, for the request did arrive.
+                too_big = SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
+                answer = await whole_body(response, MAX_ANSWER_BYTES, too_big)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             raise SignalUnavailable(
                 "signal-cli-rest-api cannot be reached. See SIGNAL__URL."
@@ -116,13 +119,3 @@ class RestSetup:
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise SignalUnavailable(f"signal-cli-rest-api answered with status {response.status}.")
         return answer
-
-
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body; SignalTimeout when it is too big, for the request did arrive."""
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MAX_ANSWER_BYTES:
-            raise SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
-    return bytes(body)

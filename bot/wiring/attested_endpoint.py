@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import ModelNotVerified
-from bot.attestation.http import HttpService, new_tls_context, open_http
+from bot.attestation.http import HttpService, open_http
 from bot.attestation.near_ai.client import NearAiClient
 from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.attestation.near_ai.service import AttestedModel
@@ -18,6 +18,7 @@ from bot.attestation.near_ai.signatures import AnswerSignatures
 from bot.attestation.pinning import pin
 from bot.attestation.trust import REAL, Trust
 from bot.config.settings import Settings
+from bot.http_client import new_tls_context
 from bot.llm.attested import Sealing
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmNotAttested

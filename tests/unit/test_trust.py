@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import bot
-from bot.attestation.http import new_tls_context
 from bot.attestation.trust import REAL, Trust
 from bot.config.names import setting_names
+from bot.http_client import new_tls_context
 
 SOURCES = sorted(Path(bot.__file__).parent.rglob("*.py"))
 PASSED_ON = {"trust", "self._trust", "self._rules.trust", "REAL"}
