@@ -27,7 +27,6 @@ from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_STOPS, Renderer, o
 from bot.llm.client import FED_AT_ONCE_BYTES
 from bot.llm.errors import LlmError
 from bot.llm.failures import error_inside_answer, refusal_from_http
-from bot.llm.messages import Message, Role, ToolCall
 from bot.llm.stream import EventStream, WholeBody
 from bot.llm.wire import Streaming, request_body
 from bot.messaging.envelope import parse_frame
@@ -38,12 +37,14 @@ from bot.messaging.rest_styles import escaped_markup
 from bot.messaging.sanitize import sanitize_file_name, sanitize_name, sanitize_quote
 from conversation_store.models import (
     ChatId,
+    Message,
     OverheardMessage,
     ReceivedMessage,
     ReceivedQuote,
-    StoredMessage,
+    Role,
     StyleRange,
     TextStyle,
+    ToolCall,
 )
 from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
@@ -205,10 +206,10 @@ def _remembered(text: str) -> Reads:
     said = f"[{NOW:%Y-%m-%d %H:%M} UTC] "
     room = PROMPT.history_bytes(NOW, ()) // len(said)
     turns = [
-        [StoredMessage("user", said + character), StoredMessage("assistant", character)]
+        [Message(Role.USER, said + character), Message(Role.ASSISTANT, character)]
         for character in text[:room]
     ]
-    yield partial(PROMPT.build, NOW, turns, [StoredMessage("user", text)])
+    yield partial(PROMPT.build, NOW, turns, [Message(Role.USER, text)])
 
 
 def _sent(text: str) -> Reads:

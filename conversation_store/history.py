@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from conversation_store.connections import Execute, Row
-from conversation_store.models import ChatId, History, StoredImage, StoredMessage, StoredToolCall
+from conversation_store.models import ChatId, History, Image, Message, Role, ToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt; bounds a chat of thousands of one-word turns."""
@@ -24,7 +24,7 @@ HISTORY_SQL: Final = """
     LIMIT ?
 """
 
-Messages = tuple[StoredMessage, ...]
+Messages = tuple[Message, ...]
 
 
 def of_chat(
@@ -36,7 +36,7 @@ def of_chat(
     whole = len(rows) <= max_rows and sum(map(len, turns.values())) == len(rows)
     if not turns:
         return History((), first_turn, whole=whole)
-    shown: dict[int, list[StoredImage]] = {}
+    shown: dict[int, list[Image]] = {}
     rows = list(
         execute(
             "SELECT turn_id, content_type, data FROM images WHERE chat = ? AND turn_id >= ?"
@@ -45,7 +45,7 @@ def of_chat(
         )
     )
     for turn_id, content_type, data in rows:
-        shown.setdefault(turn_id, []).insert(0, StoredImage(content_type, data))
+        shown.setdefault(turn_id, []).insert(0, Image(content_type, data))
     with_images = (
         _with_images(messages, shown.get(turn_id, ())) for turn_id, messages in turns.items()
     )
@@ -65,7 +65,7 @@ def of_turn(execute: Execute, turn_id: int) -> Messages:
     images = list(
         execute("SELECT content_type, data FROM images WHERE turn_id = ? ORDER BY id", (turn_id,))
     )
-    return _with_images(messages, [StoredImage(*row) for row in images])
+    return _with_images(messages, [Image(*row) for row in images])
 
 
 def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:
@@ -80,7 +80,7 @@ def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:
     return bool(rows)
 
 
-def _with_images(messages: Messages, images: Iterable[StoredImage]) -> Messages:
+def _with_images(messages: Messages, images: Iterable[Image]) -> Messages:
     images = tuple(images)
     if not images or not messages:
         return messages
@@ -102,13 +102,13 @@ def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Messages]:
     return dict(reversed(turns))
 
 
-def _stored_message(row: Row) -> StoredMessage:
+def _stored_message(row: Row) -> Message:
     role, content, tool_calls, tool_call_id = row
-    calls = tuple(StoredToolCall(**call) for call in json.loads(tool_calls or "[]"))
-    return StoredMessage(role, content, calls, tool_call_id)
+    calls = tuple(ToolCall(**call) for call in json.loads(tool_calls)) if tool_calls else ()
+    return Message(Role(role), content, calls, tool_call_id)
 
 
-def _size(message: StoredMessage) -> int:
+def _size(message: Message) -> int:
     return len((message.content or "").encode()) + sum(
         len(call.name.encode()) + len(call.arguments.encode()) for call in message.tool_calls
     )

@@ -10,10 +10,11 @@ from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
+    Image,
+    Message,
     NewExchange,
     OverheardMessage,
-    StoredImage,
-    StoredMessage,
+    Role,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -93,7 +94,7 @@ def is_there(execute: Execute, turn_id: int) -> bool:
     return bool(list(execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,))))
 
 
-def add_message(execute: Execute, turn_id: int, message: StoredMessage, now_ms: int) -> None:
+def add_message(execute: Execute, turn_id: int, message: Message, now_ms: int) -> None:
     """Add a message to a turn that is there."""
     calls = [
         {"id": call.id, "name": call.name, "arguments": call.arguments}
@@ -174,7 +175,7 @@ def end(
         " AND id IN (SELECT id FROM messages WHERE turn_id = ?)",
         (turn.id,),
     )
-    add_message(execute, turn.id, StoredMessage("assistant", answer), now_ms)
+    add_message(execute, turn.id, Message(Role.ASSISTANT, answer), now_ms)
     overheard.forget_told(execute, turn.id)
     ((chat, expires_at),) = ended
     return Ended(ChatId.parse(chat), expires_at)
@@ -259,9 +260,7 @@ def _forget_exchanges(execute: Execute, turn_id: int) -> None:
     execute("DELETE FROM exchanges WHERE turn_id = ?", (turn_id,))
 
 
-def _add_images(
-    execute: Execute, turn_id: int, chat: ChatId, images: Sequence[StoredImage]
-) -> None:
+def _add_images(execute: Execute, turn_id: int, chat: ChatId, images: Sequence[Image]) -> None:
     for image in images:
         execute(
             "INSERT INTO images (turn_id, chat, content_type, data) VALUES (?, ?, ?, ?)",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.llm.errors import LlmError
-from bot.llm.messages import Completion, Message, ToolSpec
+from bot.llm.messages import Completion, ToolSpec
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage
+from conversation_store.models import AcceptedMessage, Message
 
 MAX_EARLY_REQUESTS: Final = 3
 """For one turn: whoever pauses more often is waited for, as each request may cost money."""

@@ -34,13 +34,14 @@ from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
+    Image,
+    Message,
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
     Quote,
     ReceivedMessage,
-    StoredImage,
-    StoredMessage,
+    Role,
     StyledText,
     Turn,
     TurnStatus,
@@ -183,7 +184,7 @@ class ChatHandler:
         chat = messages[0].chat
         content = self._prompt.user_content(messages, overheard=await self._overheard(chat))
         return await self._loop.first_request(
-            await self._history(chat, now, (StoredMessage("user", content),)), content, now
+            await self._history(chat, now, (Message(Role.USER, content),)), content, now
         )
 
     async def run_turn(
@@ -227,8 +228,8 @@ class ChatHandler:
         return datetime.fromtimestamp(self._clock(), UTC)
 
     async def _history(
-        self, chat: ChatId, now: datetime, turn: Sequence[StoredMessage]
-    ) -> tuple[tuple[StoredMessage, ...], ...]:
+        self, chat: ChatId, now: datetime, turn: Sequence[Message]
+    ) -> tuple[tuple[Message, ...], ...]:
         most = self._prompt.history_bytes(now, turn)
         return await self._window.read(chat, max_bytes=most)
 
@@ -241,7 +242,7 @@ class ChatHandler:
 
     async def _begin(
         self, pieces: Sequence[AcceptedMessage]
-    ) -> tuple[Turn, tuple[StoredImage, ...], bool]:
+    ) -> tuple[Turn, tuple[Image, ...], bool]:
         """Begin or resume a turn; also return images not to be kept, and whether to ask."""
         messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
         has_files = any(message.files for message in messages)

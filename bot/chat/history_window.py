@@ -10,7 +10,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from conversation_store.history import MAX_HISTORY_ROWS
-from conversation_store.models import ChatId, StoredMessage
+from conversation_store.models import ChatId, Message
 from conversation_store.store import ConversationStore
 
 KEPT_SHARE: Final = 0.7
@@ -31,7 +31,7 @@ class HistoryWindow:
         self._store = store
         self._first_turns: LRUCache[str, int] = LRUCache(MAX_CHATS)
 
-    async def read(self, chat: ChatId, *, max_bytes: int) -> tuple[tuple[StoredMessage, ...], ...]:
+    async def read(self, chat: ChatId, *, max_bytes: int) -> tuple[tuple[Message, ...], ...]:
         """Return the turns to be shown, oldest first.
 
         Args:

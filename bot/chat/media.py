@@ -21,7 +21,7 @@ from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES
 from bot.messaging.messenger import FileTooBig, Messenger
-from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage, StoredImage
+from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage
 from documents.client import Read, open_reader
 from documents.document import Document, DocumentSource
 from documents.kinds import kind_of
@@ -100,10 +100,10 @@ class Prepared:
     """
 
     words: tuple[str, ...]
-    images: tuple[StoredImage, ...] = ()
+    images: tuple[Image, ...] = ()
     notices: tuple[str, ...] = ()
     has_words: bool = True
-    fleeting: tuple[StoredImage, ...] = field(default=(), repr=False)
+    fleeting: tuple[Image, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class _Found:
 
     words: str
     notice: str = ""
-    image: StoredImage | None = None
+    image: Image | None = None
     fleeting: bool = False
     understood: bool = True
 

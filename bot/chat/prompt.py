@@ -12,12 +12,12 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from bot.chat.quotes import one_line, reply
-from bot.llm.messages import Image, Message, Role, ToolCall, ToolSpec
+from bot.llm.messages import ToolSpec
 from conversation_store.models import (
+    Message,
     OverheardMessage,
     ReceivedMessage,
-    StoredMessage,
-    StoredToolCall,
+    Role,
 )
 from tools.base import Tool, first_sentence
 from tools.registry import Registry
@@ -164,7 +164,7 @@ class Prompt:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
         return "\n".join(lines)
 
-    def history_bytes(self, now: datetime, turn: Iterable[StoredMessage]) -> int:
+    def history_bytes(self, now: datetime, turn: Iterable[Message]) -> int:
         """Return how many bytes of history fit beside a running turn."""
         system = len((self.system(now).content or "").encode())
         return max(0, self._input_bytes - system - self._offered().size - _bytes_of(turn))
@@ -172,8 +172,8 @@ class Prompt:
     def build(
         self,
         now: datetime,
-        history: Sequence[Sequence[StoredMessage]],
-        turn: Sequence[StoredMessage],
+        history: Sequence[Sequence[Message]],
+        turn: Sequence[Message],
     ) -> list[Message]:
         """Return system text, history and the running turn, in this order.
 
@@ -183,23 +183,8 @@ class Prompt:
         first = len(history)
         while first and (left := left - _bytes_of(history[first - 1])) >= 0:
             first -= 1
-        earlier = (as_message(stored) for past in history[first:] for stored in past)
-        return [self.system(now), *earlier, *(as_message(stored) for stored in turn)]
-
-
-def as_message(stored: StoredMessage) -> Message:
-    """Return a stored message as the model is shown it."""
-    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in stored.tool_calls)
-    if not stored.images:
-        return Message(Role(stored.role), stored.content, calls, stored.tool_call_id)
-    images = tuple(Image(image.content_type, image.data) for image in stored.images)
-    return Message(Role(stored.role), stored.content, calls, stored.tool_call_id, images)
-
-
-def as_stored(message: Message) -> StoredMessage:
-    """Return a model's message as it is stored."""
-    calls = tuple(StoredToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
-    return StoredMessage(message.role, message.content, calls, message.tool_call_id)
+        earlier = (message for past in history[first:] for message in past)
+        return [self.system(now), *earlier, *turn]
 
 
 def _line(message: ReceivedMessage, text: str) -> str:
@@ -256,7 +241,7 @@ def _size_of(line: str) -> int:
     return len(line.encode(errors="replace"))
 
 
-def _bytes_of(messages: Iterable[StoredMessage]) -> int:
+def _bytes_of(messages: Iterable[Message]) -> int:
     return sum(
         len((message.content or "").encode(errors="replace"))
         + len(message.images) * IMAGE_TOKENS * BYTES_PER_TOKEN

@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import structlog
 
 from bot.chat.early_request import ModelRequest
-from bot.chat.prompt import Prompt, as_stored
+from bot.chat.prompt import Prompt
 from bot.chat.turn_context import TurnContext
 from bot.chat.turn_state import TurnState
 from bot.llm.errors import LlmRejected
 from bot.llm.images import without_images
-from bot.llm.messages import Completion, Message, ToolSpec
+from bot.llm.messages import Completion, ToolSpec
 from bot.llm.vision import may_be_about_images
-from conversation_store.models import NewExchange, StoredMessage
+from conversation_store.models import Message, NewExchange, Role
 from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
@@ -123,14 +123,14 @@ class ToolLoop:
                 completion = await self._ask(state, now, self._tools)
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
-                asked = state.ask(as_stored(completion.message))
+                asked = state.ask(completion.message)
                 await self._store.turns.record_calls(state.turn.id, asked, state.take_exchanged())
                 await self._run_open_calls(state, context)
             completion = await self._ask(state, now, self._tools, may_call=False)
             return await self._words(state, completion, now)
 
     async def first_request(
-        self, history: Sequence[Sequence[StoredMessage]], content: str, now: datetime
+        self, history: Sequence[Sequence[Message]], content: str, now: datetime
     ) -> ModelRequest | None:
         """Return what a turn with this user message asks first, where it may be asked early.
 
@@ -140,7 +140,7 @@ class ToolLoop:
         await self._wait_for_tools()
         if self._model.busy:
             return None
-        messages = self._prompt.build(now, history, [StoredMessage("user", content)])
+        messages = self._prompt.build(now, history, [Message(Role.USER, content)])
         if any(message.images for message in messages):
             return None
         return ModelRequest(messages, self._tools)

@@ -8,14 +8,7 @@ from bot.chat.early_request import EarlyRequest
 from bot.chat.media import CANNOT_SEE
 from bot.chat.quotes import without_bots_words
 from bot.llm.messages import Completion
-from conversation_store.models import (
-    NewExchange,
-    StoredImage,
-    StoredMessage,
-    StoredToolCall,
-    Turn,
-    TurnUsage,
-)
+from conversation_store.models import Image, Message, NewExchange, Role, ToolCall, Turn, TurnUsage
 from tools.base import Heard
 
 
@@ -32,8 +25,8 @@ class TurnState:
     def __init__(
         self,
         turn: Turn,
-        history: Sequence[Sequence[StoredMessage]],
-        fleeting: Sequence[StoredImage] = (),
+        history: Sequence[Sequence[Message]],
+        fleeting: Sequence[Image] = (),
         early: EarlyRequest | None = None,
     ) -> None:
         self.turn = turn
@@ -53,7 +46,7 @@ class TurnState:
         return sum(message.role == "tool" for message in self.messages)
 
     @property
-    def open_calls(self) -> tuple[StoredToolCall, ...]:
+    def open_calls(self) -> tuple[ToolCall, ...]:
         """Calls of the last assistant message that have no result yet."""
         open_ids = {
             message.tool_call_id
@@ -76,7 +69,7 @@ class TurnState:
             results=[message.content or "" for message in told if message.role == "tool"],
         )
 
-    def ask(self, assistant: StoredMessage) -> StoredMessage:
+    def ask(self, assistant: Message) -> Message:
         """Add a message that calls tools, with every call open and no id used twice."""
         used = {call.id for message in self.messages for call in message.tool_calls}
         calls = []
@@ -90,7 +83,7 @@ class TurnState:
         self.rounds += 1
         self.messages.append(assistant)
         self.messages += [
-            StoredMessage("tool", None, tool_call_id=call.id) for call in assistant.tool_calls
+            Message(Role.TOOL, None, tool_call_id=call.id) for call in assistant.tool_calls
         ]
         return assistant
 

@@ -12,9 +12,9 @@ from bot.config.settings import Settings
 from bot.errors import SettingsError
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized
-from bot.llm.messages import Message, Role
 from bot.wiring.endpoint import llm_endpoint
 from bot.wiring.parts import open_endpoint
+from conversation_store.models import Message, Role
 
 PART_SECONDS: Final = 20.0
 MODEL_PROOF_SECONDS: Final = 60.0

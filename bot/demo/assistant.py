@@ -15,9 +15,9 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from bot.demo.rules import Reading, reply
-from bot.llm.messages import Message, Role, ToolCall
 from bot.observability.http_handlers import Request, Response, routes
 from bot.observability.http_server import serve
+from conversation_store.models import Message, Role, ToolCall
 
 MODEL: Final = "offline-demo"
 HOST: Final = "127.0.0.1"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.demo.arithmetic import find_expressions
-from bot.llm.messages import Message, Role, ToolCall
+from conversation_store.models import Message, Role, ToolCall
 
 CALCULATE: Final = "calculate"
 DATE_TOOLS: Final = frozenset({"date_difference", "shift_date"})

@@ -30,7 +30,7 @@ from bot.llm.counting import counted
 from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
 from bot.llm.failures import EndpointRefusal, refusal_from_http
-from bot.llm.messages import Completion, Message, ToolSpec
+from bot.llm.messages import Completion, ToolSpec
 from bot.llm.retry import RetryPolicy, retry_after_seconds
 from bot.llm.stream import AnswerReader, EventStream, WholeBody
 from bot.llm.transport import AiohttpTransport, bounded_body, sent
@@ -41,6 +41,7 @@ from bot.observability.metrics import (
     LLM_TOKENS,
     LLM_WAITING,
 )
+from conversation_store.models import Message
 
 TOTAL_SECONDS: Final = 600.0
 """One answer from the request to its last byte, however steadily it trickles."""

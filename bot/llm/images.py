@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bot.llm.messages import Image, Message
+from conversation_store.models import Image, Message
 
 MAX_IMAGES: Final = 10
 """In one request; every one takes up to some 1,600 tokens."""

@@ -1,55 +1,10 @@
-"""What is said to a model and what it answers: frozen values, free of the wire's spelling."""
+"""What a model is told besides messages, and what it answers: free of the wire's spelling."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 
 from bot.llm.attested import Exchange
-
-
-class Role(StrEnum):
-    """Who speaks."""
-
-    SYSTEM = "system"
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call that the model asks for; `arguments` is the model's text, not always JSON."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A picture that a user message shows; the wire takes it as a data URL."""
-
-    content_type: str
-    data: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation.
-
-    Attributes:
-        role: who speaks.
-        content: the words; None where an assistant only calls tools.
-        tool_calls: what an assistant asks to be called.
-        tool_call_id: for role `tool`, the call that this is the result of.
-        images: for role `user`, what is shown after the words.
-    """
-
-    role: Role
-    content: str | None
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-    images: tuple[Image, ...] = ()
+from conversation_store.models import Message
 
 
 @dataclass(frozen=True, slots=True)

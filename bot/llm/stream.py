@@ -11,9 +11,10 @@ from typing import Final, Protocol
 from bot.llm.attested import Sealing
 from bot.llm.errors import LlmBroken, LlmNotAttested
 from bot.llm.failures import error_inside_answer
-from bot.llm.messages import Completion, Message, Role, ToolCall, Usage
+from bot.llm.messages import Completion, Usage
 from bot.llm.sealed_fields import open_answer
 from bot.llm.wire import CallPiece, Choice, CompletionEvent, ModelMessage
+from conversation_store.models import Message, Role, ToolCall
 
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024

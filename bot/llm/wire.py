@@ -23,8 +23,9 @@ from pydantic import (
 
 from bot.llm.attested import Sealing
 from bot.llm.images import latest_images
-from bot.llm.messages import Image, Message, Role, ToolCall, ToolSpec
+from bot.llm.messages import ToolSpec
 from bot.llm.sealed_fields import seal_request
+from conversation_store.models import Image, Message, Role, ToolCall
 
 MAX_TOKEN_COUNT: Final = 1_000_000_000
 MAX_ENTRIES: Final = 128

@@ -15,17 +15,18 @@ class TurnStatus(StrEnum):
     STOPPED = "stopped"
 
 
+class Role(StrEnum):
+    """Who speaks."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
 @dataclass(frozen=True, slots=True)
-class StoredImage:
-    """An image as the model is shown it."""
-
-    content_type: str
-    data: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredToolCall:
-    """A call as the model asked for it."""
+class ToolCall:
+    """A call that the model asks for; `arguments` is the model's text, not always JSON."""
 
     id: str
     name: str
@@ -33,18 +34,32 @@ class StoredToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message exactly as the model saw or said it.
+class Image:
+    """A picture that a user message shows; the wire takes it as a data URL."""
 
-    A row of role `tool` whose content is None is a call that is started and not finished. Images
-    go with a person's message.
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation with the model, exactly as it saw or said it.
+
+    A stored one of role `tool` without content is a call that is started and not finished.
+
+    Attributes:
+        role: who speaks.
+        content: the words; None where an assistant only calls tools.
+        tool_calls: what an assistant asks to be called.
+        tool_call_id: for role `tool`, the call that this is the result of.
+        images: for role `user`, what is shown after the words.
     """
 
-    role: str
+    role: Role
     content: str | None
-    tool_calls: tuple[StoredToolCall, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    images: tuple[StoredImage, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,7 @@ class History:
         whole: whether no older turn had to be left out.
     """
 
-    turns: "tuple[tuple[StoredMessage, ...], ...]"
+    turns: "tuple[tuple[Message, ...], ...]"
     first_turn: int
     whole: bool
 
@@ -76,7 +91,7 @@ class Turn:
 
     id: int
     attempts: int
-    messages: tuple[StoredMessage, ...]
+    messages: tuple[Message, ...]
     progress_timestamp: int | None = None
     notices: tuple[str, ...] = ()
 

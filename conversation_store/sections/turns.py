@@ -12,12 +12,13 @@ from conversation_store.models import (
     AuditEntry,
     ChatId,
     History,
+    Image,
+    Message,
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
     Quote,
-    StoredImage,
-    StoredMessage,
+    Role,
     StyledText,
     Turn,
     TurnStatus,
@@ -43,7 +44,7 @@ class TurnStore(Section):
         pieces: Sequence[AcceptedMessage],
         content: str,
         *,
-        images: Sequence[StoredImage] = (),
+        images: Sequence[Image] = (),
         notices: Sequence[str] = (),
         overheard: Sequence[OverheardMessage] = (),
     ) -> Turn:
@@ -63,7 +64,7 @@ class TurnStore(Section):
         turn = Turn(
             pieces[0].id,
             1,
-            (StoredMessage("user", content, images=tuple(images)),),
+            (Message(Role.USER, content, images=tuple(images)),),
             notices=tuple(notices),
         )
         self._begin(turn, pieces, overheard)
@@ -131,7 +132,7 @@ class TurnStore(Section):
         self,
         execute: Execute,
         turn_id: int,
-        assistant: StoredMessage,
+        assistant: Message,
         exchanged: Sequence[NewExchange] = (),
     ) -> None:
         """Store that the model asks for calls, each as started, before any of them runs.
@@ -151,7 +152,7 @@ class TurnStore(Section):
         now = self._context.now_ms()
         turns.add_message(execute, turn_id, assistant, now)
         for call in assistant.tool_calls:
-            started = StoredMessage("tool", None, tool_call_id=call.id)
+            started = Message(Role.TOOL, None, tool_call_id=call.id)
             turns.add_message(execute, turn_id, started, now)
 
     @writes_ordered

@@ -19,9 +19,10 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.messages import Completion, Message, Role, ToolCall, ToolSpec, Usage
+from bot.llm.messages import Completion, ToolSpec, Usage
 from bot.llm.retry import RetryPolicy
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
+from conversation_store.models import Message, Role, ToolCall
 from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import OpenAiServer, chunk, openai_server, script, sse, status
 

@@ -29,9 +29,10 @@ from bot.attestation.pinning import KeyNotAttested, pin
 from bot.backoff import Backoff
 from bot.llm.client import Endpoint, LlmClient
 from bot.llm.errors import LlmUnavailable
-from bot.llm.messages import Completion, Message, Role
+from bot.llm.messages import Completion
 from bot.llm.retry import RetryPolicy
 from bot.llm.transport import AiohttpTransport
+from conversation_store.models import Message, Role
 from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status

@@ -13,7 +13,8 @@ import pytest
 
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
-from bot.llm.messages import Message, Role, ToolCall, ToolSpec
+from bot.llm.messages import ToolSpec
+from conversation_store.models import Message, Role, ToolCall
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 10.0

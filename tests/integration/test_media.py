@@ -16,11 +16,10 @@ from bot.chat.media import Media, Prepared, open_media
 from bot.dispatch.incoming.received import received
 from bot.llm.attested import Encryption
 from bot.llm.client import Endpoint, LlmClient, open_transport
-from bot.llm.messages import Image, Message, Role
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.llm.vision import Vision
 from bot.messaging.signal_daemon import SignalDaemon
-from conversation_store.models import ReceivedMessage
+from conversation_store.models import Image, Message, ReceivedMessage, Role
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.near_ai_encryption import EncryptedModel
 from tests.fakes.openai_server import (

@@ -12,12 +12,13 @@ from conversation_store.models import (
     AcceptedMessage,
     AuditEntry,
     ChatId,
+    Message,
     OutgoingMessage,
     ReceivedKind,
     ReceivedMessage,
-    StoredMessage,
-    StoredToolCall,
+    Role,
     StyledText,
+    ToolCall,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -27,7 +28,7 @@ from conversation_store.store import ConversationStore, open_store
 ACCOUNT = "+4915100000000"
 ADA = ChatId.parse("direct:ada")
 GROUP = ChatId.parse("group:g")
-CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
+CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
 TEN_MINUTES_MS = 600_000
 
 
@@ -119,7 +120,7 @@ async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_
 
 async def call(store: ConversationStore, turn: Turn, result: str, **more: Any) -> None:
     """Let a turn call a tool that gives a result."""
-    await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3, CALL.arguments)
     await store.turns.record_result(turn.id, CALL.id, result, entry, **more)
 

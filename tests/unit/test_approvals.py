@@ -18,11 +18,12 @@ from conversation_store.models import (
     ApprovalState,
     Attachment,
     ChatId,
+    Message,
     ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
-    StoredMessage,
-    StoredToolCall,
+    Role,
+    ToolCall,
     TurnStatus,
     TurnUsage,
 )
@@ -79,10 +80,10 @@ async def open_call(
         assert accepted is not None
         turn = store.turns.begin([accepted], "note milk")
         calls = [
-            StoredToolCall(request.call_id, request.tool, request.arguments)
+            ToolCall(request.call_id, request.tool, request.arguments)
             for request in requests or (REQUEST,)
         ]
-        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, tuple(calls)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tuple(calls)))
         yield store, accepted
 
 

@@ -12,7 +12,7 @@ import pytest
 from bot.demo.arithmetic import find_expressions
 from bot.demo.assistant import MODEL, serve_assistant
 from bot.demo.rules import MAX_CALLS, Call, Reading, reply
-from bot.llm.messages import Message, Role, ToolCall
+from conversation_store.models import Message, Role, ToolCall
 from tools.clock import time_in
 
 CALCULATE = frozenset({"calculate"})

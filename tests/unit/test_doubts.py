@@ -22,13 +22,14 @@ from bot.messaging.events import Receipt, SentElsewhere
 from conversation_store.models import (
     Attachment,
     ChatId,
+    Message,
     OutgoingMessage,
     Quote,
     ReceivedKind,
     ReceivedMessage,
-    StoredMessage,
-    StoredToolCall,
+    Role,
     StyleRange,
+    ToolCall,
     Turn,
 )
 from conversation_store.store import ConversationStore, open_store
@@ -219,8 +220,8 @@ async def begun(store: ConversationStore) -> Turn:
     (accepted,) = await store.messages.accept([message])
     assert accepted is not None
     turn = store.turns.begin([accepted], "q")
-    call = StoredToolCall("call_1", "calculate", "{}")
-    await store.turns.record_calls(turn.id, StoredMessage("assistant", None, tool_calls=(call,)))
+    call = ToolCall("call_1", "calculate", "{}")
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
     return turn
 
 

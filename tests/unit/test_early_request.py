@@ -7,8 +7,8 @@ import pytest
 
 from bot.chat.early_request import MAX_EARLY_REQUESTS, ModelRequest, asking_early
 from bot.llm.errors import LlmUnavailable
-from bot.llm.messages import Completion, Message, Role
-from conversation_store.models import AcceptedMessage
+from bot.llm.messages import Completion
+from conversation_store.models import AcceptedMessage, Message, Role
 
 ANSWER = Completion(Message(Role.ASSISTANT, "hi"), "stop", None, "m")
 

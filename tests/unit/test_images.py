@@ -18,7 +18,7 @@ from bot.chat.images.client import (
     open_images,
 )
 from bot.chat.images.scaling import MAX_BYTES, MAX_SIDE
-from conversation_store.models import StoredImage
+from conversation_store.models import Image as Shown
 from sandbox.errors import WorkError
 
 RED, BLUE = (254, 0, 0), (0, 0, 254)
@@ -38,7 +38,7 @@ def saved(image: Image.Image, form: str, **how: Any) -> bytes:
     return file.getvalue()
 
 
-def opened(stored: StoredImage) -> Image.Image:
+def opened(stored: Shown) -> Image.Image:
     image = Image.open(BytesIO(stored.data))
     assert stored.content_type == f"image/{(image.format or '').lower()}"
     return image
@@ -51,7 +51,7 @@ def exif_of(orientation: int) -> Image.Exif:
     return exif
 
 
-async def read_once(data: bytes) -> StoredImage:
+async def read_once(data: bytes) -> Shown:
     async with open_images() as read:
         return await read(data)
 

@@ -19,9 +19,10 @@ from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
 from bot.llm.attested import Admission, Encryption, Exchange
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
-from bot.llm.messages import Completion, Message, Role, ToolCall, ToolSpec
+from bot.llm.messages import Completion, ToolSpec
 from bot.llm.retry import RetryPolicy
 from bot.llm.stream import WholeBody
+from conversation_store.models import Message, Role, ToolCall
 from tests.fakes import openai_server as fake
 from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
 from tests.fakes.openai_server import (

@@ -17,7 +17,8 @@ from bot.attestation.near_ai.signatures import (
     SignatureVerdict,
 )
 from bot.llm.client import Endpoint, LlmClient, open_transport
-from bot.llm.messages import Completion, Message, Role
+from bot.llm.messages import Completion
+from conversation_store.models import Message, Role
 from tests.fakes.near_ai import NearAi, Signing, near_ai
 from tests.fakes.openai_server import MODEL, chunk, script, sse, status, text
 

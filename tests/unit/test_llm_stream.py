@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.llm.errors import LlmBroken
-from bot.llm.messages import Completion, ToolCall, Usage
+from bot.llm.messages import Completion, Usage
 from bot.llm.stream import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_TOOL_CALLS,
@@ -19,6 +19,7 @@ from bot.llm.stream import (
     EventStream,
     WholeBody,
 )
+from conversation_store.models import ToolCall
 from tests.fakes.openai_server import chunk
 
 SOON_SECONDS = 0.4

@@ -8,8 +8,8 @@ import pytest
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmUnavailable
 from bot.llm.images import without_images
-from bot.llm.messages import Image, Message, Role
 from bot.llm.vision import REFUSED_SECONDS, Vision, VisionMode, may_be_about_images
+from conversation_store.models import Image, Message, Role
 from tests.fakes.openai_server import (
     MODEL,
     OpenAiServer,

@@ -7,8 +7,8 @@ import pytest
 
 from bot.attestation.near_ai.encryption import RequestKeys
 from bot.llm.images import LEFT_OUT, MAX_IMAGE_BYTES, MAX_IMAGES, without_images
-from bot.llm.messages import Image, Message, Role, ToolCall
 from bot.llm.wire import Streaming, request_body
+from conversation_store.models import Image, Message, Role, ToolCall
 from tests.fakes.near_ai_encryption import EncryptedModel
 
 

@@ -6,14 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from bot.chat.prompt import ANSWER_SHARE, BYTES_PER_TOKEN, Prompt
-from bot.llm.messages import Role
-from conversation_store.models import (
-    ChatId,
-    ReceivedMessage,
-    ReceivedQuote,
-    StoredImage,
-    StoredMessage,
-)
+from conversation_store.models import ChatId, Image, Message, ReceivedMessage, ReceivedQuote, Role
 from tools.base import Tool
 from tools.registry import Registry
 
@@ -147,16 +140,16 @@ def test_of_several_messages_the_longest_are_cut_to_the_same_size_and_short_ones
 
 def test_history_gets_what_system_text_tools_turn_and_answer_leave() -> None:
     prompt = Prompt(10_000, Registry())
-    turn = (StoredMessage("user", "x" * 1_000),)
+    turn = (Message(Role.USER, "x" * 1_000),)
     free = prompt.history_bytes(NOW, ())
     assert prompt.history_bytes(NOW, turn) == free - 1_000
     assert free + len(system_text(prompt).encode()) == 10_000 * 0.75 * BYTES_PER_TOKEN
-    assert prompt.history_bytes(NOW, (StoredMessage("user", "x" * 100_000),)) == 0
+    assert prompt.history_bytes(NOW, (Message(Role.USER, "x" * 100_000),)) == 0
 
 
 def test_the_order_is_system_history_turn() -> None:
-    history = ((StoredMessage("user", "a"), StoredMessage("assistant", "b")),)
-    built = Prompt(32_000, Registry()).build(NOW, history, (StoredMessage("user", "c"),))
+    history = ((Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")),)
+    built = Prompt(32_000, Registry()).build(NOW, history, (Message(Role.USER, "c"),))
     assert [entry.role for entry in built] == [
         Role.SYSTEM,
         Role.USER,
@@ -169,10 +162,10 @@ def test_the_order_is_system_history_turn() -> None:
 def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
     prompt = Prompt(2_000, Registry())
     history = tuple(
-        (StoredMessage("user", f"q{number}" + "x" * 500), StoredMessage("assistant", "y" * 500))
+        (Message(Role.USER, f"q{number}" + "x" * 500), Message(Role.ASSISTANT, "y" * 500))
         for number in range(3)
     )
-    small, large = (StoredMessage("user", "z"),), (StoredMessage("user", "z" * 1_500),)
+    small, large = (Message(Role.USER, "z"),), (Message(Role.USER, "z" * 1_500),)
     assert len(prompt.build(NOW, history, small)) == 1 + 6 + 1
     built = prompt.build(NOW, history, large)
     assert [(entry.content or "")[:2] for entry in built[1:]] == ["q1", "yy", "q2", "yy", "zz"]
@@ -180,7 +173,7 @@ def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
 
 def test_an_image_takes_the_place_of_old_turns_as_words_do() -> None:
     prompt = Prompt(4_000, Registry())
-    history = ((StoredMessage("user", "x" * 3_000), StoredMessage("assistant", "y" * 1_000)),)
-    image = StoredImage("image/jpeg", b"a few bytes")
-    assert len(prompt.build(NOW, history, [StoredMessage("user", "z")])) == 1 + 2 + 1
-    assert len(prompt.build(NOW, history, [StoredMessage("user", "z", images=(image,))])) == 1 + 1
+    history = ((Message(Role.USER, "x" * 3_000), Message(Role.ASSISTANT, "y" * 1_000)),)
+    image = Image("image/jpeg", b"a few bytes")
+    assert len(prompt.build(NOW, history, [Message(Role.USER, "z")])) == 1 + 2 + 1
+    assert len(prompt.build(NOW, history, [Message(Role.USER, "z", images=(image,))])) == 1 + 1

@@ -21,12 +21,13 @@ from conversation_store.models import (
     AuditEntry,
     ChatId,
     ExchangeState,
+    Message,
     NewExchange,
     OutgoingMessage,
     ReceivedMessage,
+    Role,
     StoredApproval,
-    StoredMessage,
-    StoredToolCall,
+    ToolCall,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -34,7 +35,7 @@ from conversation_store.models import (
 from conversation_store.sections.upkeep import DAY_MS
 from conversation_store.store import ConversationStore, open_store
 
-CALL = StoredToolCall("call_1", "calculate", '{"expression": "127*43"}')
+CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
 
 ADA = ChatId.parse("direct:ada")
 BOB = ChatId.parse("direct:bob")
@@ -177,8 +178,8 @@ async def test_one_failing_write_does_not_take_its_neighbours_along(tmp_path: Pa
 
 
 async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path: Path) -> None:
-    two = StoredToolCall("call_2", "calculate", "{}")
-    asked = StoredMessage("assistant", None, (CALL, two))
+    two = ToolCall("call_2", "calculate", "{}")
+    asked = Message(Role.ASSISTANT, None, (CALL, two))
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
@@ -193,10 +194,10 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
         id=accepted.id,
         attempts=2,
         messages=(
-            StoredMessage("user", "What is 127*43?"),
+            Message(Role.USER, "What is 127*43?"),
             asked,
-            StoredMessage("tool", "5461", tool_call_id="call_1"),
-            StoredMessage("tool", None, tool_call_id="call_2"),
+            Message(Role.TOOL, "5461", tool_call_id="call_1"),
+            Message(Role.TOOL, None, tool_call_id="call_2"),
         ),
         progress_timestamp=77,
     )
@@ -206,7 +207,7 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
-        await store.turns.record_calls(turn.id, StoredMessage("assistant", "hm", (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
         await store.turns.record_result(turn.id, "call_1", "5461", audit_entry(turn))
         await store.turns.finish(
             turn,
@@ -220,10 +221,10 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
         store.turns.begin([running], "half")
         assert (await store.turns.history(ADA, max_bytes=10_000)).turns == (
             (
-                StoredMessage("user", "What is 127*43?"),
-                StoredMessage("assistant", "hm", (CALL,)),
-                StoredMessage("tool", "5461", tool_call_id="call_1"),
-                StoredMessage("assistant", "It is 5461."),
+                Message(Role.USER, "What is 127*43?"),
+                Message(Role.ASSISTANT, "hm", (CALL,)),
+                Message(Role.TOOL, "5461", tool_call_id="call_1"),
+                Message(Role.ASSISTANT, "It is 5461."),
             ),
         )
 
@@ -244,7 +245,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "q")
-        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         await store.turns.finish(
             turn,
             state=TurnStatus.FAILED,
@@ -436,7 +437,7 @@ async def ask_about(
 async def turn_with_open_call(store: ConversationStore, timestamp: int = 1) -> Turn:
     accepted = await accept_one(store, timestamp)
     turn = store.turns.begin([accepted], "q")
-    await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     return turn
 
 
@@ -539,9 +540,7 @@ async def answered_with(
 ) -> AcceptedMessage:
     accepted = await accept_one(store, timestamp)
     turn = store.turns.begin([accepted], "hello")
-    await store.turns.record_calls(
-        turn.id, StoredMessage("assistant", None, (CALL,)), exchanged[:1]
-    )
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
     (answer,) = await store.turns.finish(
         turn,
         state=TurnStatus.ANSWERED,
@@ -573,7 +572,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
     async with open_store(tmp_path / "s.db") as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "hello")
-        calling = StoredMessage("assistant", None, (CALL,))
+        calling = Message(Role.ASSISTANT, None, (CALL,))
         await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
         assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 2, *EXCHANGES)
@@ -630,7 +629,7 @@ async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> No
         assert await store.exchanges.unchecked(10) == ()
         stopped = await accept_one(store, 2)
         turn = store.turns.begin([stopped], "hello")
-        calling = StoredMessage("assistant", None, (CALL,))
+        calling = Message(Role.ASSISTANT, None, (CALL,))
         await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
         await store.messages.stop((stopped.id,))
         assert await store.exchanges.unchecked(10) == ()

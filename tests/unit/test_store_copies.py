@@ -14,7 +14,7 @@ import pytest
 from conversation_store.backup import BEFORE_UPGRADE_KEPT_HOURS, backup, restore
 from conversation_store.errors import StoreError, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.migrations import MIGRATIONS, m0001_initial, m0002_approvals
-from conversation_store.models import ChatId, NewExchange, PairingRequest, StoredMessage
+from conversation_store.models import ChatId, Message, NewExchange, PairingRequest, Role
 from conversation_store.store import open_store
 from tests.unit.stores import (
     ADA,
@@ -181,9 +181,7 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
         running = await accept(store, received(2, "runs"))
         turn = store.turns.begin([running], "runs")
         exchanged = [NewExchange("c", "00", "00")]
-        await store.turns.record_calls(
-            turn.id, StoredMessage("assistant", None, (CALL,)), exchanged
-        )
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
         question = await store.approvals.find_or_open(
             turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f"
         )
@@ -192,7 +190,7 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
         await accept(store, received(3, "waits", GROUP))
         answered = store.turns.begin([await accept(store, received(4, "done"))], "done")
         await store.turns.record_calls(
-            answered.id, StoredMessage("assistant", None, (CALL,)), exchanged
+            answered.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged
         )
         await mark(store, await finish(store, answered, ("a",)), 9_000)
         assert len(await store.exchanges.unchecked(10)) == 1

@@ -8,12 +8,13 @@ import pytest
 from conversation_store.models import (
     Attachment,
     ChatId,
+    Image,
+    Message,
     NewExchange,
     Quote,
     ReceivedFile,
     ReceivedQuote,
-    StoredImage,
-    StoredMessage,
+    Role,
 )
 from conversation_store.outgoing import UNSENT_MS
 from tests.unit.stores import (
@@ -36,7 +37,7 @@ from tests.unit.stores import (
     waiting,
 )
 
-IMAGE = StoredImage("image/png", b"secret image")
+IMAGE = Image("image/png", b"secret image")
 FILE = Attachment("secret.txt", "text/plain", b"secret file")
 FAR = 4_000_000_000_000
 
@@ -303,7 +304,7 @@ async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "q")
-        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         question = await store.approvals.find_or_open(
             turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f"
         )

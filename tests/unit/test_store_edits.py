@@ -7,10 +7,11 @@ import pytest
 from conversation_store.models import (
     Attachment,
     EditOutcome,
+    Message,
     OutgoingMessage,
     ReceivedFile,
     ReceivedQuote,
-    StoredMessage,
+    Role,
     StyledText,
     StyleRange,
     TextStyle,
@@ -324,6 +325,6 @@ async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_p
         await answer(store, received(2, "q2"))
         await answer_edit(store, 1, 3, "A")
         assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
-            (StoredMessage("user", "q2"), StoredMessage("assistant", "a")),
-            (StoredMessage("user", "edit 3"), StoredMessage("assistant", "A")),
+            (Message(Role.USER, "q2"), Message(Role.ASSISTANT, "a")),
+            (Message(Role.USER, "edit 3"), Message(Role.ASSISTANT, "A")),
         )

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversation_store.models import AcceptedMessage, Attachment, EditOutcome, StoredImage
+from conversation_store.models import AcceptedMessage, Attachment, EditOutcome, Image
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     GROUP,
@@ -70,7 +70,7 @@ class Chat:
             return
         heard = await self.store.messages.overheard(GROUP)
         said = " ".join([one.text for one in heard] + [one.message.text for one in pieces])
-        image = StoredImage("image/png", said.encode())
+        image = Image("image/png", said.encode())
         turn = self.store.turns.begin(pieces, said, images=[image], notices=[said], overheard=heard)
         await call(self.store, turn, said, files=[Attachment("f", "x/y", said.encode())])
         fate = self.dice.random()

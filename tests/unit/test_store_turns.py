@@ -7,11 +7,12 @@ from conversation_store.models import (
     Attachment,
     AuditEntry,
     ChatId,
+    Image,
+    Message,
     Quote,
     ReceivedFile,
     ReceivedQuote,
-    StoredImage,
-    StoredMessage,
+    Role,
     StyledText,
     StyleRange,
     TextStyle,
@@ -37,7 +38,7 @@ from tests.unit.stores import (
     waiting,
 )
 
-IMAGE = StoredImage("image/jpeg", b"\xff\xd8 a cat")
+IMAGE = Image("image/jpeg", b"\xff\xd8 a cat")
 QUOTE = Quote(1, "ada", "hello")
 MEBIBYTE = 1024 * 1024
 BOB = ChatId.parse("direct:bob")
@@ -105,7 +106,7 @@ async def test_a_row_of_an_earlier_try_is_not_in_the_way(tmp_path: Path) -> None
         turn = store.turns.begin([accepted], "the second try")
         await finish(store, turn)
         assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
-            (StoredMessage("user", "the second try"), StoredMessage("assistant", "a")),
+            (Message(Role.USER, "the second try"), Message(Role.ASSISTANT, "a")),
         )
 
 
@@ -131,7 +132,7 @@ async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> 
     async with store_at(tmp_path) as store:
         for number in range(4):
             accepted = await accept(store, received(number))
-            images = [StoredImage("image/png", f"{number}.{half}".encode()) for half in (1, 2)]
+            images = [Image("image/png", f"{number}.{half}".encode()) for half in (1, 2)]
             await finish(store, store.turns.begin([accepted], f"q{number}", images=images))
         bob = await accept(store, received(9, chat=BOB, author="bob"))
         await finish(store, store.turns.begin([bob], "bob's", images=[IMAGE]))
@@ -232,10 +233,10 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "secret")
-        await store.turns.record_calls(turn.id, StoredMessage("assistant", None, (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         assert await store.messages.forget(await accept(store, deletion_of(1, 2))) == (accepted.id,)
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3, "secret")
-        await store.turns.record_calls(turn.id, StoredMessage("assistant", "secret", (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
         await store.turns.record_result(turn.id, CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from conversation_store.models import StoredImage
+from conversation_store.models import Image
 from sandbox.errors import WorkError
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Limits, Sandbox
@@ -22,7 +22,7 @@ MAX_SHOWN_BYTES: Final = 2**20
 """As much as `scaling.MAX_BYTES`, which is out of reach: Pillow is not loaded here."""
 _TYPES: Final = frozenset({"image/jpeg", "image/png"})
 
-ImageReader = Callable[[bytes], Awaitable[StoredImage]]
+ImageReader = Callable[[bytes], Awaitable[Image]]
 """Makes of an image's file what a model is shown; raises WorkError where it cannot be read."""
 
 
@@ -33,20 +33,20 @@ async def open_images(
     """Provide a reader; its processes start with the first image and end when idle."""
     async with Sandbox("bot.chat.images.worker", limits, policy=sandboxes) as sandbox:
 
-        async def read(data: bytes) -> StoredImage:
+        async def read(data: bytes) -> Image:
             reply = await sandbox.call(base64.b64encode(data).decode("ascii"))
             return _image(reply)
 
         yield read
 
 
-def _image(reply: str) -> StoredImage:
+def _image(reply: str) -> Image:
     """Read a reply of a process that a hostile image may have made its own."""
     content_type, _, data = reply.partition(" ")
     try:
-        image = StoredImage(content_type, base64.b64decode(data, validate=True))
+        image = Image(content_type, base64.b64decode(data, validate=True))
     except ValueError:
-        image = StoredImage("", b"")
+        image = Image("", b"")
     if image.content_type not in _TYPES or not 0 < len(image.data) <= MAX_SHOWN_BYTES:
         raise WorkError("This image cannot be read.")
     return image
