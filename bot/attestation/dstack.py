@@ -8,13 +8,12 @@ socket is the only way to an agent. (dstack, guest-agent/rpc/proto/agent_rpc.pro
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, Json, ValidationError
 
 from bot.attestation.errors import AgentError, EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import HttpAnswer, open_http
@@ -29,32 +28,57 @@ REPORT_DATA_BYTES: Final = 64
 KEY_BYTES: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class AgentInfo:
+NONSENSE: Final = "The dstack guest agent answers something that is no answer."
+
+
+def _from_hex(value: object) -> bytes:
+    if isinstance(value, str) and re.fullmatch(r"(?:[0-9a-fA-F]{2})+", value):
+        return bytes.fromhex(value)
+    raise ValueError("must be bytes in hexadecimal")
+
+
+_Hex = Annotated[bytes, BeforeValidator(_from_hex)]
+
+
+class _TcbInfo(BaseModel):
+    app_compose: str
+
+
+class AgentInfo(BaseModel, frozen=True):
     """What the agent says about this machine.
 
     Attributes:
-        app_compose: app-compose.json, exactly as it was measured.
+        tcb_info: JSON within the agent's JSON; holds app-compose.json exactly as it was measured.
         key_provider_info: where its keys come from, as the agent's JSON; may be empty.
     """
 
-    app_compose: str
-    key_provider_info: str
+    tcb_info: Json[_TcbInfo]
+    key_provider_info: str = ""
+
+    @property
+    def app_compose(self) -> str:
+        """app-compose.json, exactly as it was measured."""
+        return self.tcb_info.app_compose
 
 
-@dataclass(frozen=True, slots=True)
-class AgentQuote:
+class AgentQuote(BaseModel, frozen=True):
     """A quote over the report data that was asked for.
 
     Attributes:
         quote: of Intel TDX.
         event_log: what was extended into the RTMRs, as the agent's JSON.
+        report_data: what the agent says that it made the quote over.
         vm_config: what the machine was started with, as the agent's JSON; may be empty.
     """
 
-    quote: bytes
+    quote: _Hex
     event_log: str
-    vm_config: str
+    report_data: _Hex
+    vm_config: str = ""
+
+
+class _Key(BaseModel):
+    key: _Hex
 
 
 class DstackAgent:
@@ -83,9 +107,7 @@ class DstackAgent:
         Raises:
             AgentError: the agent is not there, does not answer, or answers nonsense.
         """
-        info = _read(_Info, await self._call("Info"))
-        tcb_info = _read(_TcbInfo, info.tcb_info.encode())
-        return AgentInfo(tcb_info.app_compose, info.key_provider_info)
+        return _read(AgentInfo, await self._call("Info"))
 
     async def quote(self, report_data: bytes) -> AgentQuote:
         """Ask for a quote.
@@ -101,7 +123,7 @@ class DstackAgent:
         if len(report_data) != REPORT_DATA_BYTES:
             raise ValueError(f"report data has {REPORT_DATA_BYTES} bytes")
         answer = _read(
-            _Quote,
+            AgentQuote,
             await self._call(
                 "GetQuote", {"report_data": report_data.hex()}, seconds=self._quote_seconds
             ),
@@ -110,7 +132,7 @@ class DstackAgent:
             raise AgentError(
                 "The dstack guest agent made its quote over something else than was asked."
             )
-        return AgentQuote(answer.quote, answer.event_log, answer.vm_config)
+        return answer
 
     async def key(self, path: str) -> bytes:
         """Ask for the application's key of a path: 32 bytes, the same ones as long as it exists.
@@ -158,38 +180,6 @@ class DstackAgent:
                 )
         except EvidenceUnavailable as error:
             raise AgentError(f"The dstack guest agent is of no use: {error}.") from None
-
-
-NONSENSE: Final = "The dstack guest agent answers something that is no answer."
-
-
-def _from_hex(value: object) -> bytes:
-    if isinstance(value, str) and re.fullmatch(r"(?:[0-9a-fA-F]{2})+", value):
-        return bytes.fromhex(value)
-    raise ValueError("must be bytes in hexadecimal")
-
-
-_Hex = Annotated[bytes, BeforeValidator(_from_hex)]
-
-
-class _Info(BaseModel):
-    tcb_info: str
-    key_provider_info: str = ""
-
-
-class _TcbInfo(BaseModel):
-    app_compose: str
-
-
-class _Quote(BaseModel):
-    quote: _Hex
-    event_log: str
-    report_data: _Hex
-    vm_config: str = ""
-
-
-class _Key(BaseModel):
-    key: _Hex
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

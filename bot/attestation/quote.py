@@ -189,16 +189,15 @@ class Collateral:
 
 
 def quote_checks(
-    quote: TdQuote, collateral: Collateral | None, *, now: int, trust: Trust, why_none: str = ""
+    quote: TdQuote, collateral: Collateral | str, *, now: int, trust: Trust
 ) -> tuple[Check, ...]:
     """Check a quote up to the root: `debug`, `quote`, `tcb`.
 
     Args:
         quote: what to check.
-        collateral: Intel's word on its platform; None when there is none.
+        collateral: Intel's word on its platform, or why there is none.
         now: unix seconds at which everything must be valid.
         trust: whose root.
-        why_none: the sentence that says why there is no collateral.
     """
     debug = proven_if(
         not quote.debug,
@@ -209,20 +208,19 @@ def quote_checks(
     refusal = _own_refusal(quote, collateral, now, trust)
     if refusal is not None:
         return debug, failed("quote", refusal), _tcb_unknown()
-    if collateral is None:
-        why = why_none or "there is no collateral to check the quote against"
-        return debug, not_checked("quote", why, asked=True), _tcb_unknown()
+    if isinstance(collateral, str):
+        return debug, not_checked("quote", collateral, asked=True), _tcb_unknown()
     return debug, *_dcap_checks(quote, collateral, now, trust)
 
 
 def _own_refusal(
-    quote: TdQuote, collateral: Collateral | None, now: int, trust: Trust
+    quote: TdQuote, collateral: Collateral | str, now: int, trust: Trust
 ) -> str | None:
     if any(quote.mr_signer_seam):
         return "the TDX module of this machine is not Intel's"
     if hashlib.sha256(quote.pck_chain[-1]).digest() != _root_sha256(trust):
         return "the quote's certificates do not lead to Intel's root"
-    if collateral is None:
+    if isinstance(collateral, str):
         return None
     if collateral.fmspc != quote.fmspc:
         return "the collateral is about another kind of platform than the quote's"

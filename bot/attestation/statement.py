@@ -8,7 +8,7 @@ challenge can make this bot sign what another protocol would take for its own.
 """
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -36,8 +36,7 @@ _Uuid = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSeal:
+class ModelSeal(StrictModel):
     """What a statement says of the model's evidence that goes with it.
 
     Attributes:
@@ -48,9 +47,9 @@ class ModelSeal:
     """
 
     policy: ModelPolicy
-    evidence_sha256: str | None
-    age_seconds: int | None
-    pins_sha256: str | None
+    evidence_sha256: _Hash | None
+    age_seconds: Annotated[int, Field(ge=0, lt=2**31)] | None
+    pins_sha256: _Hash | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Statement:
         }
         if self.model is None:
             return canonical_json({**said, "v": 1})
-        return canonical_json({**said, "model": asdict(self.model), "v": 2})
+        return canonical_json({**said, "model": self.model.model_dump(), "v": 2})
 
     @classmethod
     def parse(cls, text: str) -> "Statement":
@@ -117,7 +116,7 @@ class Statement:
             policy_sha256=wire.policy_sha256,
             commit=wire.code.commit,
             version=wire.code.version,
-            model=ModelSeal(**wire.model.model_dump()) if wire.model else None,
+            model=wire.model,
         )
         if statement.text() != text:
             raise MalformedEvidence("the statement is not written in the one canonical way")
@@ -152,13 +151,6 @@ class _Code(StrictModel):
     version: _Label
 
 
-class _Seal(StrictModel):
-    policy: ModelPolicy
-    evidence_sha256: _Hash | None
-    age_seconds: Annotated[int, Field(ge=0, lt=2**31)] | None
-    pins_sha256: _Hash | None
-
-
 class _Wire(StrictModel):
     type: Literal["signal-bot-identity"]
     v: Annotated[int, Field(ge=1, le=2)]
@@ -169,4 +161,4 @@ class _Wire(StrictModel):
     key_origin: KeyOrigin
     linked_devices: Annotated[int, Field(ge=0, le=1000)]
     policy_sha256: _Hash
-    model: _Seal | None = None
+    model: ModelSeal | None = None

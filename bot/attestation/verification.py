@@ -26,13 +26,13 @@ from bot.attestation.checks import (
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.evidence import NrasWord
 from bot.attestation.near_ai.pins import ModelPins
-from bot.attestation.near_ai.verification import CollateralFor, FirmwareRule, verify_model
+from bot.attestation.near_ai.verification import FirmwareRule, verify_model
 from bot.attestation.operator_inputs import environment_check
-from bot.attestation.quote import Collateral, low_s, parse_quote
+from bot.attestation.quote import low_s
 from bot.attestation.release import Release, release_checks
 from bot.attestation.statement import Statement
 from bot.attestation.strict_json import decode
-from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 from bot.messaging.safety_number import half
 
@@ -104,7 +104,8 @@ def verify_bundle(
             how old it is, is looked at in any case.
         trust: whose roots.
     """
-    findings = _verify_enclave(bundle, collateral, now=now, trust=trust)
+    evidence = TdEvidence(bundle.quote, bundle.event_log, bundle.app_compose)
+    findings = verify_td(evidence, collateral, now=now, trust=trust)
     statement = _read_statement(bundle.statement)
     parts = (
         *findings.report,
@@ -133,19 +134,6 @@ def _with_its_form(check: Check, quote: bytes, statement: Statement | None) -> C
     if statement is not None and statement.model is not None:
         return failed(check.name, "its signatures were rewritten: the bot hands out the lower form")
     return replace(check, words=f"{check.words}; its signatures are not in their lower form")
-
-
-def _verify_enclave(
-    bundle: Bundle, collateral: CollateralFor, *, now: int, trust: Trust
-) -> TdFindings:
-    evidence = TdEvidence(bundle.quote, bundle.event_log, bundle.app_compose)
-    try:
-        found = collateral(parse_quote(bundle.quote))
-    except MalformedEvidence as error:
-        found = str(error)
-    if isinstance(found, Collateral):
-        return verify_td(evidence, found, now=now, trust=trust)
-    return verify_td(evidence, None, now=now, trust=trust, why_none=found)
 
 
 def _read_statement(text: str) -> Statement | None:

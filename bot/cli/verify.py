@@ -23,12 +23,12 @@ from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import look_up
 from bot.attestation.near_ai.evidence import NrasWord
-from bot.attestation.near_ai.verification import CollateralFor
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
 from bot.attestation.release import MAX_RELEASE_BYTES, Release
 from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.strict_json import decode
+from bot.attestation.tdx_guest import CollateralFor
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport, verify_bundle
 from bot.cli.exit_codes import FAILED, OK

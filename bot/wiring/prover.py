@@ -23,7 +23,7 @@ from bot.attestation.operator_inputs import environment_check
 from bot.attestation.policy import Policy
 from bot.attestation.proof import OwnProof
 from bot.attestation.quote import parse_quote, quote_checks
-from bot.attestation.td_settings import td_settings_checks
+from bot.attestation.tdx_guest import td_settings_checks
 from bot.attestation.trust import REAL, Trust
 from bot.config.settings import Settings
 from bot.messaging.account import OwnIdentity
@@ -119,7 +119,7 @@ async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
         log.error("attestation.no_quote", error=type(error).__name__)
         return False
     quote = parse_quote(made.quote)
-    hardware = quote_checks(quote, None, now=int(time.time()), trust=trust)
+    hardware = quote_checks(quote, "none is asked for", now=int(time.time()), trust=trust)
     checks = (*hardware, *td_settings_checks(quote))
     refused = [check for check in checks if check.verdict is Verdict.FAILED]
     if refused:

@@ -59,8 +59,8 @@ def soft_bundle(
 ) -> Bundle:
     """Return what a bot on this machine hands out for a challenge; the model's part is sealed."""
     if statement.model is not None and (model or pins):
-        seal = replace(
-            statement.model,
+        seal = ModelSeal(
+            policy=statement.model.policy,
             evidence_sha256=model.sha256() if model else None,
             age_seconds=60 if model else None,
             pins_sha256=pins_sha256(pins) if pins else None,

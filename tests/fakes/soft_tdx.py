@@ -2,7 +2,8 @@
 
     soft = SoftTdx()
     quote = soft.quote(report_data, mr_td=bytes(48), rtmrs=[bytes(48)] * 4)
-    findings = verify_td(..., Collateral.parse(soft.collateral), now=soft.now, trust=soft.trust)
+    collateral = Collateral.parse(soft.collateral)
+    findings = verify_td(..., lambda _: collateral, now=soft.now, trust=soft.trust)
 
 The PKI has the shape of Intel's (root, PCK platform CA, PCK certificate with the SGX extension,
 TCB signing certificate, CRLs) and signs TCB info, QE identity and quotes of version 4. Whoever

@@ -52,7 +52,7 @@ def collateral(path: str) -> Collateral:
     return Collateral.parse(recorded(path).read_text())
 
 
-def real(raw: bytes, given: Collateral | None, now: int = CLOCK) -> dict[str, Check]:
+def real(raw: bytes, given: Collateral | str, now: int = CLOCK) -> dict[str, Check]:
     checks = quote_checks(parse_quote(raw), given, now=now, trust=OF_THEIR_TIME)
     return {check.name: check for check in checks}
 
@@ -177,7 +177,7 @@ def test_collateral_of_another_kind_of_platform_is_called_that() -> None:
 
 def test_without_collateral_the_reason_is_given_and_nothing_passes() -> None:
     quote = parse_quote(SOFT_QUOTE)
-    _, check, tcb = quote_checks(quote, None, now=CLOCK, trust=SOFT.trust, why_none="it is down")
+    _, check, tcb = quote_checks(quote, "it is down", now=CLOCK, trust=SOFT.trust)
     assert (check.verdict, check.words, check.asked) == (Verdict.NOT_CHECKED, "it is down", True)
     assert (tcb.verdict, tcb.asked) == (Verdict.NOT_CHECKED, True)
 

@@ -153,5 +153,8 @@ def test_two_challenges_have_two_hashes(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Statement)])
 def test_every_field_is_in_the_text(name: str) -> None:
-    others = {"linked_devices": 7, "model": ModelSeal("off", None, None, None)}
+    others = {
+        "linked_devices": 7,
+        "model": ModelSeal(policy="off", evidence_sha256=None, age_seconds=None, pins_sha256=None),
+    }
     assert replace(STATEMENT, **{name: others.get(name, "other")}).text() != TEXT  # type: ignore[arg-type]

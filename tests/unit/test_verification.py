@@ -341,7 +341,10 @@ def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:
 
 MODEL: Final = ModelEvidence(b"{}", bytes(32), "qwen", None, NOW - 60)
 OTHER_MODEL: Final = replace(MODEL, nonce=bytes(range(32)))
-REQUIRED: Final = replace(STATEMENT, model=ModelSeal("require", None, None, None))
+REQUIRED: Final = replace(
+    STATEMENT,
+    model=ModelSeal(policy="require", evidence_sha256=None, age_seconds=None, pins_sha256=None),
+)
 SEALED: Final = soft_bundle(PLATFORM, AGENT, statement=REQUIRED, model=MODEL, pins=SOME_PINS_TEXT)
 OTHER_PINS: Final = SOME_PINS_TEXT.replace("ab" * 32, "ba" * 32)
 
@@ -354,7 +357,7 @@ def sealed(model: ModelEvidence | None, age: int | None = 60, **changes: Any) ->
         age_seconds=age if model else None,
         pins_sha256=pins_sha256(SOME_PINS_TEXT),
     )
-    statement = replace(STATEMENT, model=replace(seal, **changes))
+    statement = replace(STATEMENT, model=ModelSeal(**seal.model_dump() | changes))
     bundle = soft_bundle(PLATFORM, AGENT, statement=statement)
     return replace(bundle, model=model, model_pins=SOME_PINS_TEXT)
 

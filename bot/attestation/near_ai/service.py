@@ -23,7 +23,6 @@ from bot.attestation.near_ai.client import Gathered, NearAiClient
 from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.gpu import Devices
 from bot.attestation.near_ai.pins import ModelPins
-from bot.attestation.near_ai.signers import AttestedSigners
 from bot.attestation.near_ai.verdict import (
     ModelState,
     ModelVerdict,
@@ -119,7 +118,7 @@ class AttestedModel:
         self._clock = clock
         self._known = ModelVerdict(ModelState.PENDING, "", since=int(clock()))
         self._findings: ModelFindings | None = None
-        self._signers = AttestedSigners(clock=clock)
+        self._signer_expiry: dict[tuple[str, Signer], float] = {}
         self._vouched_until: dict[Devices, int] = {}
         self._attempted = asyncio.Event()
         self._failures = 0
@@ -178,8 +177,21 @@ class AttestedModel:
         return summary(verdict)
 
     def signers(self, kind: str, algorithm: str) -> tuple[Signer, ...]:
-        """Return whose signatures of answers count now, see `AttestedSigners.signers`."""
-        return self._signers.signers(kind, algorithm)
+        """Return who may sign answers now.
+
+        Behind one name there may be several machines with a key each, and an answer may have been
+        signed just before a machine was replaced; so keys add up until their evidence expires.
+
+        Args:
+            kind: `provider_tee` for the model's machine, `gateway` for the one before it.
+            algorithm: `ed25519` or `ecdsa`.
+        """
+        now = self._clock()
+        return tuple(
+            signer
+            for (signs_for, signer), until in self._signer_expiry.items()
+            if until > now and signs_for == kind and signer.algorithm == algorithm
+        )
 
     def encryption_key(self) -> bytes | None:
         """Return the model's ed25519 public key, 32 bytes, while the model is verified."""
@@ -253,9 +265,19 @@ class AttestedModel:
             ModelState.VERIFIED, "", self._now(), findings.report, expires_at, evidence
         )
         self.keys.vouch(findings.tls_keys, expires_at=expires_at)
-        self._signers.vouch(findings, expires_at=expires_at)
+        self._count_signers(findings, expires_at)
         self._remember(findings.vouched)
         return ModelState.VERIFIED
+
+    def _count_signers(self, findings: ModelFindings, expires_at: float) -> None:
+        now, known = self._clock(), self._signer_expiry
+        self._signer_expiry = {signer: until for signer, until in known.items() if until > now}
+        signers = [("provider_tee", signer) for signer in findings.models]
+        if findings.gateway is not None:
+            signers.append(("gateway", findings.gateway))
+        for signer in signers:
+            until = self._signer_expiry.get(signer, 0.0)
+            self._signer_expiry[signer] = max(expires_at, until)
 
     def _remember(self, vouched: Iterable[Devices]) -> None:
         """Take note of GPUs that NVIDIA vouches for now; those of long ago are forgotten first."""
@@ -269,7 +291,7 @@ class AttestedModel:
         self._failures += 1
         self._retry_after = 0.0
         self.keys.distrust()
-        self._signers.distrust()
+        self._signer_expiry.clear()
         self._vouched_until.clear()
         reason = next(c.words for c in findings.report if c.verdict is Verdict.FAILED)
         self._known = ModelVerdict(

@@ -33,7 +33,7 @@ several machines run the model):
 All of them have to hold, of every machine; what is never made or only claimed does not count.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -74,12 +74,9 @@ from bot.attestation.near_ai.wire import (
     ModelReport,
     read_report,
 )
-from bot.attestation.quote import Collateral, TdQuote, parse_quote
-from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
+from bot.attestation.quote import TdQuote, parse_quote
+from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
-
-CollateralFor = Callable[[TdQuote], Collateral | str]
-"""Finds Intel's word on a quote's platform, or says why there is none."""
 
 EARLIER_WORD: Final = "NVIDIA has vouched for these very GPUs"
 _IN_THE_MODELS_PART: Final = "images"
@@ -289,22 +286,12 @@ class _Verification:
         )
 
     def _td(self, quote: bytes, event_log: str | list[object], app_compose: str) -> TdFindings:
-        collateral = self._collateral_for(quote)
-        if isinstance(collateral, Collateral):
-            self._ends.append(collateral.expires_at)
-        return verify_td(
-            TdEvidence(quote, event_log, app_compose),
-            collateral if isinstance(collateral, Collateral) else None,
-            now=self._rules.now,
-            trust=self._rules.trust,
-            why_none=collateral if isinstance(collateral, str) else "",
-        )
-
-    def _collateral_for(self, quote: bytes) -> Collateral | str:
-        try:
-            return self._collateral(parse_quote(quote))
-        except MalformedEvidence as error:
-            return str(error)
+        evidence = TdEvidence(quote, event_log, app_compose)
+        rules = self._rules
+        found = verify_td(evidence, self._collateral, now=rules.now, trust=rules.trust)
+        if found.expires_at is not None:
+            self._ends.append(found.expires_at)
+        return found
 
     def _binding_checks(
         self, machine: Machine, quote: TdQuote | None, *, address_is_enough: bool
