@@ -25,9 +25,7 @@ class AgentError(AttestationError):
 class EvidenceUnavailable(AttestationError):
     """A service that evidence comes from is down, slow, limits the rate, or answers garbage.
 
-    Args:
-        message: what is wrong, as the end of a sentence.
-        retry_after_seconds: how long it asks to be left alone, if it says so.
+    Its message is the end of a sentence; `retry_after_seconds` is what the service asked for.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
@@ -48,11 +46,7 @@ class MalformedEvidence(AttestationError):
 
 
 class ModelNotVerified(AttestationError):
-    """The model is not verified now, so nothing may be sent to it.
-
-    Args:
-        sentence: for the person; says why.
-    """
+    """The model is not verified now, so nothing may be sent; `sentence` tells the person why."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)

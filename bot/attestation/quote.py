@@ -196,7 +196,7 @@ def quote_checks(
     Args:
         quote: what to check.
         collateral: Intel's word on its platform, or why there is none.
-        now: unix seconds at which everything must be valid.
+        now: Unix seconds at which everything must be valid.
         trust: whose root.
     """
     debug = proven_if(

@@ -67,13 +67,7 @@ class Release(StrictModel):
 def release_checks(
     findings: TdFindings, release: Release | None, *, app_compose: str
 ) -> tuple[Check, ...]:
-    """Compare what started with what was published: checks "release", "os", "key_provider".
-
-    Args:
-        findings: of the evidence.
-        release: what was published; None: nothing to compare with.
-        app_compose: the text that the findings are about.
-    """
+    """Compare what started with what was published: checks "release", "os", "key_provider"."""
     if release is None:
         return _without_release(findings.boot)
     return (

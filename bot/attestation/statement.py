@@ -107,17 +107,9 @@ class Statement:
         if len(text) > MAX_STATEMENT_BYTES:
             raise MalformedEvidence("the statement is longer than a statement can be")
         wire = read(_Wire, text, "the statement")
-        statement = cls(
-            aci=wire.aci,
-            identity_key=wire.identity_key,
-            issued_at=_real_time(wire.issued_at),
-            key_origin=wire.key_origin,
-            linked_devices=wire.linked_devices,
-            policy_sha256=wire.policy_sha256,
-            commit=wire.code.commit,
-            version=wire.code.version,
-            model=wire.model,
-        )
+        _require_time(wire.issued_at)
+        said = {name: value for name, value in wire if name not in {"type", "v", "code"}}
+        statement = cls(**said, **dict(wire.code))
         if statement.text() != text:
             raise MalformedEvidence("the statement is not written in the one canonical way")
         return statement
@@ -138,12 +130,11 @@ def challenge_hash(challenge: str) -> bytes:
     return hashlib.sha256(_CHALLENGE_DOMAIN + challenge.encode()).digest()
 
 
-def _real_time(issued_at: str) -> str:
+def _require_time(issued_at: str) -> None:
     try:
         datetime.strptime(issued_at, ISSUED_AT_FORMAT)  # noqa: DTZ007 - the Z is in the format
     except ValueError:
         raise MalformedEvidence("the statement's time is not a time") from None
-    return issued_at
 
 
 class _Code(StrictModel):

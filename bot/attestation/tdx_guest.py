@@ -81,13 +81,9 @@ def verify_td(
     now: int,
     trust: Trust = REAL,
 ) -> TdFindings:
-    """Verify all that a TD shows of itself; bad evidence becomes failed checks.
+    """Verify all that a TD shows of itself at `now`, in Unix seconds.
 
-    Args:
-        evidence: what to verify.
-        collateral_for: Intel's word on its platform.
-        now: unix seconds at which everything must be valid.
-        trust: whose root.
+    Bad evidence becomes failed checks.
     """
     try:
         quote = parse_quote(evidence.quote)

@@ -60,12 +60,8 @@ class VerifyRequest:
     as_json: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Outside:
-    """What others say about the machines in a bundle."""
-
-    collateral: CollateralFor
-    nras: Sequence[NrasWord] = ()
+_Outside = tuple[CollateralFor, Sequence[NrasWord]]
+"""What Intel and NVIDIA say about the machines in a bundle."""
 
 
 def run(arguments: Namespace) -> int:
@@ -103,17 +99,17 @@ async def verify(
         Release.parse(_content(request.release, MAX_RELEASE_BYTES)) if request.release else None
     )
     if request.collateral:
-        outside = _from_files(request.collateral)
+        collateral, nras = _from_files(request.collateral)
     else:
-        outside = await _from_services(bundle, request.pccs_url, trust, clock)
+        collateral, nras = await _from_services(bundle, request.pccs_url, trust, clock)
     report = verify_bundle(
         bundle,
         challenge=request.challenge,
-        collateral=outside.collateral,
+        collateral=collateral,
         now=int(clock()),
         safety_number=request.safety_number,
         release=release,
-        nras=outside.nras,
+        nras=nras,
         trust=trust,
     )
     print(_as_json(report) if request.as_json else _as_text(report, request))
@@ -164,7 +160,7 @@ def _from_files(files: Iterable[Path]) -> _Outside:
         why = f"no collateral file is about this platform (FMSPC {quote.fmspc.hex().upper()})"
         return by_platform.get(quote.fmspc, why)
 
-    return _Outside(find)
+    return find, ()
 
 
 def _collateral(file: Path) -> Collateral:
@@ -183,16 +179,16 @@ async def _from_services(
         source = CollateralSource(http, pccs_url.rstrip("/"), cache=_cache(), clock=clock)
         own = await _own_collateral(source, bundle.quote)
         if bundle.model is None:
-            return _Outside(lambda _: own)
+            return (lambda _: own), ()
         try:
             model = await look_up(bundle.model, http, source, nras_url=trust.nras_url)
         except EvidenceUnavailable:
-            return _Outside(lambda _: own)  # no report, so nothing to ask about
+            return (lambda _: own), ()  # no report, so nothing to ask about
 
     def find(quote: TdQuote) -> Collateral | str:
         return own if quote.raw == bundle.quote else model.collateral_for(quote)
 
-    return _Outside(find, model.nras)
+    return find, model.nras
 
 
 async def _own_collateral(source: CollateralSource, quote: bytes) -> Collateral | str:

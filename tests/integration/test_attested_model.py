@@ -173,6 +173,15 @@ async def test_a_replaced_machines_signatures_count_until_its_evidence_expires()
         assert here.model.signers("gateway", "ed25519") == ()
 
 
+async def test_a_signature_counts_until_the_latest_evidence_for_its_key_expires() -> None:
+    async with world() as here:
+        await here.model.verify()
+        here.clock.ahead = -40
+        await here.model.verify()
+        here.clock.ahead = MAX_EVIDENCE_SECONDS - 20
+        assert len(here.model.signers("gateway", "ed25519")) == 1
+
+
 async def test_the_keys_of_a_verified_model_are_known_by_who_holds_them() -> None:
     async with world() as here:
         await here.model.verify()
@@ -543,8 +552,11 @@ async def test_evidence_that_is_wrong_ends_what_was_verified_at_once() -> None:
         await here.model.verify()
         await said(client)
         here.cloud.lies.debug = True
+        assert here.model.signers("gateway", "ed25519")
         await here.model.verify()
         assert "does not hold" in await here.refusal()
+        assert here.model.signers("gateway", "ed25519") == ()
+        assert here.model.signers("provider_tee", "ed25519") == ()
         with pytest.raises(LlmUnavailable):
             await said(client)
         assert len(here.cloud.requests) == 1

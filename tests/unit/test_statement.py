@@ -98,6 +98,13 @@ def test_a_field_that_is_none_of_a_statement_is_refused(name: str, value: object
         Statement.parse(canonical(WIRE | {name: value}))
 
 
+@pytest.mark.parametrize("age", [-1, 2**31, True, 1.0, "1"])
+def test_an_age_of_the_models_evidence_out_of_bounds_is_refused(age: object) -> None:
+    seal = {"policy": "off", "evidence_sha256": None, "pins_sha256": None}
+    with pytest.raises(MalformedEvidence, match="age_seconds"):
+        Statement.parse(canonical(WIRE | {"model": {**seal, "age_seconds": age}, "v": 2}))
+
+
 @pytest.mark.parametrize("name", sorted(WIRE))
 def test_a_statement_that_lacks_a_field_is_refused(name: str) -> None:
     with pytest.raises(MalformedEvidence, match=name):

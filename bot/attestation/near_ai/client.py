@@ -137,19 +137,13 @@ async def look_up(
 ) -> Gathered:
     """Fetch what Intel and NVIDIA say about the machines in a report.
 
-    Args:
-        evidence: the report.
-        http: how NVIDIA is asked.
-        collateral: where Intel's comes from.
-        nras_url: NVIDIA's service.
-
     Raises:
         EvidenceUnavailable: the report is no JSON.
     """
-    questions = await asyncio.to_thread(_questions, evidence)
+    quotes, machines = await asyncio.to_thread(_questions, evidence)
     async with asyncio.TaskGroup() as tasks:
-        intel = tasks.create_task(_collateral_of(collateral, questions.quotes))
-        nvidia = [tasks.create_task(_nras_word(http, nras_url, gpus)) for gpus in questions.gpus]
+        intel = tasks.create_task(_collateral_of(collateral, quotes))
+        nvidia = [tasks.create_task(_nras_word(http, nras_url, gpus)) for gpus in machines]
     return Gathered(evidence, intel.result(), tuple(task.result() for task in nvidia))
 
 
@@ -202,16 +196,8 @@ async def _ask(http: HttpService, method: str, url: str, json: object = None) ->
     return answer.body
 
 
-@dataclass(frozen=True, slots=True)
-class _Questions:
-    """What others are to be asked about a report: its quotes, and each machine's GPUs."""
-
-    quotes: tuple[TdQuote, ...] = ()
-    gpus: tuple[object, ...] = ()
-
-
-def _questions(evidence: ModelEvidence) -> _Questions:
-    """Read what others are to be asked about; takes milliseconds, for a long report more.
+def _questions(evidence: ModelEvidence) -> tuple[tuple[TdQuote, ...], tuple[object, ...]]:
+    """Return the quotes of a report and each machine's GPUs, about which others are to be asked.
 
     A report that is JSON but none of an attestation asks for nothing: the verification says so.
 
@@ -223,9 +209,9 @@ def _questions(evidence: ModelEvidence) -> _Questions:
     except MalformedEvidence as error:
         raise EvidenceUnavailable(str(error)) from None
     try:
-        return _Questions(quotes_of(evidence.report), gpu_questions_of(evidence))
+        return quotes_of(evidence.report), gpu_questions_of(evidence)
     except MalformedEvidence:
-        return _Questions()
+        return (), ()
 
 
 def _require_report(answer: HttpAnswer) -> None:

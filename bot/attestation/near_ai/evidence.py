@@ -71,12 +71,7 @@ class ModelEvidence:
 
 @dataclass(frozen=True, slots=True)
 class NrasAnswer:
-    """What NVIDIA's attestation service said about the GPUs.
-
-    Attributes:
-        tokens: the service's JSON, byte for byte.
-        keys: the key set (JWKS) that it signs with, byte for byte.
-    """
+    """NVIDIA's tokens about the GPUs and the key set (JWKS) that signs them, byte for byte."""
 
     tokens: bytes
     keys: bytes
@@ -84,22 +79,14 @@ class NrasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NrasRefusal:
-    """NVIDIA's attestation service answered, but did not attest the GPUs.
-
-    Attributes:
-        why: the end of a sentence.
-    """
+    """NVIDIA's attestation service answered, but did not attest the GPUs; `why` ends a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class NrasSilence:
-    """NVIDIA's attestation service said nothing, so nothing new is known about the GPUs.
-
-    Attributes:
-        why: the end of a sentence.
-    """
+    """NVIDIA's attestation service said nothing, so nothing new is known; `why` ends a sentence."""
 
     why: str
 

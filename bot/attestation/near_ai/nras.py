@@ -32,12 +32,7 @@ _ALGORITHM: Final = "ES384"
 
 @dataclass(frozen=True, slots=True)
 class NrasFindings:
-    """What came out.
-
-    Attributes:
-        checks: each with its verdict.
-        expires_at: Unix seconds at which the first token ends; None when they are not genuine.
-    """
+    """The checks, and the Unix second at which the first token ends; None if not genuine."""
 
     checks: tuple[Check, ...]
     expires_at: int | None
@@ -46,14 +41,9 @@ class NrasFindings:
 def verify_nras(
     answer: NrasAnswer, *, nonce: bytes, serials: Iterable[int], now: int, trust: Trust
 ) -> NrasFindings:
-    """Check NVIDIA's tokens to the last claim.
+    """Check NVIDIA's tokens to the last claim; `now` in Unix seconds.
 
-    Args:
-        answer: tokens and key set.
-        nonce: ours.
-        serials: of the GPUs' certificates in the report.
-        now: Unix seconds.
-        trust: names the service, which has to be the issuer.
+    `serials` are those of the GPUs' certificates in the report.
     """
     try:
         overall, gpus = _genuine(answer, _Expected(trust.nras_url, nonce.hex(), now))

@@ -34,7 +34,7 @@ All of them have to hold, of every machine; what is never made or only claimed d
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -202,7 +202,7 @@ def verify_model(
         report = read_report(evidence.report)
     except MalformedEvidence as error:
         return _without_keys(Report([failed("report", str(error))]))
-    verification = _Verification(report, evidence, collateral, _Rules(now, firmware, pins, trust))
+    verification = _Verification(report, evidence, collateral, now, firmware, pins, trust)
     if report.gateway is not None:
         verification.gateway(report.gateway)
     verification.tls_key()
@@ -213,49 +213,36 @@ def verify_model(
     return verification.findings()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """By what a report is judged, see `verify_model`."""
+@dataclass(slots=True)
+class _Verification:
+    """By what a report is judged, see `verify_model`; collects checks and what they rest on."""
 
+    report: ModelReport
+    evidence: ModelEvidence
+    collateral: CollateralFor
     now: int
     firmware: FirmwareRule
     pins: ModelPins | None
     trust: Trust
-
-
-class _Verification:
-    """Collects checks, and how long what they rest on is valid."""
-
-    def __init__(
-        self,
-        report: ModelReport,
-        evidence: ModelEvidence,
-        collateral: CollateralFor,
-        rules: _Rules,
-    ) -> None:
-        self._report = report
-        self._evidence = evidence
-        self._collateral = collateral
-        self._rules = rules
-        self._checks: list[Check] = []
-        self._ends: list[int] = []
-        self._gpu_keys: set[bytes] = set()
-        self._vouched: list[Devices] = []
-        self._machines: list[tuple[Part, TdFindings]] = []
+    checks: list[Check] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    gpu_keys: set[bytes] = field(default_factory=set)
+    vouched: list[Devices] = field(default_factory=list)
+    machines: list[tuple[Part, TdFindings]] = field(default_factory=list)
 
     def gateway(self, machine: Machine) -> None:
         td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
         keys = self._binding_checks(machine, td.quote, address_is_enough=True)
-        self._machines.append(("gateway", td))
-        self._add("gateway", td, *keys, *pin_checks("gateway", td, self._rules.pins))
+        self.machines.append(("gateway", td))
+        self._add("gateway", td, *keys, *pin_checks("gateway", td, self.pins))
 
     def tls_key(self) -> None:
-        self._checks.append(tls_key_check(self._report, self._evidence.peer_key_sha256))
+        self.checks.append(tls_key_check(self.report, self.evidence.peer_key_sha256))
 
     def listed(self) -> None:
-        if self._report.listed:
+        if self.report.listed:
             words = "more machines are named without all of their evidence: their keys do not count"
-            self._checks.append(not_checked("listed", f"{self._report.listed} {words}"))
+            self.checks.append(not_checked("listed", f"{self.report.listed} {words}"))
 
     def model(self, machine: ModelMachine, number: int, nras: NrasWord) -> None:
         suffix = "" if number == 1 else f"_{number}"
@@ -263,16 +250,16 @@ class _Verification:
         keys = self._binding_checks(machine, td.quote, address_is_enough=False)
         gpus = self._gpu_checks(machine.nvidia_payload, nras)
         name = self._name_check(machine.model_name)
-        pinned = pin_checks("model", td, self._rules.pins)
-        self._machines.append(("model", td))
+        pinned = pin_checks("model", td, self.pins)
+        self.machines.append(("model", td))
         self._add(f"model{suffix}", td, *keys, name, *gpus, *pinned, _weights())
         self._add_manager(f"compose_manager{suffix}", machine, td)
 
     def findings(self) -> ModelFindings:
-        report = self._report
-        checks = Report(self._checks)
+        report = self.report
+        checks = Report(self.checks)
         if not checks.passed:
-            return _without_keys(checks, tuple(self._machines))
+            return _without_keys(checks, tuple(self.machines))
         asked = (report.gateway,) if report.gateway is not None else report.models
         keys = (machine.tls_cert_fingerprint for machine in asked)
         return ModelFindings(
@@ -280,32 +267,31 @@ class _Verification:
             gateway=_signer(report.gateway) if report.gateway is not None else None,
             models=tuple(_signer(machine) for machine in report.models),
             tls_keys=frozenset(key for key in keys if key is not None),
-            expires_at=min(self._ends),
-            vouched=tuple(self._vouched),
-            machines=tuple(self._machines),
+            expires_at=min(self.ends),
+            vouched=tuple(self.vouched),
+            machines=tuple(self.machines),
         )
 
     def _td(self, quote: bytes, event_log: str | list[object], app_compose: str) -> TdFindings:
         evidence = TdEvidence(quote, event_log, app_compose)
-        rules = self._rules
-        found = verify_td(evidence, self._collateral, now=rules.now, trust=rules.trust)
+        found = verify_td(evidence, self.collateral, now=self.now, trust=self.trust)
         if found.expires_at is not None:
-            self._ends.append(found.expires_at)
+            self.ends.append(found.expires_at)
         return found
 
     def _binding_checks(
         self, machine: Machine, quote: TdQuote | None, *, address_is_enough: bool
     ) -> tuple[Check, ...]:
         return (
-            nonce_check(quote, machine.request_nonce, self._evidence.nonce),
+            nonce_check(quote, machine.request_nonce, self.evidence.nonce),
             report_data_check(quote, machine),
             signing_key_check(machine, address_is_enough=address_is_enough),
         )
 
     def _name_check(self, name: str | None) -> Check:
-        if name is None and self._report.gateway is None:
+        if name is None and self.report.gateway is None:
             return not_checked("name", "the endpoint, which is one model's, does not name it")
-        if name != self._evidence.model:
+        if name != self.evidence.model:
             return failed("name", "the report is about another model than the one asked for")
         return claimed("name", "the report is about the model that was asked for")
 
@@ -314,12 +300,12 @@ class _Verification:
             return (failed("gpus", "the report holds no evidence of GPUs"),)
         gpus = verify_gpus(
             payload,
-            nonce=self._evidence.nonce,
-            now=self._rules.now,
-            trust=self._rules.trust,
-            elsewhere=frozenset(self._gpu_keys),
+            nonce=self.evidence.nonce,
+            now=self.now,
+            trust=self.trust,
+            elsewhere=frozenset(self.gpu_keys),
         )
-        self._gpu_keys |= gpus.own_keys
+        self.gpu_keys |= gpus.own_keys
         return (*gpus.checks, *self._nras_checks(gpus, nras), _gpu_binding())
 
     def _nras_checks(self, gpus: GpuFindings, nras: NrasWord) -> tuple[Check, ...]:
@@ -335,21 +321,21 @@ class _Verification:
     def _nras_answer_checks(self, gpus: GpuFindings, answer: NrasAnswer) -> tuple[Check, ...]:
         found = verify_nras(
             answer,
-            nonce=self._evidence.nonce,
+            nonce=self.evidence.nonce,
             serials=gpus.serials,
-            now=self._rules.now,
-            trust=self._rules.trust,
+            now=self.now,
+            trust=self.trust,
         )
         if found.expires_at is not None:
-            self._ends.append(found.expires_at)
+            self.ends.append(found.expires_at)
         if gpus.devices is not None:
-            self._vouched.append(gpus.devices)
+            self.vouched.append(gpus.devices)
         return found.checks
 
     def _silent_firmware_check(self, devices: Devices | None, nras: NrasSilence) -> Check:
-        until = self._rules.firmware.vouched_until.get(devices, 0) if devices is not None else 0
-        if until > self._rules.now:
-            self._ends.append(until)
+        until = self.firmware.vouched_until.get(devices, 0) if devices is not None else 0
+        if until > self.now:
+            self.ends.append(until)
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
             words = f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
             return proven("gpu_firmware", f"{words} ({nras.why})")
@@ -357,20 +343,20 @@ class _Verification:
             "gpu_firmware",
             "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
             f"revoked certificates were not: {nras.why}",
-            asked=self._rules.firmware.required,
+            asked=self.firmware.required,
         )
 
     def _add_manager(self, part: str, machine: ModelMachine, model: TdFindings) -> None:
         manager = machine.compose_manager_attestation
         if manager is None:
             why = "the report does not say what was started after the machine's boot"
-            self._checks.extend(Report([failed("quote", why)]).under(part))
+            self.checks.extend(Report([failed("quote", why)]).under(part))
             return
         td = self._td(manager.quote, manager.event_log, machine.info.tcb_info.app_compose)
         self._add(
             part,
             td,
-            nonce_check(td.quote, manager.nonce, self._evidence.nonce),
+            nonce_check(td.quote, manager.nonce, self.evidence.nonce),
             same_machine_check(td.quote, model.quote),
             actions_check(td.quote, manager),
             claimed("started", "which images run the model is the word of that log alone"),
@@ -380,9 +366,9 @@ class _Verification:
     def _add(self, part: str, td: TdFindings, *checks: Check, leaving_out: str = "") -> None:
         """Take note of what a machine's quote says, and of what else rests on it."""
         of_td = [check for check in td.report if check.name != leaving_out]
-        if self._rules.pins is None:
+        if self.pins is None:
             of_td = [_by_an_unknown_system(check) for check in of_td]
-        self._checks.extend(Report(as_good_as(td.report["quote"], (*of_td, *checks))).under(part))
+        self.checks.extend(Report(as_good_as(td.report["quote"], (*of_td, *checks))).under(part))
 
 
 def _signer(machine: Machine) -> Signer:
