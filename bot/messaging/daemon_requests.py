@@ -91,24 +91,21 @@ class DaemonRequests(ABC):
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         """Let a chat see that an answer is being written; nobody sees it in a note to self."""
-        if not self._is_own(chat.value):
+        if chat.value not in self._account.names:
             timestamp_of(await self._ask("sendTyping", {**self._to(chat), "stop": stop}))
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         """Tell a person that messages were read."""
-        if not self._is_own(person):
+        if person not in self._account.names:
             params = {"recipient": person, "targetTimestamp": [*timestamps], "type": "read"}
             timestamp_of(await self._ask("sendReceipt", params))
 
     def _to(self, chat: ChatId) -> dict[str, Any]:
         if chat.is_group:
             return {"groupId": chat.value}
-        if self._is_own(chat.value):
+        if chat.value in self._account.names:
             return {"noteToSelf": True}
         return {"recipient": [chat.value]}
-
-    def _is_own(self, name: str) -> bool:
-        return name in {self._account.aci, self._account.number}
 
     # Files
 
@@ -187,7 +184,7 @@ class DaemonRequests(ABC):
 
     async def accept_request(self, person: str) -> None:
         """Accept the message request of a person; nothing where signal-cli has no way to."""
-        if not self._can_accept_requests or self._is_own(person):
+        if not self._can_accept_requests or person in self._account.names:
             return
         params = {"recipient": [person], "type": "accept"}
         try:

@@ -31,6 +31,11 @@ class Account:
     aci: str | None = None
     note_to_self: bool = False
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What others may call this account by: its number and, once known, its ACI."""
+        return frozenset(filter(None, (self.aci, self.number)))
+
     def is_me(self, *, aci: str | None, number: str | None) -> bool:
         """Whether an ACI, or failing that a number, names this account."""
         if aci is not None and self.aci is not None:

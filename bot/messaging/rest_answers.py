@@ -49,6 +49,6 @@ def group_of(row: GroupRow, bot: Account) -> Group:
         members=names_of(row.members),
         admins=names_of(row.admins),
         is_member=row.member,
-        is_invited=not names_of(row.pending_invites).isdisjoint({bot.aci, bot.number}),
+        is_invited=not names_of(row.pending_invites).isdisjoint(bot.names),
         only_admins_write=row.permissions.send_messages == "only-admins",
     )

@@ -71,14 +71,14 @@ class RestRequests(ABC):
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         """Let a chat see that an answer is being written; nobody sees it in a note to self."""
-        if not self._is_own(chat.value):
+        if chat.value not in self._account.names:
             body = {"recipient": self._recipient(chat)}
             how: Change = "DELETE" if stop else "PUT"
             await self._change(how, self._of_account("typing-indicator"), body)
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         """Tell a person that messages were read; the server takes one after the other."""
-        if self._is_own(person):
+        if person in self._account.names:
             return
         for timestamp in timestamps:
             body = {"recipient": person, "receipt_type": "read", "timestamp": timestamp}
@@ -165,10 +165,7 @@ class RestRequests(ABC):
     def _recipient(self, chat: ChatId) -> str:
         if chat.is_group:
             return _group_id(chat)
-        return self._account.number if self._is_own(chat.value) else chat.value
-
-    def _is_own(self, name: str) -> bool:
-        return name in {self._account.aci, self._account.number}
+        return self._account.number if chat.value in self._account.names else chat.value
 
     def _of_account(self, what: str) -> str:
         return f"/v1/{what}/{self._account.number}"

@@ -126,7 +126,7 @@ def group_of(row: GroupRow, bot: Account) -> Group:
         members=names_of(row.members),
         admins=names_of(row.admins),
         is_member=row.is_member,
-        is_invited=not names_of(row.pending_members).isdisjoint({bot.aci, bot.number}),
+        is_invited=not names_of(row.pending_members).isdisjoint(bot.names),
         only_admins_write=row.permission_send_message == "ONLY_ADMINS",
     )
 
