@@ -20,6 +20,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+from pydantic_core import PydanticSerializationError, to_json
 
 from bot.llm.attested import Sealing
 from bot.llm.images import latest_images
@@ -67,8 +68,11 @@ def request_body(
     )
     if sealing is not None:
         body = seal_request(body, sealing.seal)
-    # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    try:
+        return to_json(body)  # a fifth of the time of json.dumps
+    except PydanticSerializationError:
+        # Half a surrogate pair has no UTF-8: it becomes a question mark instead of an error.
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _request(
