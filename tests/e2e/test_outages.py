@@ -101,6 +101,7 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
             async with daemon(settings, folder=here.folder) as bot:
                 await everybody_writes(people)
                 await all_answered(here, people)
+                await all_noted(port)  # else the next start first looks for proof of what was sent
                 answered = {question.timestamp for question in people.said}
                 disk.turn_read_only()
                 await everybody_writes(people)
