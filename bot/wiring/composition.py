@@ -261,7 +261,6 @@ async def wired(
                 store=store,
                 approvals=approvals,
                 mailboxes=mailboxes,
-                urgent=urgent,
                 doubts=doubts,
                 router=router,
                 changes=changes,

@@ -12,6 +12,7 @@ from functools import partial
 
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.dispatch.turns.requests import Request
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
 from bot.messaging.events import Person
@@ -53,17 +54,18 @@ class Changes:
         self._file_cleanup = file_cleanup
         self._is_group_admin = is_group_admin
 
-    async def edit(self, edit: AcceptedMessage) -> bool:
+    async def edit(self, request: Request) -> bool:
         """Let a message without an answer read otherwise; else answer the edit in its turn.
 
         Returns:
             Whether it waits for its turn, rather than changing the one that runs.
         """
+        edit = request.accepted
         chat = edit.message.chat
         target_id = await self._store.messages.find_target(edit.message)
         target = None if target_id is None else self._unanswered(chat, target_id)
         if target is None:
-            self._queue(edit)
+            self.queue(request)
             return True
         # What was begun before the start is about the old words.
         revised = replace(target, message=target.message.after(edit.message), begun=False)
@@ -73,22 +75,20 @@ class Changes:
         await self._store.messages.merge_edit(edit, target)
         return waits
 
-    def _queue(self, edit: AcceptedMessage) -> None:
-        work = self._router.urgent_work(edit)
-        if work is None:
-            self._mailboxes.add(edit.message.chat, self._router.job(edit))
-        else:
-            self._urgent.add(edit.message.chat, Job(work, edit))
+    def queue(self, request: Request) -> None:
+        """Put the work of a message into its lane, room or not."""
+        lane = self._urgent if request.urgent else self._mailboxes
+        lane.add(request.accepted.message.chat, self._router.job(request))
 
     def _requeue(self, revised: AcceptedMessage) -> None:
         """Let what waits read otherwise in its place, unless it may wait no longer now."""
         chat = revised.message.chat
-        work = self._router.urgent_work(revised)
-        if work is None:
-            self._mailboxes.replace(chat, revised.id, self._router.job(revised))
-        else:
+        request = self._router.classify(revised)
+        if request.urgent:
             self._mailboxes.replace(chat, revised.id, None)
-            self._urgent.add(chat, Job(work, revised))
+            self.queue(request)
+        else:
+            self._mailboxes.replace(chat, revised.id, self._router.job(request))
 
     async def delete(self, deletion: AcceptedMessage) -> None:
         """Forget what was deleted, and what was made of it; end the turn that is about it."""
@@ -119,7 +119,8 @@ class Changes:
         if not deleted.joined:
             return None
         first, *others = deleted.joined
-        return self._router.job(replace(first, joined=tuple(others)))
+        left = replace(first, joined=tuple(others))
+        return self._router.job(Request(left, self._router.command_in(left.message)))
 
     def _unanswered(self, chat: ChatId, inbox_id: int) -> AcceptedMessage | None:
         return self._turns.piece(chat, inbox_id) or self._mailboxes.piece(chat, inbox_id)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -25,6 +25,7 @@ from bot.dispatch.incoming.pairing import Pairing
 from bot.dispatch.incoming.received import received, received_deletion, received_edit
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.loop_guard import LoopGuard, LoopVerdict
+from bot.dispatch.turns.requests import Request, RequestKind
 from bot.dispatch.turns.router import Router
 from bot.messaging.events import (
     Deletion,
@@ -41,7 +42,6 @@ from bot.observability.log_ids import LogId
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    ReceivedKind,
     ReceivedMessage,
 )
 from conversation_store.store import ConversationStore
@@ -55,6 +55,27 @@ TOO_MANY_WAITING: Final = (
 )
 
 _Words = IncomingMessage | Edit | Deletion
+
+_COUNTED_AS: Final = {
+    RequestKind.DELETION: "deletion",
+    RequestKind.EDIT: "edit",
+    RequestKind.URGENT_COMMAND: "urgent",
+    RequestKind.ANSWER: "urgent",
+}
+"""Everything else is counted as accepted."""
+
+
+class _Refusal(NamedTuple):
+    """Why a message is not taken, and what is said about it; without a text, silence."""
+
+    outcome: str
+    text: str | None = None
+
+
+_OVER: Final = {
+    Allowance.FIRST_OVER: _Refusal("rate_limited", TOO_FAST),
+    Allowance.OVER: _Refusal("rate_limited"),
+}
 
 
 class Due(Protocol):
@@ -133,7 +154,9 @@ class Intake:
     async def _take_event(self, event: Incoming) -> None:
         if isinstance(event, Reaction):
             metrics.INTAKE.labels("reaction").inc()
-            if self._access.may_talk(event.author) and self._router.counts(event.author.aci):
+            if self._access.may_talk(event.author) and self._identities.is_verified(
+                event.author.aci
+            ):
                 await self._approvals.react(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._group_permissions.changed, event))
@@ -208,7 +231,7 @@ class Intake:
             admitted.append(received(message, self._clock.now_ms()))
             return
         self._file_cleanup.files_of(message)
-        listens = self._access.listens and self._router.counts(message.author.aci)
+        listens = self._access.listens and self._identities.is_verified(message.author.aci)
         if message.text and listens:
             overheard.append(received(message, self._clock.now_ms()))
         else:
@@ -221,7 +244,7 @@ class Intake:
             return message
         if quote.author is not None:
             author = Person(quote.author, quote.author_number)
-            if self._access.may_talk(author) and self._router.counts(author.aci):
+            if self._access.may_talk(author) and self._identities.is_verified(author.aci):
                 return message
         return replace(message, quote=replace(quote, text=""))
 
@@ -254,79 +277,78 @@ class Intake:
     async def _choose_lane(self, accepted: AcceptedMessage) -> None:
         message = accepted.message
         self._watch_timer(message)
-        if message.kind is ReceivedKind.DELETION:
-            metrics.INTAKE.labels("deletion").inc()
-            await self._urgent.room()
-            await self._changes.delete(accepted)
+        request = self._router.classify(accepted)
+        kind = request.kind
+        if kind is not RequestKind.DELETION and (refusal := self._refusal(request, kind)):
+            await self._turn_away(accepted, refusal)
             return
-        allowance = self._access.spend(message.author)
-        verdict = self._verdict(message)
-        is_edit = message.kind is ReceivedKind.EDIT
-        urgent = None if is_edit else self._router.urgent_work(accepted)
-        if verdict is not LoopVerdict.TALK:
-            await self._keep_silent(accepted, verdict)
-        elif urgent is not None:
-            metrics.INTAKE.labels("urgent").inc()
-            # What a person writes after !stop does not belong to the turn that it ends.
-            self._mailboxes.divide(message.chat)
-            await self._urgent.put(message.chat, Job(urgent, accepted))
-        elif allowance is Allowance.OVER:
-            metrics.INTAKE.labels("rate_limited").inc()
-            self._file_cleanup.files_of(message)
-            await self._store.turns.answer(accepted, (), outcome="rate_limited")
-        elif allowance is Allowance.FIRST_OVER:
-            metrics.INTAKE.labels("rate_limited").inc()
-            await self._refuse(accepted, TOO_FAST, "rate_limited")
-        elif self._mailboxes.is_full(message.chat):
-            metrics.INTAKE.labels("mailbox_full").inc()
-            log.warning("intake.mailbox_full", **_names(message))
-            await self._refuse(accepted, TOO_MANY_WAITING, "mailbox_full")
-        elif is_edit:
-            metrics.INTAKE.labels("edit").inc()
-            await self._mailboxes.room()
-            await self._urgent.room()
-            if await self._changes.edit(accepted):
+        metrics.INTAKE.labels(_COUNTED_AS.get(kind, "accepted")).inc()
+        match kind:
+            case RequestKind.DELETION:
+                await self._urgent.room()
+                await self._changes.delete(accepted)
+            case RequestKind.EDIT:
+                await self._mailboxes.room()
+                await self._urgent.room()
+                if await self._changes.edit(request):
+                    await self._remind_of_question(message)
+            case RequestKind.URGENT_COMMAND | RequestKind.ANSWER:
+                # What a person writes after !stop does not belong to the turn that it ends.
+                self._mailboxes.divide(message.chat)
+                await self._urgent.put(message.chat, self._router.job(request))
+            case RequestKind.COMMAND | RequestKind.CONVERSATION:
+                await self._mailboxes.put(message.chat, self._router.job(request))
+                if not message.chat.is_group:
+                    # In a group it is seen first whether the bot may write there.
+                    self._router.notice(message)
                 await self._remind_of_question(message)
+
+    def _refusal(self, request: Request, kind: RequestKind) -> _Refusal | None:
+        """Return why a message is not taken; None where it is."""
+        message = request.accepted.message
+        allowance = self._access.spend(message.author)
+        match self._verdict(request):
+            case LoopVerdict.FIRST_SILENCE:
+                log.warning("intake.loop", **_names(message))
+                return _Refusal("loop", self._loop_guard.notice(message.chat, message.author))
+            case LoopVerdict.SILENCE:
+                return _Refusal("loop")
+        if kind in {RequestKind.URGENT_COMMAND, RequestKind.ANSWER}:
+            return None
+        if allowance in _OVER:
+            return _OVER[allowance]
+        if self._mailboxes.is_full(message.chat):
+            log.warning("intake.mailbox_full", **_names(message))
+            return _Refusal("mailbox_full", TOO_MANY_WAITING)
+        return None
+
+    async def _turn_away(self, accepted: AcceptedMessage, refusal: _Refusal) -> None:
+        metrics.INTAKE.labels(refusal.outcome).inc()
+        if refusal.text is None:
+            self._file_cleanup.files_of(accepted.message)
+            await self._store.turns.answer(accepted, (), outcome=refusal.outcome)
         else:
-            metrics.INTAKE.labels("accepted").inc()
-            await self._mailboxes.put(message.chat, self._router.job(accepted))
-            if not message.chat.is_group:
-                # In a group it is seen first whether the bot may write there.
-                self._router.notice(message)
-            await self._remind_of_question(message)
+            # Not behind the chat's other messages: the person should know now.
+            refuse = partial(self._router.refuse, accepted, refusal.text, refusal.outcome)
+            await self._urgent.put(accepted.message.chat, Job(refuse))
 
     def _watch_timer(self, message: ReceivedMessage) -> None:
         if message.expires_at is not None:
             self._expiry.at(message.expires_at)
 
-    def _verdict(self, message: ReceivedMessage) -> LoopVerdict:
+    def _verdict(self, request: Request) -> LoopVerdict:
+        message = request.accepted.message
         author = Person(message.author, message.author_number)
         if self._access.is_admin(author):
             return LoopVerdict.TALK
-        if self._router.is_command(message):
+        if request.command is not None:
             self._loop_guard.release(message.chat, message.author)
         return self._loop_guard.verdict(message.chat, message.author, len(message.text))
-
-    async def _keep_silent(self, accepted: AcceptedMessage, verdict: LoopVerdict) -> None:
-        metrics.INTAKE.labels("loop").inc()
-        message = accepted.message
-        if verdict is LoopVerdict.FIRST_SILENCE:
-            log.warning("intake.loop", **_names(message))
-            words = self._loop_guard.notice(message.chat, message.author)
-            await self._refuse(accepted, words, "loop")
-        else:
-            self._file_cleanup.files_of(message)
-            await self._store.turns.answer(accepted, (), outcome="loop")
 
     async def _remind_of_question(self, message: ReceivedMessage) -> None:
         question = self._approvals.overlooked_by(message)
         if question is not None:
             await self._urgent.put(message.chat, Job(partial(self._approvals.remind, question)))
-
-    async def _refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
-        # Not behind the chat's other messages: the person should know now.
-        refuse = partial(self._router.refuse, accepted, words, outcome)
-        await self._urgent.put(accepted.message.chat, Job(refuse))
 
 
 def _names(message: ReceivedMessage) -> dict[str, LogId | None]:

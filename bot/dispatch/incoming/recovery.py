@@ -9,6 +9,7 @@ from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.incoming.changes import Changes
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outgoing.doubts import Doubts
+from bot.dispatch.turns.requests import RequestKind
 from bot.dispatch.turns.router import Router
 from conversation_store.models import AcceptedMessage, ReceivedKind
 from conversation_store.store import ConversationStore
@@ -21,7 +22,6 @@ async def resume(
     store: ConversationStore,
     approvals: ApprovalDesk,
     mailboxes: Mailboxes,
-    urgent: Mailboxes,
     doubts: Doubts,
     router: Router,
     changes: Changes,
@@ -42,14 +42,14 @@ async def resume(
         if accepted.id in stopped:
             file_cleanup.files_of(*accepted.messages)
             continue
-        if accepted.message.kind is ReceivedKind.DELETION:
-            await changes.delete(accepted)
-        elif accepted.message.kind is ReceivedKind.EDIT:
-            await changes.edit(accepted)
-        elif (work := router.urgent_work(accepted)) is not None:
-            urgent.add(accepted.message.chat, Job(work, accepted))
-        else:
-            mailboxes.add(accepted.message.chat, router.job(accepted))
+        request = router.classify(accepted)
+        match request.kind:
+            case RequestKind.DELETION:
+                await changes.delete(accepted)
+            case RequestKind.EDIT:
+                await changes.edit(request)
+            case _:
+                changes.queue(request)
 
 
 async def _stop_what_was_to_be_stopped(
@@ -60,7 +60,8 @@ async def _stop_what_was_to_be_stopped(
     before: dict[str, list[int]] = {}
     for accepted in waiting:
         earlier = before.setdefault(accepted.message.chat, [])
-        if router.is_stop(accepted.message):
+        command = router.command_in(accepted.message)
+        if command is not None and command.urgent:
             stopped.update(earlier)
             earlier.clear()
         elif accepted.message.kind is not ReceivedKind.DELETION:

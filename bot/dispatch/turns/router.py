@@ -1,8 +1,7 @@
 """From an accepted message to its one answer: a command, a conversation, or a plain sentence."""
 
-import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -18,6 +17,7 @@ from bot.dispatch.outgoing.outbox import Outbox
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
+from bot.dispatch.turns.requests import CommandCall, Request, RequestKind, parse_command
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
 from bot.messaging.events import Person
 from bot.messaging.formatting import split
@@ -35,10 +35,6 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
-
-Work = Callable[[], Awaitable[None]]
-
-COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
 
 EDIT_ANSWERED_SECONDS: Final = 600.0
 """An edit of a message that was answered no longer ago is answered by editing the answer."""
@@ -123,16 +119,27 @@ class Router:
         self._identity_policy = identity_policy
         self._clock = clock
 
-    def job(self, accepted: AcceptedMessage) -> Job:
-        """Return the work of answering a message, for its mailbox."""
+    def classify(self, accepted: AcceptedMessage) -> Request:
+        """Return what a message is; ask once, and again only when its text has changed."""
         message = accepted.message
-        is_command = self.is_command(message)
-        joins = message.kind is ReceivedKind.MESSAGE and not is_command and not accepted.begun
-        return Job(partial(self.handle, accepted), accepted, joins=joins)
+        command = self.command_in(message)
+        if command is not None and command.urgent:
+            return Request(accepted, command)
+        # What somebody says to a question counts only as far as the person's key does.
+        listens = self._identity_policy.is_verified(message.author)
+        return Request(accepted, command, self._approvals.answer_in(message) if listens else None)
 
-    def counts(self, person: str) -> bool:
-        """Whether what somebody, by ACI, says to a question or to others is listened to."""
-        return self._identity_policy.is_verified(person)
+    def command_in(self, message: ReceivedMessage) -> CommandCall | None:
+        """Return the command that a message calls; None where it is for the model."""
+        return parse_command(message.text, self._commands)
+
+    def job(self, request: Request) -> Job:
+        """Return the work of answering a message, for its mailbox."""
+        accepted = request.accepted
+        if request.answer is not None:
+            return Job(partial(self._settle, accepted, request.answer), accepted)
+        joins = request.kind is RequestKind.CONVERSATION and not accepted.begun
+        return Job(partial(self.handle, request), accepted, joins=joins)
 
     def notice(self, message: ReceivedMessage) -> None:
         """Let people see at once that a message was taken."""
@@ -143,48 +150,32 @@ class Router:
             received_at=message.received_at,
         )
 
-    def is_command(self, message: ReceivedMessage) -> bool:
-        """Whether a message is for the bot itself, not for the model."""
-        return _parse_command(message.text)[0] is not None
-
-    def is_stop(self, message: ReceivedMessage) -> bool:
-        """Whether a message is a command that ends what came before it."""
-        name, _ = _parse_command(message.text)
-        return name is not None and name in self._commands and self._commands[name].urgent
-
-    def urgent_work(self, accepted: AcceptedMessage) -> Work | None:
-        """Return the work of a message that may not wait behind the turn that it concerns."""
-        if self.is_stop(accepted.message):
-            return partial(self.handle, accepted)
-        if not self.counts(accepted.message.author):
-            return None
-        answer = self._approvals.answer_in(accepted.message)
-        return partial(self._settle, accepted, answer) if answer is not None else None
-
-    async def handle(self, accepted: AcceptedMessage) -> None:
+    async def handle(self, request: Request) -> None:
         """Answer a message, whatever happens, and send the answer.
 
         Raises:
             StoreError: the process cannot go on; in a group when it came out of one.
         """
-        ready = await self._ready(accepted)
+        ready = await self._ready(request.accepted)
         if ready is None:
-            self._file_cleanup.files_of(*accepted.messages)
+            self._file_cleanup.files_of(*request.accepted.messages)
             return
+        # An edit that is answered may read otherwise by now.
+        same = ready is request.accepted
+        command = request.command if same else self.command_in(ready.message)
         chat = ready.message.chat
         if chat.is_group:
             self.notice(ready.message)
         async with self._presence.typing(chat) as typing:
-            outgoing = await self._answer_somehow(ready)
+            outgoing = await self._answer_somehow(ready, command)
             typing.answered = await self._outbox.deliver(outgoing, just_stored=True)
         if typing.answered:
-            self._count_answer(ready.message)
+            self._count_answer(ready.message, "conversation" if command is None else "command")
         self._loop_guard.answered(ready.message.chat, ready.message.author)
 
-    def _count_answer(self, message: ReceivedMessage) -> None:
-        is_command = self.is_command(message)
+    def _count_answer(self, message: ReceivedMessage, kind: str) -> None:
         waited = max(0.0, self._clock() - message.received_at / 1_000)
-        metrics.ANSWER_SECONDS.labels("command" if is_command else "conversation").observe(waited)
+        metrics.ANSWER_SECONDS.labels(kind).observe(waited)
 
     async def _ready(self, accepted: AcceptedMessage) -> AcceptedMessage | None:
         """Return what is to be answered now; None where a guest keeps silent."""
@@ -209,11 +200,13 @@ class Router:
             return None
         return accepted
 
-    async def _answer_somehow(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...]:
+    async def _answer_somehow(
+        self, accepted: AcceptedMessage, command: CommandCall | None
+    ) -> tuple[OutgoingMessage, ...]:
         """Answer a message with what can be said; a bug becomes a sentence."""
         pieces = [accepted, *accepted.joined]
         try:
-            return await self._answer(pieces)
+            return await self._answer(pieces, command)
         except Exception as error:
             if _is_of_the_store(error):
                 raise
@@ -240,11 +233,15 @@ class Router:
             await self._store.turns.answer(accepted, (words,), outcome=outcome)
         )
 
-    async def _answer(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
+    async def _answer(
+        self, pieces: list[AcceptedMessage], command: CommandCall | None
+    ) -> tuple[OutgoingMessage, ...]:
         """Answer what the pieces are, also when they become other ones meanwhile."""
         while pieces:
             first = pieces[0]
-            if len(pieces) == 1 and (outgoing := await self._answer_alone(first)) is not None:
+            reply = await self._reply_alone(first, command) if len(pieces) == 1 else None
+            if reply is not None:
+                outgoing = await self._say(first, *reply)
                 self._file_cleanup.files_of(first.message)
                 return outgoing
             try:
@@ -264,6 +261,7 @@ class Router:
             except TurnForgotten:
                 pieces[:] = await self._store.messages.waiting_of(pieces)
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
+            command = self.command_in(pieces[0].message) if pieces else None
         return ()
 
     async def _run_turn(self, pieces: list[AcceptedMessage]) -> TurnResult:
@@ -281,21 +279,21 @@ class Router:
                     self.notice(piece.message)
             return await self._conversation.run_turn(tuple(pieces), early)
 
-    async def _answer_alone(self, accepted: AcceptedMessage) -> tuple[OutgoingMessage, ...] | None:
-        """Answer what needs no conversation; None where it does."""
+    async def _reply_alone(
+        self, accepted: AcceptedMessage, command: CommandCall | None
+    ) -> tuple[Reply, str] | None:
+        """Return the reply to what needs no conversation, and its outcome; None where it does."""
         message = accepted.message
-        name, argument = _parse_command(message.text)
-        if name is not None:
-            reply = await self._run_command(name, argument, accepted)
-            return await self._say(accepted, reply, outcome="command")
+        if command is not None:
+            return await self._run_command(command, accepted), "command"
         if message.expires_at is not None and message.expires_at <= self._clock() * 1_000:
-            return await self._say(accepted, Reply(DISAPPEARED), outcome="disappeared")
+            return Reply(DISAPPEARED), "disappeared"
         if not message.text.strip() and not message.files:
-            return await self._say(accepted, Reply(NO_WORDS), outcome="no_words")
+            return Reply(NO_WORDS), "no_words"
         return None
 
     async def _say(
-        self, accepted: AcceptedMessage, reply: Reply, *, outcome: str
+        self, accepted: AcceptedMessage, reply: Reply, outcome: str
     ) -> tuple[OutgoingMessage, ...]:
         return await self._store.turns.answer(
             accepted,
@@ -306,16 +304,15 @@ class Router:
             always_quote=accepted.message.chat.is_group,
         )
 
-    async def _run_command(self, name: str, argument: str, accepted: AcceptedMessage) -> Reply:
-        command = self._commands.get(name)
-        if command is None:
+    async def _run_command(self, call: CommandCall, accepted: AcceptedMessage) -> Reply:
+        if call.command is None:
             return Reply(UNKNOWN_COMMAND)
         message = accepted.message
-        return await command.run(
+        return await call.command.run(
             CommandContext(
                 chat=message.chat,
                 author=_author(message),
-                argument=argument,
+                argument=call.argument,
                 inbox_id=accepted.id,
             )
         )
@@ -330,13 +327,6 @@ def _quote_of(accepted: AcceptedMessage) -> Quote:
     message = accepted.message
     timestamp = message.target_timestamp or message.timestamp
     return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])
-
-
-def _parse_command(text: str) -> tuple[str | None, str]:
-    """Return the command's name and its argument; no name where the text is not a command."""
-    first, argument = (*text.split(maxsplit=1), "", "")[:2]
-    found = COMMAND.match(first)
-    return (found[1].lower(), argument.strip()) if found else (None, "")
 
 
 def _is_of_the_store(error: Exception) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -33,14 +32,6 @@ class TurnChanged(Exception):
     """What the turn is to answer was edited or deleted; its pieces are now other ones."""
 
 
-class _Fate(Enum):
-    """What is to become of a running turn."""
-
-    GOES_ON = "goes on"
-    STOPPED = "stopped"
-    CHANGED = "changed"
-
-
 @dataclass(slots=True)
 class _Running:
     """The turn that a chat has in progress.
@@ -49,14 +40,14 @@ class _Running:
         pieces: the messages that it answers; its work may add some.
         scope: ends the work.
         changes: what a message, by its id, is to be replaced by once the work has ended.
-        fate: what is to become of it.
+        interruption: as what it ends before its answer is found; None while it goes on.
         ended: set when the work has.
     """
 
     pieces: list[AcceptedMessage]
     scope: asyncio.Timeout
     changes: dict[int, AcceptedMessage | None] = field(default_factory=dict)
-    fate: _Fate = _Fate.GOES_ON
+    interruption: type[TurnStopped | TurnChanged] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def piece(self, inbox_id: int) -> AcceptedMessage | None:
@@ -69,10 +60,10 @@ class _Running:
         changed = [self.changes.get(piece.id, piece) for piece in self.pieces]
         self.pieces[:] = [piece for piece in changed if piece is not None]
 
-    def let_go(self, fate: _Fate) -> None:
+    def interrupt(self, interruption: type[TurnStopped | TurnChanged]) -> None:
         """Cancel the work; once stopped it stays stopped."""
-        if self.fate is not _Fate.STOPPED:
-            self.fate = fate
+        if self.interruption is not TurnStopped:
+            self.interruption = interruption
         if self.scope.when() is None:
             self.scope.reschedule(asyncio.get_running_loop().time())
 
@@ -132,20 +123,18 @@ class Turns:
                 async with self._places:
                     done = await work()
         except TimeoutError:
-            if not scope.expired():
+            if not scope.expired() or running.interruption is None:
                 raise
-            if running.fate is _Fate.STOPPED:
-                raise TurnStopped from None
-            raise TurnChanged from None
+            raise running.interruption from None
         finally:
-            if running.fate is not _Fate.STOPPED:
+            if running.interruption is not TurnStopped:
                 running.change_pieces()
             metrics.RUNNING_TURNS.dec()
             del self._running[chat]
             running.ended.set()
-        if running.fate is _Fate.CHANGED:  # told so at the very moment when it was done
+        if running.interruption is TurnChanged:  # told so at the very moment when it was done
             raise TurnChanged
-        running.fate = _Fate.GOES_ON
+        running.interruption = None
         return done
 
     def piece(self, chat: ChatId, inbox_id: int) -> AcceptedMessage | None:
@@ -166,7 +155,7 @@ class Turns:
         if running is None or running.piece(inbox_id) is None:
             return False
         running.changes[inbox_id] = instead
-        running.let_go(_Fate.CHANGED)
+        running.interrupt(TurnChanged)
         return True
 
     async def stop(self, chat: ChatId, *, before: int) -> int:
@@ -192,11 +181,11 @@ class Turns:
 
 async def _end(running: _Running) -> bool:
     """Tell a turn to let go, and return whether it does: its answer may have been found by now."""
-    running.let_go(_Fate.STOPPED)
+    running.interrupt(TurnStopped)
     try:
         async with asyncio.timeout(STOP_SECONDS):
             await running.ended.wait()
     except TimeoutError:
         log.warning("turn.slow_to_stop", turn=running.pieces[0].id)
         return True
-    return running.fate is _Fate.STOPPED
+    return running.interruption is TurnStopped
