@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -259,22 +260,16 @@ class ApprovalDesk:
                 self._asking.setdefault(chat, asyncio.Lock()),
             ):
                 for message in messages:
-                    timestamp = await self._send(chat, message)
+                    send = partial(
+                        self._channel.send, chat, message.text, attachments=message.attachments
+                    )
+                    timestamp = await SEND_RETRY.retry(
+                        send, on=(SignalError,), final=(SignalRejected,)
+                    )
                 return timestamp
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
-
-    async def _send(self, chat: ChatId, message: QuestionMessage) -> int:
-        attempt = 0
-        while True:
-            try:
-                return await self._channel.send(chat, message.text, attachments=message.attachments)
-            except SignalRejected:
-                raise
-            except SignalError:
-                attempt += 1
-                await asyncio.sleep(SEND_RETRY.seconds(attempt))
 
     def _listen_for(self, stored: StoredApproval) -> None:
         if stored.signal_timestamp is not None and stored.expires_at is not None:

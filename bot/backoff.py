@@ -1,7 +1,18 @@
-"""How long to wait before trying again."""
+"""How long to wait before trying again, and the one loop that does."""
 
+import asyncio
+import math
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+
+def _asks_nothing(_: Exception) -> float | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,41 @@ class Backoff:
 
     def seconds(self, failures: int) -> float:
         """Return the wait after that many failures in a row, at least one."""
+        # The exponent is bounded so that a long bound with short pauses cannot overflow.
         doublings = min(failures - 1, 32)
         full = min(self.longest_seconds, self.first_seconds * 2**doublings)
         return random.uniform(full / 2, full)  # noqa: S311  # a wait is no secret
+
+    async def retry(
+        self,
+        request: Callable[[], Awaitable[T]],
+        *,
+        on: tuple[type[E], ...],
+        final: tuple[type[Exception], ...] = (),
+        asked: Callable[[E], float | None] = _asks_nothing,
+        within_seconds: float = math.inf,
+    ) -> T:
+        """Return the result of a request that is safe to repeat.
+
+        Args:
+            request: is made until it succeeds.
+            on: the errors after which it is made again; every other one is raised.
+            final: kinds of `on` that are raised all the same.
+            asked: the seconds that an error asks to wait at least, where it does.
+            within_seconds: no attempt begins later than this after the first; the error of the
+                last one is raised.
+        """
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + within_seconds
+        failures = 0
+        while True:
+            try:
+                return await request()
+            except final:
+                raise
+            except on as error:
+                failures += 1
+                pause = max(self.seconds(failures), asked(error) or 0.0)
+                if clock() + pause > ends_at:
+                    raise
+            await asyncio.sleep(pause)

@@ -43,7 +43,13 @@ class MessagesLost(BotError):
 
 
 class SignalError(BotError):
-    """Something on the Signal side did not work."""
+    """Something on the Signal side did not work.
+
+    Attributes:
+        retry_after_seconds: how long the Signal side asks to wait, where it says so.
+    """
+
+    retry_after_seconds: float | None = None
 
 
 class SignalUnavailable(SignalError):

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -279,13 +280,8 @@ class Media:
 
     async def _fetch(self, chat: ChatId, file: ReceivedFile, max_bytes: int) -> bytes:
         """Return a file's bytes once there is a connection: after a start it takes a moment."""
-        attempt = 0
-        while True:
-            try:
-                return await self._files.fetch_file(chat, file, max_bytes=max_bytes)
-            except (SignalUnavailable, SignalPassedOver):
-                attempt += 1
-            await asyncio.sleep(RECONNECT.seconds(attempt))
+        fetch = partial(self._files.fetch_file, chat, file, max_bytes=max_bytes)
+        return await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
 
 
 @asynccontextmanager

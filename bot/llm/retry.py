@@ -1,35 +1,30 @@
-"""When to try again: jittered exponential backoff, and what `Retry-After` asks for (RFC 9110)."""
+"""When to ask the endpoint again: backoff, and what `Retry-After` asks for (RFC 9110)."""
 
+import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from random import Random
 
-_jitter = Random()  # noqa: S311 - it spreads a crowd and keeps no secret
+from bot.backoff import Backoff
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Backoff):
     """How long and how often a request is tried again.
 
     Attributes:
         bound_seconds: no attempt begins later than this after the first one.
-        first_seconds: the pause after the first failure; it doubles from there.
-        longest_seconds: no pause grows beyond this by itself.
     """
 
-    bound_seconds: float = 150.0
     first_seconds: float = 0.5
     longest_seconds: float = 10.0
+    bound_seconds: float = 150.0
 
     def pause(self, failures: int, retry_after_seconds: float | None) -> float:
         """Return the seconds to wait after so many failures, never a whole crowd's same number."""
-        # The exponent is bounded so that a long bound with short pauses cannot overflow.
-        grown = self.first_seconds * 2.0 ** min(failures - 1, 32)
-        backoff = min(self.longest_seconds, grown) * _jitter.uniform(0.5, 1.0)
         if retry_after_seconds is None:
-            return backoff
-        return retry_after_seconds + self.first_seconds * _jitter.random()
+            return self.seconds(failures)
+        return retry_after_seconds + random.uniform(0, self.first_seconds)  # noqa: S311  # no secret
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:

@@ -4,8 +4,8 @@ What was set is remembered as a hash. So it is set once for each change of the s
 every start, and what an operator changes by hand stays until the settings change.
 """
 
-import asyncio
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -79,26 +79,20 @@ class ProfileKeeper:
 
     async def _is_set(self) -> bool:
         """Set the profile; False where the Signal side refuses. Twice does no harm."""
-        failures = 0
-        while True:
-            try:
-                await self._channel.set_profile(self._profile)
-            except (SignalUnavailable, SignalTimeout, SignalRateLimited) as error:
-                failures += 1
-                await asyncio.sleep(self._patience(failures, error))
-            except SignalError:
-                log.warning(
-                    "profile.refused",
-                    setting="BOT__PROFILE_PICTURE",
-                    reason="signal-cli-rest-api sets a name and a picture only together: set both",
-                )
-                return False
-            else:
-                return True
-
-    def _patience(self, failures: int, error: SignalError) -> float:
-        asked = error.retry_after_seconds if isinstance(error, SignalRateLimited) else None
-        return max(self._retry.seconds(failures), asked or 0.0)
+        try:
+            await self._retry.retry(
+                partial(self._channel.set_profile, self._profile),
+                on=(SignalUnavailable, SignalTimeout, SignalRateLimited),
+                asked=lambda error: error.retry_after_seconds,
+            )
+        except SignalError:
+            log.warning(
+                "profile.refused",
+                setting="BOT__PROFILE_PICTURE",
+                reason="signal-cli-rest-api sets a name and a picture only together: set both",
+            )
+            return False
+        return True
 
 
 def wanted_profile(*, name: str | None, about: str | None, picture: Path | None) -> Profile:

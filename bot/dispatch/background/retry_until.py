@@ -1,12 +1,11 @@
 """Retry a request to the Signal side until a time limit."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from bot.backoff import Backoff
-from bot.errors import SignalError, SignalRateLimited, SignalRejected, SignalUntrusted
+from bot.errors import SignalError, SignalRejected, SignalUntrusted
 
 T = TypeVar("T")
 
@@ -31,22 +30,10 @@ class RetryUntil:
         Raises:
             SignalError: the request was refused, or failed until the time was over.
         """
-        clock = asyncio.get_running_loop().time
-        ends_at = clock() + self.seconds
-        attempt = 0
-        while True:
-            try:
-                return await request()
-            except (SignalRejected, SignalUntrusted):
-                raise
-            except SignalError as error:
-                attempt += 1
-                pause = self._pause(attempt, error)
-                if clock() + pause > ends_at:
-                    raise
-            await asyncio.sleep(pause)
-
-    def _pause(self, attempt: int, error: SignalError) -> float:
-        if isinstance(error, SignalRateLimited) and error.retry_after_seconds is not None:
-            return error.retry_after_seconds
-        return self.backoff.seconds(attempt)
+        return await self.backoff.retry(
+            request,
+            on=(SignalError,),
+            final=(SignalRejected, SignalUntrusted),
+            asked=lambda error: error.retry_after_seconds,
+            within_seconds=self.seconds,
+        )

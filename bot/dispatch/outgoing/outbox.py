@@ -225,9 +225,8 @@ class Outbox:
         return False
 
     def _delay(self, attempt: int, error: SignalError) -> float:
-        if isinstance(error, SignalRateLimited) and error.retry_after_seconds is not None:
-            return error.retry_after_seconds
-        return self._policy.backoff.seconds(max(1, attempt))
+        asked = error.retry_after_seconds
+        return self._policy.backoff.seconds(max(1, attempt)) if asked is None else asked
 
     async def _until_sending_makes_sense(self) -> bool:
         """Wait while nothing can be sent, and return whether that was needed."""
