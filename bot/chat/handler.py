@@ -13,9 +13,10 @@ import structlog
 
 from bot.chat.early_request import EarlyRequest, ModelRequest, asking_early
 from bot.chat.history_window import HistoryWindow
-from bot.chat.media import Prepared
+from bot.chat.media import Media, Prepared
 from bot.chat.prompt import Prompt
 from bot.chat.quotes import checked
+from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContexts
@@ -78,30 +79,6 @@ class TurnForgotten(Exception):
     """One of the messages was deleted at the last moment, and with it the whole turn."""
 
 
-class Reader(Protocol):
-    """Reads the files of messages. Implemented by `bot.chat.media.Media`."""
-
-    async def prepare(self, messages: Sequence[ReceivedMessage]) -> Prepared:
-        """Return what the model and people are told and shown of the files."""
-        ...
-
-    async def discard(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Delete the Signal side's copies of the files."""
-        ...
-
-
-class Renderer(Protocol):
-    """Turns answers into messages. Implemented by `bot.chat.rendering.client.Renderer`."""
-
-    async def messages(self, answer: str, notices: Sequence[str]) -> Sequence[StyledText]:
-        """Return the messages that show an answer below some plain lines."""
-        ...
-
-    async def as_typed(self, text: str, notices: Sequence[str]) -> Sequence[StyledText]:
-        """Return the messages that show a text, without rendering it, below some plain lines."""
-        ...
-
-
 class SignatureDesk(Protocol):
     """Checks signatures of answers. Implemented by `dispatch.outgoing.proofs.AnswerProofs`."""
 
@@ -155,7 +132,7 @@ class ChatHandler:
         contexts: TurnContexts,
         prompt: Prompt,
         store: ConversationStore,
-        media: Reader,
+        media: Media,
         renderer: Renderer,
         proofs: SignatureDesk | None,
         model_name: str,

@@ -20,7 +20,7 @@ from bot.chat.images.client import MAX_FILE_BYTES as MAX_IMAGE_BYTES
 from bot.chat.images.client import ImageReader, open_images
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
-from bot.llm.transcription import MAX_AUDIO_BYTES
+from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.messaging.messenger import FileTooBig, Messenger
 from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage
 from documents.client import Read, open_reader
@@ -70,14 +70,6 @@ _IMAGE: Final = f"{UNTRUSTED}an image{_DATA}"
 _VIEW_ONCE_IMAGE: Final = f"{UNTRUSTED}a view-once image, which is not kept{_DATA}"
 
 log = structlog.get_logger()
-
-
-class Listener(Protocol):
-    """Writes down speech. Implemented by `bot.llm.transcription.Transcriber`."""
-
-    async def transcribe(self, audio: bytes) -> str:
-        """Return what is said; raises LlmError."""
-        ...
 
 
 class VisionSupport(Protocol):
@@ -150,7 +142,7 @@ class Media:
         *,
         images: ImageReader,
         documents: Read,
-        transcriber: Listener | None,
+        transcriber: Transcriber | None,
         vision: VisionSupport,
         words_bytes: int = WORDS_BYTES,
     ) -> None:
@@ -288,7 +280,7 @@ class Media:
 async def open_media(
     files: Messenger,
     *,
-    transcriber: Listener | None,
+    transcriber: Transcriber | None,
     vision: VisionSupport,
     words_bytes: int = WORDS_BYTES,
     sandboxes: SandboxPolicy | None = None,

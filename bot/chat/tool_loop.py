@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -17,10 +17,11 @@ from bot.chat.early_request import ModelRequest
 from bot.chat.prompt import Prompt
 from bot.chat.turn_context import TurnContext
 from bot.chat.turn_state import TurnState
+from bot.llm.client import LlmClient
 from bot.llm.errors import LlmRejected
 from bot.llm.images import without_images
 from bot.llm.messages import Completion, ToolSpec
-from bot.llm.vision import may_be_about_images
+from bot.llm.vision import Vision, may_be_about_images
 from conversation_store.models import Message, NewExchange, Role
 from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
@@ -39,37 +40,6 @@ TOOLS_START_SECONDS: Final = 20.0
 OVER_LIMIT: Final = (
     "Not run: no more tool calls are allowed for this message. Answer with what you have."
 )
-
-
-class ChatModel(Protocol):
-    """The model. Implemented by `bot.llm.client.LlmClient`."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether another request would have to wait."""
-        ...
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        *,
-        may_call: bool = True,
-    ) -> Completion:
-        """Return the model's whole answer; raises LlmError."""
-        ...
-
-
-class VisionSupport(Protocol):
-    """Whether the model sees images. Implemented by `bot.llm.vision.Vision`."""
-
-    async def can_see(self) -> bool:
-        """Return whether images are to be sent to the model."""
-        ...
-
-    def refused(self) -> None:
-        """Remember that the model has refused images."""
-        ...
 
 
 class ToolLoop:
@@ -92,12 +62,12 @@ class ToolLoop:
     def __init__(
         self,
         *,
-        model: ChatModel,
+        model: LlmClient,
         prompt: Prompt,
         registry: Registry,
         executor: ToolExecutor,
         store: ConversationStore,
-        vision: VisionSupport,
+        vision: Vision,
         keeps_exchanges: bool,
         max_tool_calls: int,
     ) -> None:

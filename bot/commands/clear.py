@@ -1,22 +1,14 @@
 """`!clear`: the bot forgets this conversation."""
 
-from typing import Final, Protocol
+from typing import Final
 
 from bot.commands.base import AdminList, CommandContext, Reply
 from bot.errors import SignalError
 from bot.messaging.messenger import Messenger
-from conversation_store.models import ChatId
+from conversation_store.sections.turns import TurnStore
 
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
-
-
-class Forgetful(Protocol):
-    """What forgets. Implemented by `TurnStore`."""
-
-    async def clear(self, chat: ChatId) -> int:
-        """Forget a chat and return how many turns that were."""
-        ...
 
 
 class Clear:
@@ -26,7 +18,7 @@ class Clear:
     summary = "forget this conversation"
     urgent = False
 
-    def __init__(self, store: Forgetful, groups: Messenger, admins: AdminList) -> None:
+    def __init__(self, store: TurnStore, groups: Messenger, admins: AdminList) -> None:
         self._store = store
         self._groups = groups
         self._admins = admins

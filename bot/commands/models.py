@@ -2,21 +2,14 @@
 
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from bot.commands.base import CommandContext, Reply
+from bot.llm.client import LlmClient
 from bot.llm.errors import LlmError
 
 CACHE_SECONDS: Final = 300.0
 MAX_SHOWN: Final = 50
-
-
-class ModelDirectory(Protocol):
-    """Where models are listed. Implemented by `LlmClient`."""
-
-    async def models(self) -> tuple[str, ...]:
-        """Return the names of the models."""
-        ...
 
 
 class Models:
@@ -28,7 +21,7 @@ class Models:
 
     def __init__(
         self,
-        directory: ModelDirectory,
+        directory: LlmClient,
         current: str,
         *,
         clock: Callable[[], float] = time.monotonic,

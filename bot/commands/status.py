@@ -1,7 +1,7 @@
 """`!status`: how busy the bot is, and what answers here; for admins also whether all is well."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from bot.commands.base import AdminList, CommandContext, Reply
@@ -9,6 +9,8 @@ from bot.messaging.messenger import Messenger
 from bot.observability.figures import ProcessFigures, duration, process_figures, size
 from bot.observability.logs import Trouble, last_trouble
 from conversation_store.models import StoreSizes
+from conversation_store.sections.upkeep import StoreUpkeep
+from sandbox.policy import SandboxPolicy
 from tools.registry import Registry
 
 
@@ -26,26 +28,6 @@ class ModelSummary(Protocol):
 
     def summary(self) -> str:
         """Return it in one or two sentences."""
-        ...
-
-
-class Store(Protocol):
-    """What is kept. Implemented by `StoreUpkeep`.
-
-    Whether its disk takes anything is not asked: while it does not, no `!status` comes in either.
-    """
-
-    async def sizes(self) -> StoreSizes:
-        """Return how large it is, and how much waits in it."""
-        ...
-
-
-class Sandboxes(Protocol):
-    """What is known of the walls around sandboxes. Implemented by `SandboxPolicy`."""
-
-    @property
-    def missing(self) -> Sequence[str]:
-        """The walls that this machine lacks, by name."""
         ...
 
 
@@ -80,10 +62,10 @@ class Status:
         model: str,
         model_state: ModelSummary,
         registry: Registry,
-        sandboxes: Sandboxes,
+        sandboxes: SandboxPolicy,
         workload: Workload,
         connection: Messenger,
-        store: Store,
+        store: StoreUpkeep,
         admins: AdminList,
         clock: Callable[[], float] = time.monotonic,
         figures: Callable[[], ProcessFigures | None] = process_figures,

@@ -7,7 +7,7 @@ every start, and what an operator changes by hand stays until the settings chang
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from bot.errors import (
 from bot.messaging.account import Profile
 from bot.messaging.messenger import Messenger
 from conversation_store.models import MAX_ATTACHMENT_BYTES
+from conversation_store.store import ConversationStore
 
 METADATA_NAME: Final = "profile"
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
@@ -31,18 +32,6 @@ PICTURES: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 public avatar."""
 
 log = structlog.get_logger()
-
-
-class Metadata(Protocol):
-    """Where the bot remembers things about itself; the conversation store is one."""
-
-    async def get_metadata(self, name: str) -> str | None:
-        """Return what is remembered by a name."""
-        ...
-
-    async def set_metadata(self, name: str, value: str) -> None:
-        """Remember something instead of what was known by the name."""
-        ...
 
 
 class ProfileKeeper:
@@ -58,7 +47,7 @@ class ProfileKeeper:
     def __init__(
         self,
         channel: Messenger,
-        metadata: Metadata,
+        metadata: ConversationStore,
         profile: Profile,
         *,
         retry: Backoff = RETRY,

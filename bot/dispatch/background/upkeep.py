@@ -2,34 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from conversation_store.errors import StoreFailed
+from conversation_store.sections.upkeep import StoreUpkeep
 
 log = structlog.get_logger()
 
 EVERY_SECONDS: Final = 3_600.0
 
 
-class Tended(Protocol):
-    """What is kept small. Implemented by `StoreUpkeep`."""
-
-    async def purge(self, now_ms: int | None = None) -> int:
-        """Delete what is older than the retention and return how many turns that were."""
-        ...
-
-    async def give_back(self) -> int:
-        """Give the file system back what the file holds no more; return how many bytes."""
-        ...
-
-    async def forget_before_upgrade(self, now_ms: int) -> int:
-        """Delete the store as it was before an upgrade, once that is long ago; return how many."""
-        ...
-
-
-async def tend(store: Tended, past: Callable[[], float]) -> None:
+async def tend(store: StoreUpkeep, past: Callable[[], float]) -> None:
     """Do what there is to do now and every hour, until cancelled.
 
     Args:
@@ -41,7 +26,7 @@ async def tend(store: Tended, past: Callable[[], float]) -> None:
         await asyncio.sleep(EVERY_SECONDS)
 
 
-async def _tend_once(store: Tended, now_ms: int) -> None:
+async def _tend_once(store: StoreUpkeep, now_ms: int) -> None:
     if deleted := await store.purge(now_ms):
         log.info("store.purged", deleted=deleted)
     if given_back := await store.give_back():

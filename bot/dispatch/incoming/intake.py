@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 
 from bot.approvals import ApprovalDesk
+from bot.dispatch.background.expiry import Expiry
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.dispatch.incoming.access import Access, Allowance
@@ -78,14 +79,6 @@ _OVER: Final = {
 }
 
 
-class Due(Protocol):
-    """Removes messages that disappear. Implemented by `dispatch.background.expiry.Expiry`."""
-
-    def at(self, when_ms: int) -> None:
-        """Look again at that time."""
-        ...
-
-
 class Intake:
     """Takes what comes from a transport, stores it and hands it to its lane.
 
@@ -123,7 +116,7 @@ class Intake:
         identities: Identities,
         file_cleanup: FileCleanup,
         loop_guard: LoopGuard,
-        expiry: Due,
+        expiry: Expiry,
         clock: SteadyClock,
     ) -> None:
         self._access = access

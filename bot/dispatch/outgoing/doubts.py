@@ -18,14 +18,15 @@ import asyncio
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from bot.dispatch.outgoing.attribution import Candidate, proven
+from bot.dispatch.outgoing.outbox import Outbox
 from bot.errors import SignalError
 from bot.messaging.events import Evidence, SentElsewhere
 from bot.messaging.messenger import Messenger
@@ -62,18 +63,6 @@ MAX_EARLY_PEOPLE: Final = 1_000
 _ACI: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Sender(Protocol):
-    """Sends what is stored. Implemented by `bot.dispatch.outgoing.outbox.Outbox`."""
-
-    def may_be_on_its_way(self, timestamp: int, person: str) -> bool:
-        """Whether a message to a person may have this timestamp, and its send is not answered."""
-        ...
-
-    async def deliver(self, parts: Sequence[OutgoingMessage]) -> object:
-        """Send parts one after the other."""
-        ...
-
-
 @dataclass(eq=False, slots=True)
 class _Open:
     """A message that waits for its proof; `proof` is its timestamp, or None without any."""
@@ -97,7 +86,7 @@ class Doubts:
         self,
         channel: Messenger,
         store: ConversationStore,
-        outbox: Sender,
+        outbox: Outbox,
         *,
         reacts: Callable[[], bool],
         clock: Callable[[], float] = time.time,
