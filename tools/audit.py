@@ -6,7 +6,7 @@ from tools.base import ToolRequest, ToolResult
 
 
 class Audit(Protocol):
-    """Keeps what a call came to. Implemented by `bot.chat.audit.TurnAudit`; tests use a list."""
+    """Keeps what a call came to. `bot.chat.turn_context.TurnContext` does; tests use a list."""
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call with side effects now runs; when this returns it survives a crash."""

@@ -204,10 +204,10 @@ class ToolLoop:
         allowed = max(0, self.max_tool_calls - (state.calls - len(waiting)))
         heard = await self._heard(state, context)
         requests = [
-            ToolRequest(call.id, call.name, call.arguments, context.audit.caller, heard)
+            ToolRequest(call.id, call.name, call.arguments, context.caller, heard)
             for call in waiting
         ]
-        context.audit.show(self._shown_at_once(requests[:allowed]))
+        context.show(self._shown_at_once(requests[:allowed]))
         running = []
         async with asyncio.TaskGroup() as tasks:
             for number, request in enumerate(requests):
@@ -230,9 +230,9 @@ class ToolLoop:
         self, request: ToolRequest, context: TurnContext, *, within: bool
     ) -> ToolResult:
         if within or self._registry.get(request.tool) is None:
-            return await self._executor.execute(request, context.audit, context.approval)
+            return await self._executor.execute(request, context, context.approval)
         result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
-        await context.audit.finished(result)
+        await context.finished(result)
         return result
 
     def _shown_at_once(self, requests: Sequence[ToolRequest]) -> list[ToolRequest]:

@@ -1,32 +1,99 @@
-"""What one turn's tool calls need beside their arguments: chat, audit, progress, approval."""
+"""What one turn's tool calls need beside their arguments: chat, audit, progress, approval.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+A call goes to its rows, its metrics and its sign in the chat before the model sees a result.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from bot.approvals import ApprovalDesk, TurnApproval
-from bot.chat.audit import TurnAudit
 from bot.chat.progress import Progress
 from bot.messaging.messenger import Sender
-from conversation_store.models import AcceptedMessage, ChatId, Turn
+from bot.observability import metrics
+from conversation_store.models import AcceptedMessage, Attachment, AuditEntry, ChatId, Turn
 from conversation_store.store import ConversationStore
+from tools.base import Outcome, ToolRequest, ToolResult
 
 
-@dataclass(frozen=True, slots=True)
 class TurnContext:
-    """The surroundings of one turn.
+    """The surroundings of one turn; keeps and shows its calls. Implements `tools.audit.Audit`.
 
-    Attributes:
-        chat: where it happens.
-        audit: stores each call and its result.
+    Args:
+        store: where calls are kept.
+        accepted: the message that they are made for.
+        turn_id: the turn.
         progress: shows in the chat that work goes on.
         approval: asks a person before a call with side effects.
+        keep_arguments: whether arguments are kept, beside their hash.
+        clock: seconds since 1970.
     """
 
-    chat: ChatId
-    audit: TurnAudit
-    progress: Progress
-    approval: TurnApproval
+    def __init__(
+        self,
+        store: ConversationStore,
+        accepted: AcceptedMessage,
+        turn_id: int,
+        progress: Progress,
+        approval: TurnApproval,
+        *,
+        keep_arguments: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._message = accepted.message
+        self._turn_id = turn_id
+        self.progress = progress
+        self.approval = approval
+        self._keep_arguments = keep_arguments
+        self._clock = clock
+        self._shown: set[str] = set()
+
+    @property
+    def chat(self) -> ChatId:
+        """Where the turn happens."""
+        return self._message.chat
+
+    @property
+    def caller(self) -> str:
+        """Whom the calls are made for."""
+        return self._message.author
+
+    def show(self, requests: Iterable[ToolRequest]) -> None:
+        """Show in the chat that calls run."""
+        for request in requests:
+            self._shown.add(request.call_id)
+            self.progress.show([request.tool])
+
+    async def starting(self, request: ToolRequest) -> None:
+        """Store that a call that somebody has allowed runs now, and show it."""
+        await self._store.approvals.begin(self._turn_id, request.call_id)
+        self.show([request])
+
+    async def finished(self, result: ToolResult) -> None:
+        """Store the result and its audit entry in one transaction, count it and show it."""
+        # The name comes from the model: only names of real tools may become labels.
+        tool = "unknown" if result.outcome is Outcome.UNKNOWN else result.request.tool
+        metrics.count_tool_call(tool, result.outcome, result.duration_seconds)
+        arguments = result.request.arguments
+        entry = AuditEntry(
+            at=int(self._clock() * 1_000),
+            chat=self.chat,
+            author=self.caller,
+            turn_id=self._turn_id,
+            tool=tool,
+            arguments_sha256=hashlib.sha256(arguments.encode()).hexdigest(),
+            outcome=result.outcome,
+            duration_ms=round(result.duration_seconds * 1000),
+            arguments=arguments if self._keep_arguments else None,
+        )
+        files = [Attachment(file.name, file.content_type, file.data) for file in result.files]
+        await self._store.turns.record_result(
+            self._turn_id, result.request.call_id, result.content, entry, files=files
+        )
+        if result.request.call_id in self._shown:
+            self._shown.remove(result.request.call_id)
+            self.progress.finished(result.request.tool, ok=result.outcome is Outcome.OK)
 
 
 class TurnContexts:
@@ -67,15 +134,15 @@ class TurnContexts:
             turn.progress_timestamp,
             remember=partial(self._remember_progress, turn.id, chat),
         )
-        audit = TurnAudit(
+        return TurnContext(
             self._store,
             accepted,
             turn.id,
             progress,
+            self._approvals.for_turn(accepted, turn.id),
             keep_arguments=self._keep_arguments,
             clock=self._clock,
         )
-        return TurnContext(chat, audit, progress, self._approvals.for_turn(accepted, turn.id))
 
     def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
         self._progress_shown(chat)
