@@ -21,16 +21,7 @@ from bot.chat.rendering.layout import plain
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContexts
 from bot.chat.turn_state import TurnState
-from bot.llm.errors import (
-    LlmBroken,
-    LlmContextTooLong,
-    LlmError,
-    LlmNotAttested,
-    LlmRejected,
-    LlmTimeout,
-    LlmUnauthorized,
-    LlmUnavailable,
-)
+from bot.llm.errors import LlmError
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
@@ -59,19 +50,6 @@ EMPTY: Final = "The model had nothing to say to that, twice. Please say it in ot
 GIVEN_UP: Final = (
     "I was interrupted several times while answering this and have given up on it."
     " Please send it again if you still need it."
-)
-TOO_LONG: Final = (
-    "This conversation has become longer than the model can read."
-    " Send !clear to start afresh, then ask again."
-)
-SENTENCES: Final[tuple[tuple[type[LlmError], str], ...]] = (
-    (LlmContextTooLong, TOO_LONG),
-    (LlmTimeout, "The model took too long to answer. Please try again."),
-    (LlmBroken, "The model's answer broke off on the way. Please send your message again."),
-    (LlmUnauthorized, "The model refuses my access. Please tell the operator of this bot."),
-    (LlmRejected, "The model did not accept this request. Please tell the operator of this bot."),
-    (LlmUnavailable, "The model cannot be reached right now. Please try again in a few minutes."),
-    (LlmError, "The model gave no answer. Please try again."),
 )
 
 
@@ -195,7 +173,7 @@ class ChatHandler:
             answer = await self._loop.run(state, self._contexts.of(accepted, turn), now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return await self._failed(state, _sentence(error))
+            return await self._failed(state, error.sentence)
         if not answer:
             return await self._failed(state, EMPTY)
         shown = await self._renderer.messages(answer, state.notices)
@@ -317,9 +295,3 @@ def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
     """Return what each message says: its text, then what is in its files."""
     both = zip(messages, prepared.words, strict=True)
     return ["\n".join(filter(None, (message.text, words))) for message, words in both]
-
-
-def _sentence(error: LlmError) -> str:
-    if isinstance(error, LlmNotAttested):
-        return error.sentence
-    return next(sentence for kind, sentence in SENTENCES if isinstance(error, kind))

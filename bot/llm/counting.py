@@ -3,31 +3,10 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Literal
 
-from bot.llm.errors import (
-    LlmBroken,
-    LlmContextTooLong,
-    LlmError,
-    LlmNotAttested,
-    LlmRejected,
-    LlmTimeout,
-    LlmUnauthorized,
-    LlmUnavailable,
-)
+from bot.llm.errors import LlmError
 from bot.observability.metrics import LLM_REQUESTS, LLM_SECONDS
-
-_OUTCOMES: Final[tuple[tuple[type[LlmError], str], ...]] = (
-    (LlmContextTooLong, "context_too_long"),
-    (LlmRejected, "rejected"),
-    (LlmUnavailable, "unavailable"),
-    (LlmTimeout, "timeout"),
-    (LlmBroken, "broken"),
-    (LlmUnauthorized, "unauthorized"),
-    (LlmNotAttested, "not_attested"),
-    (LlmError, "failed"),
-)
-"""What a request that was not answered is counted as, most specific first."""
 
 
 @contextmanager
@@ -40,7 +19,7 @@ def counted(asked_for: Literal["answer", "transcription"]) -> Iterator[None]:
         outcome = "ok"
         LLM_SECONDS.labels(asked_for).observe(time.monotonic() - began)
     except LlmError as error:
-        outcome = next(name for kind, name in _OUTCOMES if isinstance(error, kind))
+        outcome = error.outcome
         raise
     finally:
         LLM_REQUESTS.labels(asked_for, outcome).inc()

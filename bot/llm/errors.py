@@ -16,19 +16,36 @@ from bot.errors import BotError
 
 
 class LlmError(BotError):
-    """The model's endpoint gave no usable answer."""
+    """The model's endpoint gave no usable answer.
+
+    Attributes:
+        outcome: as what it is counted.
+        sentence: for the person.
+    """
+
+    outcome: str = "failed"
+    sentence: str = "The model gave no answer. Please try again."
 
 
 class LlmUnavailable(LlmError):
     """Down, overloaded or rate limited; every retry is used up, or the answer had begun."""
 
+    outcome = "unavailable"
+    sentence = "The model cannot be reached right now. Please try again in a few minutes."
+
 
 class LlmTimeout(LlmError):
     """Nothing came for longer than the bound."""
 
+    outcome = "timeout"
+    sentence = "The model took too long to answer. Please try again."
+
 
 class LlmBroken(LlmError):
     """Answers began and then broke off, or could not be understood, as often as was tried."""
+
+    outcome = "broken"
+    sentence = "The model's answer broke off on the way. Please send your message again."
 
 
 class LlmRejected(LlmError):
@@ -39,6 +56,9 @@ class LlmRejected(LlmError):
         message: the endpoint's own short code for it; never its prose, which may quote people.
     """
 
+    outcome = "rejected"
+    sentence = "The model did not accept this request. Please tell the operator of this bot."
+
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"HTTP {status}: {message}")
         self.status = status
@@ -47,9 +67,18 @@ class LlmRejected(LlmError):
 class LlmContextTooLong(LlmRejected):
     """The conversation is longer than the model can read."""
 
+    outcome = "context_too_long"
+    sentence = (
+        "This conversation has become longer than the model can read."
+        " Send !clear to start afresh, then ask again."
+    )
+
 
 class LlmUnauthorized(LlmError):
     """The key is missing or wrong, or the account has no credit."""
+
+    outcome = "unauthorized"
+    sentence = "The model refuses my access. Please tell the operator of this bot."
 
 
 class LlmNotAttested(LlmError):
@@ -58,6 +87,8 @@ class LlmNotAttested(LlmError):
     Args:
         sentence: for the person; says why.
     """
+
+    outcome = "not_attested"
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)
