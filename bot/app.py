@@ -141,9 +141,9 @@ async def _tell_status(manager: ServiceManager, parts: Parts) -> None:
     """Keep the service manager's status line up to date, until cancelled."""
     told = ""
     while True:
-        if (words := parts.status()) != told:
-            manager.status(words)
-            told = words
+        if (message := parts.status()) != told:
+            manager.status(message)
+            told = message
         await asyncio.sleep(STATUS_EVERY_SECONDS)
 
 

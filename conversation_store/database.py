@@ -289,9 +289,9 @@ class Database:
 
     def _note(self, refused: StoreRefused | None) -> None:
         """Let everybody know whether the disk takes anything."""
-        words = None if refused is None else str(refused)
-        if words != self._refusal:
-            self._refusal = words
+        message = None if refused is None else str(refused)
+        if message != self._refusal:
+            self._refusal = message
             self._refusal_changed.set()
             self._refusal_changed = asyncio.Event()
 

@@ -58,7 +58,7 @@ class RateLimits:
             (("bot", ""), self.per_bot, "too many tool calls by everybody together"),
         )
         taken = {key: self._full_after(key, per_minute, now) for key, per_minute, _ in limits}
-        wait, reason = max((taken[key] - _MINUTE - now, words) for key, _, words in limits)
+        wait, reason = max((taken[key] - _MINUTE - now, message) for key, _, message in limits)
         if wait > 0:
             raise RateLimited(
                 f"Not run: {reason} right now; the next one can run in {_seconds(wait)}."

@@ -180,8 +180,8 @@ def _model_evidence_check(seal: ModelSeal, model: ModelEvidence | None) -> Check
     sealed, shown = seal.evidence_sha256, model.sha256() if model else None
     if sealed is None and shown is None:
         if seal.policy == REQUIRE:
-            words = "the bot requires proof of its model, and has none to show"
-            return failed("model_evidence", words)
+            message = "the bot requires proof of its model, and has none to show"
+            return failed("model_evidence", message)
         return not_checked("model_evidence", "the bot showed no evidence of a model")
     if shown is None:
         return failed("model_evidence", "the evidence of the model was left out")
@@ -199,10 +199,10 @@ def _model_age_check(seal: ModelSeal) -> Check:
         return not_checked("model_age", "there is no evidence of a model")
     if age is None:
         return failed("model_age", "the statement does not say how old the model's evidence is")
-    words = f"the model's evidence was {age} seconds old, by the clock of the machine"
+    message = f"the model's evidence was {age} seconds old, by the clock of the machine"
     if age > MAX_MODEL_AGE_SECONDS and seal.policy == REQUIRE:
-        return failed("model_age", f"{words}: more than an hour proves nothing of now")
-    return claimed("model_age", words)
+        return failed("model_age", f"{message}: more than an hour proves nothing of now")
+    return claimed("model_age", message)
 
 
 def _model_pins_check(seal: ModelSeal, pins: str | None) -> Check:
@@ -211,8 +211,8 @@ def _model_pins_check(seal: ModelSeal, pins: str | None) -> Check:
         return failed("model_pins", "the pins are not those that the statement names")
     if pins is None:
         if seal.policy == REQUIRE:
-            words = "the bot requires proof of its model, but from any machine: nothing is pinned"
-            return failed("model_pins", words)
+            message = "the bot requires proof of its model, but from any machine: nothing is pinned"
+            return failed("model_pins", message)
         return not_checked("model_pins", "the bot takes any machine for the model's")
     try:
         ModelPins.parse(pins)

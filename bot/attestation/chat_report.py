@@ -57,7 +57,7 @@ def _success(report: Report) -> Iterator[str]:
     yield PROOF
     unchecked = [check for check in report.failures if check.verdict is Verdict.NOT_CHECKED]
     if unchecked:
-        why = _sentence(unchecked[0].words)
+        why = _sentence(unchecked[0].message)
         yield f"NOT CHECKED HERE\n{why} So whether the file is genuine, your own check will tell."
     yield (
         f"{'IF IT IS GENUINE, ' if unchecked else ''}THE FILE PROVES\n"
@@ -70,7 +70,7 @@ def _success(report: Report) -> Iterator[str]:
         f"• {_left_to_the_operator(report)}"
     )
     claims = (report[name] for name in SHOWN_CLAIMS)
-    said = [f"• {_sentence(claim.words)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
+    said = [f"• {_sentence(claim.message)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
     if said:
         yield "\n".join(("ONLY THE PROGRAM SAYS", *said))
 
@@ -79,7 +79,7 @@ def _left_to_the_operator(report: Report) -> str:
     """Say how far the machine is closed, for a known system: another may say anything of it."""
     if is_closed_by_a_known_system(report):
         return "That machine is one that Intel's hardware closes even to its operator."
-    return _sentence(report["environment"].words)
+    return _sentence(report["environment"].message)
 
 
 def _failure(failed: list[Check]) -> Iterator[str]:
@@ -126,11 +126,11 @@ def _how_to_check(challenge: str) -> str:
 
 def _shown(checks: list[Check]) -> str:
     """Return the words of the first checks; the same words, as of a missing piece, once."""
-    words = list(dict.fromkeys(check.words for check in checks))
-    more = len(words) - MAX_SHOWN_CHECKS
-    shown = " ".join(_sentence(text) for text in words[:MAX_SHOWN_CHECKS])
+    message = list(dict.fromkeys(check.message for check in checks))
+    more = len(message) - MAX_SHOWN_CHECKS
+    shown = " ".join(_sentence(text) for text in message[:MAX_SHOWN_CHECKS])
     return shown + (f" And {more} more." if more > 0 else "")
 
 
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
+def _sentence(message: str) -> str:
+    return message[:1].upper() + message[1:] + ("" if message.endswith(".") else ".")

@@ -1,4 +1,4 @@
-"""What a verification found: one check after the other, each with its verdict and its words."""
+"""What a verification found: one check after the other, each with its verdict and its message."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ class Check:
         name: which check, one lower-case word or two joined by an underscore; the same check has
             the same name everywhere, so that tests and people can rely on it.
         verdict: how it came out.
-        words: what that means, in one plain sentence; for NOT_CHECKED, why.
+        message: what that means, in one plain sentence; for NOT_CHECKED, why.
         asked: whether whoever verifies has asked for it. What nobody asked for (no release file,
             no safety number) may stay unchecked without spoiling the result.
     """
 
     name: str
     verdict: Verdict
-    words: str
+    message: str
     asked: bool = True
 
 
@@ -77,19 +77,19 @@ class Report:
         return Report(replace(check, name=f"{prefix}.{check.name}") for check in self.checks)
 
 
-def proven(name: str, words: str) -> Check:
+def proven(name: str, message: str) -> Check:
     """Return a check that hardware or cryptography answers for."""
-    return Check(name, Verdict.PROVEN, words)
+    return Check(name, Verdict.PROVEN, message)
 
 
-def claimed(name: str, words: str) -> Check:
+def claimed(name: str, message: str) -> Check:
     """Return what measured code says about itself."""
-    return Check(name, Verdict.CLAIMED, words, asked=False)
+    return Check(name, Verdict.CLAIMED, message, asked=False)
 
 
-def failed(name: str, words: str) -> Check:
+def failed(name: str, message: str) -> Check:
     """Return a check that did not hold."""
-    return Check(name, Verdict.FAILED, words)
+    return Check(name, Verdict.FAILED, message)
 
 
 def not_checked(name: str, why: str, *, asked: bool = False) -> Check:
@@ -105,15 +105,15 @@ def as_good_as(quote: Check, checks: Iterable[Check]) -> Iterator[Check]:
     for check in checks:
         counts = check.verdict in {Verdict.PROVEN, Verdict.CLAIMED}
         if counts and quote.verdict is not Verdict.PROVEN:
-            words = f"only if the quote is genuine: {check.words}"
-            yield not_checked(check.name, words)
+            message = f"only if the quote is genuine: {check.message}"
+            yield not_checked(check.name, message)
         else:
             yield check
 
 
-def proven_if(holds: bool, name: str, words: str, otherwise: str) -> Check:
-    """Return `words` as proven when it holds, `otherwise` as failed when not."""
-    return proven(name, words) if holds else failed(name, otherwise)
+def proven_if(holds: bool, name: str, message: str, otherwise: str) -> Check:
+    """Return `message` as proven when it holds, `otherwise` as failed when not."""
+    return proven(name, message) if holds else failed(name, otherwise)
 
 
 _CLOSED: Final = frozenset({"debug", "attributes", "quote", "compose", "images", "environment"})

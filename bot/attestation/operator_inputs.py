@@ -23,7 +23,7 @@ from bot.attestation.strict_json import decode
 
 MAX_VARIABLES: Final = 1000
 MAX_NAMED: Final = 5
-"""Problems that a check's words name; of more they say how many."""
+"""Problems that a check's message names; of more they say how many."""
 
 _Accepts = Callable[[object], bool]
 
@@ -40,12 +40,12 @@ def environment_check(app_compose: str, *, is_running: bool) -> Check:
         return not_checked("environment", why, asked=True)
     problems = list(configuration_problems(app_compose))
     if problems:
-        words = "the configuration has what may leave to its operator what only the code should"
-        return failed("environment", f"{words} decide: {_listed(problems)}")
+        message = "the configuration has what may leave to its operator what only the code should"
+        return failed("environment", f"{message} decide: {_listed(problems)}")
     names = variables(app_compose)
     if names:
-        words = f"whoever operates the machine sets {', '.join(names)}"
-        return not_checked("environment", f"{words}, and nothing else: read what they decide")
+        message = f"whoever operates the machine sets {', '.join(names)}"
+        return not_checked("environment", f"{message}, and nothing else: read what they decide")
     return proven("environment", "nothing in there is left to whoever operates the machine")
 
 

@@ -241,16 +241,18 @@ def _dcap_checks(
     number, of_enclave = collateral.evaluations
     evaluation = f"TCB evaluation {number} of {_date(collateral.issued_at)}"
     if status not in ACCEPTED_TCB:
-        words = f"Intel calls the state of this platform {status}{listed}, {evaluation}"
-        return quote_check, failed("tcb", words)
+        message = f"Intel calls the state of this platform {status}{listed}, {evaluation}"
+        return quote_check, failed("tcb", message)
     if number != of_enclave:
-        words = f"the collateral mixes two of Intel's TCB evaluations, {number} and {of_enclave}"
-        return quote_check, failed("tcb", words)
+        message = f"the collateral mixes two of Intel's TCB evaluations, {number} and {of_enclave}"
+        return quote_check, failed("tcb", message)
     if number < trust.min_tcb_evaluation:
-        words = f"the collateral is of {evaluation}, but {trust.min_tcb_evaluation} or later counts"
-        return quote_check, failed("tcb", words)
-    words = f"firmware and processor are as Intel wants them: {status}{listed}, {evaluation}"
-    return quote_check, proven("tcb", words)
+        message = (
+            f"the collateral is of {evaluation}, but {trust.min_tcb_evaluation} or later counts"
+        )
+        return quote_check, failed("tcb", message)
+    message = f"firmware and processor are as Intel wants them: {status}{listed}, {evaluation}"
+    return quote_check, proven("tcb", message)
 
 
 def _dcap_verdict(

@@ -116,18 +116,18 @@ class _Layout:
         verdict = f"{check.verdict:<{_VERDICT_WIDTH}}"
         if self._colours:
             verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m"
-        words = _harmless(check.words)
+        message = _harmless(check.message)
         if self._narrow:
-            return [f"{verdict}{_GAP}{what}", *self._wrapped(words, _NARROW_INDENT)]
-        first, *more = self._wrapped(words, self._indent)
+            return [f"{verdict}{_GAP}{what}", *self._wrapped(message, _NARROW_INDENT)]
+        first, *more = self._wrapped(message, self._indent)
         return [f"{verdict}{_GAP}{what:<{self._label_width}}{_GAP}{first.lstrip()}", *more]
 
-    def _wrapped(self, words: str, indent: int) -> list[str]:
+    def _wrapped(self, message: str, indent: int) -> list[str]:
         margin = " " * indent
         if self._width is None:
-            return [margin + words]
+            return [margin + message]
         return textwrap.wrap(
-            words, self._width, initial_indent=margin, subsequent_indent=margin
+            message, self._width, initial_indent=margin, subsequent_indent=margin
         ) or [margin]
 
 
@@ -202,6 +202,6 @@ def _full_label(name: str) -> str:
     return f"{label(name)} ({PARTS.get(part, part)})" if part else label(name)
 
 
-def _harmless(words: str) -> str:
+def _harmless(message: str) -> str:
     """Replace what could move a terminal's cursor, hide or imitate text, or not be shown."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in words)
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in message)

@@ -133,7 +133,7 @@ def _with_its_form(check: Check, quote: bytes, statement: Statement | None) -> C
         return check
     if statement is not None and statement.model is not None:
         return failed(check.name, "its signatures were rewritten: the bot hands out the lower form")
-    return replace(check, words=f"{check.words}; its signatures are not in their lower form")
+    return replace(check, message=f"{check.message}; its signatures are not in their lower form")
 
 
 def _read_statement(text: str) -> Statement | None:
@@ -193,7 +193,7 @@ def _said_by_the_bot(check: Check) -> Check:
     """Whose key the bot met at the other end of its connection, nobody else has seen."""
     if check.verdict is not Verdict.PROVEN:
         return check
-    return claimed(check.name, f"by the bot's word, {check.words}")
+    return claimed(check.name, f"by the bot's word, {check.message}")
 
 
 def _facts(bundle: Bundle, findings: TdFindings, statement: Statement | None) -> BundleFacts:

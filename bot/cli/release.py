@@ -150,7 +150,7 @@ def make_release(order: Order) -> str:
         commit=release.commit,
         compose_hash=release.compose_hashes[0],
         images=f"\n{' ' * 16}".join(release.images),
-        environment=environment_check(app_compose, is_running=True).words,
+        environment=environment_check(app_compose, is_running=True).message,
         variables=f"\n{' ' * 7}".join(f"{name}=" for name in _app(app_compose).allowed_envs),
     )
 

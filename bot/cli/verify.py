@@ -229,7 +229,7 @@ def _as_json(report: BundleReport) -> str:
             "passed": report.passed,
             "conclusion": conclusion(report),
             "checks": [
-                {"name": check.name, "verdict": check.verdict, "words": check.words}
+                {"name": check.name, "verdict": check.verdict, "words": check.message}
                 for check in report
             ],
             "facts": asdict(report.facts),

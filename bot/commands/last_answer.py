@@ -39,4 +39,4 @@ def last_answer(exchanges: Sequence[StoredExchange]) -> str:
 def _meaning(exchange: StoredExchange) -> str:
     if exchange.state is ExchangeState.WAITING:
         return _WAITING
-    return exchange.words + _CONSEQUENCE.get(exchange.state, "")
+    return exchange.message + _CONSEQUENCE.get(exchange.state, "")

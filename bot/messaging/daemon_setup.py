@@ -97,7 +97,7 @@ class DaemonSetup:
         try:
             return await self._connection.call(method, params, seconds=seconds)
         except JsonRpcError as failure:
-            raise registration_error(failure.words) from None
+            raise registration_error(failure.message) from None
 
 
 def _ignore(*_: object) -> None:

@@ -49,14 +49,14 @@ class JsonRpcError(Exception):
     Args:
         code: of the JSON-RPC error.
         data: what came with it.
-        words: what the other side said; for reading a meaning from, never for showing.
+        message: what the other side said; for reading a meaning from, never for showing.
     """
 
-    def __init__(self, code: int, data: object, words: str = "") -> None:
+    def __init__(self, code: int, data: object, message: str = "") -> None:
         super().__init__(f"The request was answered with error {code}.")
         self.code = code
         self.data = data
-        self.words = words
+        self.message = message
 
 
 class JsonRpcConnection(asyncio.Protocol):

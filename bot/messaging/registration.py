@@ -86,22 +86,22 @@ _NEXT_ATTEMPT: Final = re.compile(r"may be tried at (\d{13})")
 _REMAINING: Final = re.compile(r"(?:until reset|tries remaining): (\d{1,4})\b")
 
 
-def registration_error(words: str) -> SignalError:
+def registration_error(message: str) -> SignalError:
     """Return the error that words of signal-cli about a registration stand for."""
-    if _RATE_LIMIT.search(words):
-        return _rate_limited(words)
+    if _RATE_LIMIT.search(message):
+        return _rate_limited(message)
     for pattern, reason in _REASONS:
-        if re.search(pattern, words, re.IGNORECASE):
-            remaining = _REMAINING.search(words)
+        if re.search(pattern, message, re.IGNORECASE):
+            remaining = _REMAINING.search(message)
             return RegistrationRefused(reason, int(remaining[1]) if remaining else None)
-    if _NO_NETWORK.search(words):
+    if _NO_NETWORK.search(message):
         return SignalUnavailable("signal-cli could not reach Signal. Is there a network?")
     return RegistrationRefused(Reason.REFUSED)
 
 
-def _rate_limited(words: str) -> SignalRateLimited:
+def _rate_limited(message: str) -> SignalRateLimited:
     """Say how long to wait, where signal-cli names the time of the next attempt, in ms."""
-    named = _NEXT_ATTEMPT.search(words)
+    named = _NEXT_ATTEMPT.search(message)
     if named is None:
         return SignalRateLimited(
             "There were too many attempts for now. Signal does not say how long to wait; try again"

@@ -45,9 +45,9 @@ class ServiceManager:
         """Say that the shutdown has begun."""
         self._tell(state="STOPPING=1")
 
-    def status(self, words: str) -> None:
+    def status(self, message: str) -> None:
         """Say in one line how the service is, for `systemctl status`; longer text is cut."""
-        self._tell(status=f"STATUS={' '.join(words.split())[:STATUS_CHARACTERS]}")
+        self._tell(status=f"STATUS={' '.join(message.split())[:STATUS_CHARACTERS]}")
 
     async def watch(self, is_alive: Callable[[], bool]) -> None:
         """Feed the watchdog while `is_alive`; return at once without one.

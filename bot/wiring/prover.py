@@ -123,7 +123,7 @@ async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
     checks = (*hardware, *td_settings_checks(quote))
     refused = [check for check in checks if check.verdict is Verdict.FAILED]
     if refused:
-        log.error("attestation.no_quote", reason=refused[0].words)
+        log.error("attestation.no_quote", reason=refused[0].message)
     return not refused
 
 
@@ -136,4 +136,4 @@ async def left_to_the_operator(settings: Settings) -> str | None:
     except (AgentError, TimeoutError):
         return "the dstack guest agent does not tell the machine's configuration"
     check = environment_check(info.app_compose, is_running=True)
-    return check.words if check.verdict is Verdict.FAILED else None
+    return check.message if check.verdict is Verdict.FAILED else None

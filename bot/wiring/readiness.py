@@ -152,8 +152,8 @@ async def _store_health(store: ConversationStore) -> Health:
             if store.refusal is None:
                 return Health(ok=False, detail=f"No write within {PING_SECONDS:g} seconds.")
     if store.refusal is not None:
-        words = f"Nothing can be stored: {store.refusal}. No message is taken until it can."
-        return Health(ok=False, detail=words)
+        message = f"Nothing can be stored: {store.refusal}. No message is taken until it can."
+        return Health(ok=False, detail=message)
     return Health(ok=True, detail="Takes what is to be stored.")
 
 

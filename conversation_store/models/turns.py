@@ -200,7 +200,7 @@ class StoredExchange:
         response_sha256: hex.
         state: how far the check has come.
         kind: `provider_tee` (the model's enclave signed), `gateway`, or empty.
-        words: what that means, in one sentence.
+        message: what that means, in one sentence.
     """
 
     id: int
@@ -210,4 +210,4 @@ class StoredExchange:
     response_sha256: str
     state: ExchangeState = ExchangeState.WAITING
     kind: str = ""
-    words: str = ""
+    message: str = ""

@@ -44,7 +44,7 @@ class ExchangeStore(Section):
         state: ExchangeState,
         *,
         kind: str,
-        words: str,
+        message: str,
         warning: str | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """Store what a signature said; return what is to be sent because of it.
@@ -54,7 +54,7 @@ class ExchangeStore(Section):
             exchange: which; one that is settled already, or forgotten, stays as it is.
             state: what was found.
             kind: of the signature.
-            words: what that means.
+            message: what that means.
             warning: sent behind the turn's answer, once for all of its exchanges.
         """
         wrong = "SELECT 1 FROM exchanges WHERE turn_id = ? AND state = 'wrong'"
@@ -63,7 +63,7 @@ class ExchangeStore(Section):
             execute(
                 "UPDATE exchanges SET state = ?, kind = ?, words = ?"
                 " WHERE id = ? AND state = 'waiting' RETURNING id",
-                (state, kind, words, exchange.id),
+                (state, kind, message, exchange.id),
             )
         )
         if not settled or warning is None or was_warned:
@@ -82,7 +82,7 @@ class ExchangeStore(Section):
 
 
 def _exchange(row: Row) -> StoredExchange:
-    id_, turn_id, completion_id, request, response, state, kind, words = row
+    id_, turn_id, completion_id, request, response, state, kind, message = row
     return StoredExchange(
-        id_, turn_id, completion_id, request, response, ExchangeState(state), kind, words
+        id_, turn_id, completion_id, request, response, ExchangeState(state), kind, message
     )

@@ -94,7 +94,7 @@ async def test_the_file_of_verify_proves_the_bot_to_who_asked_and_to_nobody_else
             file = await prove(proving, "purple elephants")
     shown = HALF + "1" * 30
     report = verified(proving, file, "purple elephants", shown)
-    assert report.passed, [(check.name, check.words) for check in report.failures]
+    assert report.passed, [(check.name, check.message) for check in report.failures]
     assert report["safety_number"].verdict is Verdict.PROVEN
     assert report["model.quote"].verdict is Verdict.PROVEN
     replayed = verified(proving, file, "another challenge", shown)
@@ -111,7 +111,7 @@ async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_
             asyncio.get_running_loop().call_later(0.1, released.set)
             file = await prove(proving, "purple elephants")
     report = verified(proving, file, "purple elephants", HALF + "1" * 30)
-    assert report.passed, [(check.name, check.words) for check in report.failures]
+    assert report.passed, [(check.name, check.message) for check in report.failures]
     assert report["model_evidence"].verdict is Verdict.PROVEN
     for name in ("gateway.os", "gateway.application", "os", "application", "key_provider"):
         assert report[f"model.{name}"].verdict is Verdict.PROVEN

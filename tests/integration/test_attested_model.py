@@ -239,7 +239,7 @@ async def test_an_answer_is_signed_by_the_attested_machine_and_by_the_gateway() 
             verdict = await signatures.check(
                 exchange.completion_id, exchange.request_sha256, exchange.response_sha256
             )
-            assert verdict.state is SignatureState.PROVEN, verdict.words
+            assert verdict.state is SignatureState.PROVEN, verdict.message
             assert verdict.kind == kind
 
 
@@ -303,7 +303,7 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
         assert verdict.state is ModelState.FAILED
         assert verdict.report is not None
         assert check in [one.name for one in verdict.report.failures]
-        assert verdict.reason in [one.words for one in verdict.report.failures]
+        assert verdict.reason in [one.message for one in verdict.report.failures]
         assert "does not hold" in await here.refusal()
         assert here.model.signers("gateway", "ed25519") == ()
         assert here.model.encryption_key() is None

@@ -62,7 +62,7 @@ def test_an_application_that_all_places_name_is_proven() -> None:
 def test_a_host_that_sets_no_config_id_leaves_the_register_to_prove_it() -> None:
     compose, _ = checked(app(), booted(app()))
     assert compose.verdict is Verdict.PROVEN
-    assert compose.words.endswith("(by RTMR3 alone)")
+    assert compose.message.endswith("(by RTMR3 alone)")
 
 
 VECTOR: Final = bytes.fromhex(
@@ -90,7 +90,7 @@ CONFIG_IDS: Final = {
 def test_a_config_id_that_is_not_the_applications_is_refused(name: str) -> None:
     compose, images = checked(app(), booted(app()), CONFIG_IDS[name])
     assert compose.verdict is Verdict.FAILED
-    assert "MR_CONFIG_ID" in compose.words
+    assert "MR_CONFIG_ID" in compose.message
     assert images.verdict is Verdict.NOT_CHECKED
 
 
@@ -174,7 +174,7 @@ LOOSE: Final = {
 def test_a_loose_image_is_counted(name: str) -> None:
     _, images = checked(app(LOOSE[name]), booted(app(LOOSE[name])))
     assert images.verdict is Verdict.FAILED
-    assert images.words == "1 of 2 images are not pinned by their digest"
+    assert images.message == "1 of 2 images are not pinned by their digest"
 
 
 UNREADABLE: Final = {

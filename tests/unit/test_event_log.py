@@ -162,7 +162,7 @@ def test_a_log_of_another_machine_is_named_register_by_register() -> None:
     quote = parse_quote(recorded_simulator_quote())
     (rtmrs, boot_events), claims = log_checks(quote, parse_event_log(td.event_log))
     assert rtmrs.verdict is Verdict.FAILED
-    assert rtmrs.words.endswith("RTMR0, RTMR1, RTMR2, RTMR3 differ")
+    assert rtmrs.message.endswith("RTMR0, RTMR1, RTMR2, RTMR3 differ")
     assert (boot_events.verdict, boot_events.asked, claims) == (Verdict.NOT_CHECKED, True, None)
 
 

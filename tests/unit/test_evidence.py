@@ -249,7 +249,7 @@ async def test_without_collateral_the_own_check_is_less_and_says_so(
         ("quote", Verdict.NOT_CHECKED),
         ("tcb", Verdict.NOT_CHECKED),
     ]
-    assert "Intel's collateral could not be fetched" in proof.report["quote"].words
+    assert "Intel's collateral could not be fetched" in proof.report["quote"].message
 
 
 def test_a_build_that_says_nothing_usable_has_an_unknown_commit(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ async def test_a_quote_whose_signature_somebody_has_rewritten_is_refused(
     rewritten[at + 32 : at + 64] = (order - s).to_bytes(32, "big")
     report = running.verify(replace(bundle, quote=bytes(rewritten)))
     assert report["quote"].verdict is Verdict.FAILED
-    assert "rewritten" in report["quote"].words
+    assert "rewritten" in report["quote"].message
     assert Verdict.PROVEN not in {check.verdict for check in report}
     assert running.verify(bundle).passed
 

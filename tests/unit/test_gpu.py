@@ -113,7 +113,7 @@ def test_gpus_that_sign_our_nonce_under_the_trusted_root_are_proven() -> None:
         ("gpus", Verdict.PROVEN),
     ]
     assert findings.serials == GPUS.serials
-    assert "3 NVIDIA GPUs" in findings.checks[-1].words
+    assert "3 NVIDIA GPUs" in findings.checks[-1].message
 
 
 @pytest.mark.parametrize("name", [CLOUD, DIRECT, OUT_OF_DATE])
@@ -371,7 +371,7 @@ def test_tokens_with_another_claim_are_refused(attack: str) -> None:
 
 def assert_refused(findings: NrasFindings, reason: str) -> None:
     assert failures(findings.checks) == {"gpu_tokens"}
-    assert reason in findings.checks[0].words
+    assert reason in findings.checks[0].message
     assert findings.checks[1].verdict is Verdict.NOT_CHECKED
     assert findings.expires_at is None
 

@@ -83,7 +83,7 @@ def test_a_report_from_a_platform_behind_on_updates_fails_exactly_there() -> Non
     findings = recorded_capture(OUT_OF_DATE).verify()
     # The live TLS key was not recorded then, and the actions' hash is of another order of keys.
     assert failures(findings) == {"gateway.tcb", "tls_key", "compose_manager.actions"}
-    assert "OutOfDate" in findings.report["gateway.tcb"].words
+    assert "OutOfDate" in findings.report["gateway.tcb"].message
 
 
 def test_what_nothing_proves_is_said() -> None:
@@ -137,7 +137,7 @@ def test_without_nvidias_service_the_gpus_own_signatures_carry_the_proof() -> No
     assert findings.report.passed
     firmware = findings.report["model.gpu_firmware"]
     assert firmware.verdict is Verdict.NOT_CHECKED
-    assert "no answer in time" in firmware.words
+    assert "no answer in time" in firmware.message
     assert findings.report["model.gpus"].verdict is Verdict.PROVEN
     assert findings.expires_at == min(one.expires_at for one in capture.collateral.values())
 
@@ -166,7 +166,7 @@ def test_missing_collateral_is_said_with_its_reason() -> None:
         now=capture.now,
     )
     assert not findings.report.passed
-    assert "the PCCS is down" in findings.report["model.quote"].words
+    assert "the PCCS is down" in findings.report["model.quote"].message
 
 
 # Attacks on recorded evidence: what is changed, and exactly the checks that have to fail
@@ -751,7 +751,7 @@ def test_where_it_is_required_the_firmware_of_every_gpu_has_to_be_known() -> Non
 def test_a_refusal_of_nvidias_fails_the_firmware(firmware: FirmwareRule) -> None:
     findings = recorded_capture(CLOUD).verify(nras=NrasRefusal("HTTP 400"), firmware=firmware)
     assert failed(findings) == {"model.gpu_firmware"}
-    assert "HTTP 400" in findings.report["model.gpu_firmware"].words
+    assert "HTTP 400" in findings.report["model.gpu_firmware"].message
 
 
 def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone() -> None:
@@ -767,7 +767,7 @@ def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone
     assert vouched.report.passed
     assert vouched.expires_at == until
     assert vouched.vouched == ()  # nothing new was said, so it counts no longer than before
-    assert "vouched for these very GPUs" in vouched.report["model.gpu_firmware"].words
+    assert "vouched for these very GPUs" in vouched.report["model.gpu_firmware"].message
     fewer = replace(devices, chains=frozenset(list(devices.chains)[1:]))
     assert failures(silent(fewer)) == {"model.gpu_firmware"}
     assert failures(silent(replace(devices, architecture="BLACKWELL"))) == {"model.gpu_firmware"}

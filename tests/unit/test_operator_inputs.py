@@ -62,7 +62,7 @@ def test_a_machine_without_variables_and_scripts_leaves_nothing_to_its_operator(
     fields: dict[str, Any],
 ) -> None:
     check = checked(**fields)
-    assert (check.verdict, check.words) == (
+    assert (check.verdict, check.message) == (
         Verdict.PROVEN,
         "nothing in there is left to whoever operates the machine",
     )
@@ -72,7 +72,7 @@ def test_variables_are_named_for_who_reads_the_configuration() -> None:
     check = checked(allowed_envs=[*SECRETS, "SIGNAL_CODE"])
     assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
     for name in (*SECRETS, "SIGNAL_CODE"):
-        assert name in check.words
+        assert name in check.message
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_variables_are_named_for_who_reads_the_configuration() -> None:
 def test_what_the_manifest_may_not_have_is_refused_by_its_name(name: str, value: object) -> None:
     check = checked(**{name: value})
     assert check.verdict is Verdict.FAILED
-    assert shown(name) in check.words
-    assert check.words.isascii()
+    assert shown(name) in check.message
+    assert check.message.isascii()
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_an_application_that_cannot_be_read_leaves_anything_to_its_operator(text
 
 def test_of_many_problems_the_first_are_named_and_all_are_counted() -> None:
     check = checked(**{f"unknown_{number}": 1 for number in range(30)})
-    assert "unknown_4 is" in check.words
-    assert "unknown_5" not in check.words
-    assert check.words.endswith("; and 25 more")
+    assert "unknown_4 is" in check.message
+    assert "unknown_5" not in check.message
+    assert check.message.endswith("; and 25 more")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_of_many_problems_the_first_are_named_and_all_are_counted() -> None:
 def test_a_setting_that_decides_what_a_proof_is_worth_is_not_the_operators(name: str) -> None:
     check = checked(allowed_envs=["LLM__API_KEY", name])
     assert check.verdict is Verdict.FAILED
-    assert f"allowed_envs has {shown(name)}," in check.words
+    assert f"allowed_envs has {shown(name)}," in check.message
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_setting_that_decides_what_a_proof_is_worth_is_not_the_operators(name:
 def test_a_variable_that_is_not_known_to_decide_nothing_is_not_the_operators(name: str) -> None:
     check = checked(allowed_envs=["LLM__API_KEY", name])
     assert check.verdict is Verdict.FAILED
-    assert f"allowed_envs has {shown(name)}," in check.words
+    assert f"allowed_envs has {shown(name)}," in check.message
 
 
 def test_what_may_be_the_operators_are_settings_that_there_are() -> None:

@@ -113,12 +113,12 @@ def test_an_out_of_date_platform_is_named_with_its_advisories() -> None:
     given = collateral("nearai/cloud-2026-04-24/collateral_gateway.json")
     checks = real(raw, given, 1776996374)
     assert verdicts(checks) == ALL_PROVEN | {"tcb": Verdict.FAILED}
-    assert "OutOfDate (INTEL-SA-01036, INTEL-SA-01079" in checks["tcb"].words
+    assert "OutOfDate (INTEL-SA-01036, INTEL-SA-01079" in checks["tcb"].message
 
 
 def test_the_evaluation_that_a_state_rests_on_is_named_with_its_date() -> None:
     raw, path, now = GENUINE["a gateway"]
-    words = real(raw(), collateral(path), now)["tcb"].words
+    words = real(raw(), collateral(path), now)["tcb"].message
     assert words.endswith("UpToDate, TCB evaluation 19 of 2026-06-29")
 
 
@@ -126,7 +126,7 @@ def test_an_evaluation_of_intels_that_is_too_old_calls_nothing_up_to_date() -> N
     raw, path, now = GENUINE["NEAR's contract test"]
     checks = quote_checks(parse_quote(raw()), collateral(path), now=now, trust=REAL)
     assert [check.verdict for check in checks] == [Verdict.PROVEN, Verdict.PROVEN, Verdict.FAILED]
-    assert f"{MIN_TCB_EVALUATION} or later counts" in checks[-1].words
+    assert f"{MIN_TCB_EVALUATION} or later counts" in checks[-1].message
     oldest = MIN_TCB_EVALUATION
     for number, verdict in ((oldest - 1, Verdict.FAILED), (oldest, Verdict.PROVEN)):
         machine = SoftTdx(now=CLOCK, evaluations=(number, number))
@@ -137,14 +137,14 @@ def test_an_evaluation_of_intels_that_is_too_old_calls_nothing_up_to_date() -> N
 def test_two_evaluations_of_intels_cannot_be_mixed(evaluations: tuple[int, int]) -> None:
     check = soft(SoftTdx(now=CLOCK, evaluations=evaluations))["tcb"]
     assert check.verdict is Verdict.FAILED
-    assert "mixes two" in check.words
+    assert "mixes two" in check.message
 
 
 def test_a_platform_that_intel_does_not_list_is_refused() -> None:
     raw = recorded_quote("dcap-qvl/quote-from-tappd.hex")
     checks = real(raw, collateral(GATEWAY))
     assert checks["quote"].verdict is Verdict.FAILED
-    assert checks["quote"].words.endswith("No matching TCB level found")
+    assert checks["quote"].message.endswith("No matching TCB level found")
 
 
 WINDOWS: Final = {
@@ -163,22 +163,22 @@ def test_a_quote_is_proven_to_the_last_second_of_its_window_and_no_longer(name: 
     assert [check.verdict for check in inside] == [Verdict.PROVEN] * 2
     early, late = (real(raw(), given, now)["quote"] for now in (first - 1, last + 1))
     assert early.verdict is Verdict.FAILED
-    assert "issue date is in the future" in early.words
+    assert "issue date is in the future" in early.message
     assert late.verdict is Verdict.FAILED
-    assert late.words.startswith("the collateral expired on ")
+    assert late.message.startswith("the collateral expired on ")
 
 
 def test_collateral_of_another_kind_of_platform_is_called_that() -> None:
     raw, _, now = GENUINE["dstack's simulator"]
     check = real(raw(), collateral(MODEL), now)["quote"]
     assert check.verdict is Verdict.FAILED
-    assert check.words == "the collateral is about another kind of platform than the quote's"
+    assert check.message == "the collateral is about another kind of platform than the quote's"
 
 
 def test_without_collateral_the_reason_is_given_and_nothing_passes() -> None:
     quote = parse_quote(SOFT_QUOTE)
     _, check, tcb = quote_checks(quote, "it is down", now=CLOCK, trust=SOFT.trust)
-    assert (check.verdict, check.words, check.asked) == (Verdict.NOT_CHECKED, "it is down", True)
+    assert (check.verdict, check.message, check.asked) == (Verdict.NOT_CHECKED, "it is down", True)
     assert (tcb.verdict, tcb.asked) == (Verdict.NOT_CHECKED, True)
 
 
@@ -274,7 +274,7 @@ def test_any_bytes_are_read_or_malformed(tail: bytes) -> None:
 def test_two_states_of_a_platform_are_accepted_and_the_others_named(status: str) -> None:
     checks = soft(SoftTdx(status))
     assert (checks["tcb"].verdict is Verdict.PROVEN) is (status in ACCEPTED_TCB)
-    assert status.lower() in checks["tcb"].words.lower()
+    assert status.lower() in checks["tcb"].message.lower()
 
 
 def test_a_debug_machine_is_refused_by_a_check_of_its_own() -> None:
@@ -294,7 +294,7 @@ def test_every_bit_that_means_debugging_counts(bit: int) -> None:
 
 def test_a_module_that_intel_did_not_sign_is_refused() -> None:
     check = soft(SOFT, mr_signer_seam=b"\1" * 48)["quote"]
-    assert (check.verdict, check.words) == (
+    assert (check.verdict, check.message) == (
         Verdict.FAILED,
         "the TDX module of this machine is not Intel's",
     )
@@ -303,7 +303,7 @@ def test_a_module_that_intel_did_not_sign_is_refused() -> None:
 def test_a_machine_whose_certificate_was_revoked_is_refused() -> None:
     check = soft(SoftTdx(revoked=True))["quote"]
     assert check.verdict is Verdict.FAILED
-    assert "CertRevoked" in check.words
+    assert "CertRevoked" in check.message
 
 
 def test_no_root_is_believed_but_intels_and_the_one_given_as_an_argument() -> None:
@@ -312,7 +312,7 @@ def test_no_root_is_believed_but_intels_and_the_one_given_as_an_argument() -> No
     for trust in (REAL, SoftTdx(now=CLOCK).trust):
         _, check, _ = quote_checks(quote, given, now=CLOCK, trust=trust)
         assert check.verdict is Verdict.FAILED
-        assert check.words == "the quote's certificates do not lead to Intel's root"
+        assert check.message == "the quote's certificates do not lead to Intel's root"
     raw, path, now = GENUINE["dstack's simulator"]
     _, check, _ = quote_checks(parse_quote(raw()), collateral(path), now=now, trust=SOFT.trust)
     assert check.verdict is Verdict.FAILED
@@ -330,7 +330,7 @@ def test_a_copy_of_intels_root_does_not_make_a_chain() -> None:
     assert quote.pck_chain[-1] == genuine
     _, check, _ = quote_checks(quote, Collateral.parse(SOFT.collateral), now=CLOCK, trust=REAL)
     assert check.verdict is Verdict.FAILED
-    assert check.words.startswith("Intel's verifier refuses it")
+    assert check.message.startswith("Intel's verifier refuses it")
 
 
 def pem(der: bytes) -> bytes:
@@ -355,8 +355,8 @@ def test_what_a_document_says_is_not_repeated_to_people(member: str) -> None:
     given = Collateral.parse(json.dumps(fields | {"tcb_info": json.dumps(document)}))
     _, check, _ = quote_checks(parse_quote(SOFT_QUOTE), given, now=CLOCK, trust=SOFT.trust)
     assert check.verdict is Verdict.FAILED
-    assert check.words.startswith("Intel's verifier refuses it: Failed to decode TcbInfo")
-    assert "evil" not in check.words
+    assert check.message.startswith("Intel's verifier refuses it: Failed to decode TcbInfo")
+    assert "evil" not in check.message
 
 
 # No byte can be another one

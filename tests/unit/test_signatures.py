@@ -158,7 +158,7 @@ def test_what_the_gateway_signed_is_proven_and_does_not_name_the_model(
     verdict = checked(signed(HASHES, kind))
 
     assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.GATEWAY)
-    assert "does not prove which model" in verdict.words
+    assert "does not prove which model" in verdict.message
 
 
 def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
@@ -355,7 +355,7 @@ async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str)
     verdict, _ = await asked(*[trouble] * 1000, total_seconds=0.5)
 
     assert (verdict.state, verdict.kind) == (SignatureState.MISSING, SignatureKind.NONE)
-    assert said in verdict.words
+    assert said in verdict.message
 
 
 @pytest.mark.parametrize(

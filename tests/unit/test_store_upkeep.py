@@ -81,7 +81,7 @@ async def test_with_what_is_old_goes_everything_that_came_of_it(tmp_path: Path) 
         exchanged = [NewExchange("c", "00", "00")]
         await mark(store, await finish(store, turn, ["a"], exchanged=exchanged), 9_000)
         for exchange in await store.exchanges.unchecked(10):
-            await store.exchanges.settle(exchange, ExchangeState.PROVEN, kind="", words="Fine.")
+            await store.exchanges.settle(exchange, ExchangeState.PROVEN, kind="", message="Fine.")
         await store.messages.overhear([received(2, "said to others", GROUP)])
         await store.upkeep.purge(now_ms() + 100 * DAY_MS)
     for table in ("turns", "messages", "exchanges", "outbox", "overheard", "audit"):

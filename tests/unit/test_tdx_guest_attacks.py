@@ -227,7 +227,7 @@ def test_an_attack_is_refused_by_its_check_and_by_no_other(name: str) -> None:
 def test_nothing_asked_for_is_left_out_quietly(name: str) -> None:
     for check in ATTACKS[name][0].findings().report:
         assert check.verdict is not Verdict.NOT_CHECKED or check.asked
-        assert check.words
+        assert check.message
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -253,7 +253,7 @@ def test_a_machine_that_intel_s_verifier_refuses_as_well_is_named_by_its_attribu
 
 def test_a_failed_start_names_what_is_unusual() -> None:
     odd = on(PLATFORM, td_attributes=SEPT_VE_DISABLE | 1 << 30 | 1 << 63, xfam=XFAM | 1 << 15)
-    assert odd.findings().report["attributes"].words == (
+    assert odd.findings().report["attributes"].message == (
         "the machine was started in an unusual way: with PKS, with PERFMON, with processor"
         " feature 15"
     )
@@ -267,7 +267,7 @@ def test_a_tdx_module_that_nobody_has_published_is_shown_and_no_failure() -> Non
     report = on(PLATFORM, mr_seam=b"\7" * 48).findings().report
     check = report["tdx_module"]
     assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
-    assert check.words.endswith(f"MRSEAM {'07' * 48}")
+    assert check.message.endswith(f"MRSEAM {'07' * 48}")
     assert report.passed
 
 
@@ -290,7 +290,7 @@ def test_recorded_machines_pass_with_the_clock_of_their_time(
     evidence = dict(recorded_tds(capture))[place]
     findings = verify_td(evidence, lambda _: collateral, now=CLOCK)
     assert findings.report.failures == ()
-    assert findings.report["tdx_module"].words.startswith("Intel's TDX module 1.5.16")
+    assert findings.report["tdx_module"].message.startswith("Intel's TDX module 1.5.16")
     assert findings.boot is not None
     assert findings.compose_hash == findings.boot.compose_hash
 

@@ -287,14 +287,14 @@ def test_what_nobody_asked_for_may_stay_unchecked_and_says_so() -> None:
     assert report.passed
     for name in ("safety_number", "release", "os", "key_provider"):
         assert report[name].verdict is Verdict.NOT_CHECKED
-    assert AGENT.compose_hash.hex() in report["release"].words
+    assert AGENT.compose_hash.hex() in report["release"].message
 
 
 def test_without_collateral_a_bundle_does_not_pass_and_says_why() -> None:
     report = Verification(collateral=None).report()
     assert not report.passed
     assert report["quote"].verdict is Verdict.NOT_CHECKED
-    assert report["quote"].words == "there is none"
+    assert report["quote"].message == "there is none"
 
 
 @pytest.mark.parametrize("provider", ["none", "tpm", "local-sgx", "local-tpm", "somebody"])
@@ -302,7 +302,7 @@ def test_keys_without_a_key_service_are_a_warning_where_no_release_wants_one(pro
     agent = without_kms(SoftAgent(PLATFORM, key_provider=provider))
     report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
     assert report["key_provider"].verdict is Verdict.CLAIMED
-    assert "beware" in report["key_provider"].words
+    assert "beware" in report["key_provider"].message
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_evidence_of_the_model_that_is_sealed_in_is_said_to_be() -> None:
         assert report["model_evidence"].verdict is Verdict.PROVEN
         assert report["model_age"].verdict is Verdict.CLAIMED
         assert report["model_pins"].verdict is Verdict.CLAIMED
-        assert pins_sha256(SOME_PINS_TEXT) in report["model_pins"].words
+        assert pins_sha256(SOME_PINS_TEXT) in report["model_pins"].message
 
 
 SEAL_ATTACKS: Final[dict[str, tuple[Callable[[], Bundle], str]]] = {
@@ -430,7 +430,7 @@ def test_a_part_of_the_model_that_is_bound_to_nothing_says_no_more_than_that() -
     bundle = replace(soft_bundle(PLATFORM, AGENT, statement=OLDER), model=MODEL)
     report = Verification(bundle).report()
     assert report["model_evidence"].verdict is Verdict.NOT_CHECKED
-    assert "older version" in report["model_evidence"].words
+    assert "older version" in report["model_evidence"].message
     assert report["model"].verdict is Verdict.NOT_CHECKED
     assert Verification(SEALED).report()["model"].verdict is Verdict.CLAIMED
 
@@ -481,7 +481,7 @@ def test_a_policy_that_nobody_vouches_for_does_not_say_which_model_answers() -> 
 
 
 def test_what_measured_code_says_of_its_policy_is_shown_as_claimed() -> None:
-    assert Verification().report()["policy"].words == "e2ee: yes, model: qwen, retention_days: 30"
+    assert Verification().report()["policy"].message == "e2ee: yes, model: qwen, retention_days: 30"
 
 
 def test_no_check_rests_on_how_the_machine_was_made() -> None:

@@ -195,11 +195,14 @@ class McpConnection:
         self._wake.set()
 
     def _lost(self, error: BaseException) -> None:
-        name, words = self._server.name, reason(error, timeout_seconds=self._server.timeout_seconds)
+        name, message = (
+            self._server.name,
+            reason(error, timeout_seconds=self._server.timeout_seconds),
+        )
         # It may last for days.
-        say = log.debug if self._registry.absent.get(name) == words else log.warning
+        say = log.debug if self._registry.absent.get(name) == message else log.warning
         say("mcp.lost", tool=name, reason=type(error).__name__)
-        self._registry.withdraw(name, words)
+        self._registry.withdraw(name, message)
 
     async def _pause(self, failures: int) -> None:
         """Wait before an attempt; chance keeps many clients from coming back together."""

@@ -265,13 +265,13 @@ def _nonce_check(payload: _Payload, gpus: tuple[_Gpu, ...], nonce: bytes) -> Che
     return failed("gpu_nonce", "a GPU answered another request")
 
 
-def _each(gpus: tuple[_Gpu, ...], name: str, verify: Callable[[_Gpu], None], words: str) -> Check:
+def _each(gpus: tuple[_Gpu, ...], name: str, verify: Callable[[_Gpu], None], message: str) -> Check:
     for number, gpu in enumerate(gpus):
         try:
             verify(gpu)
         except _Refused as refused:
             return failed(name, f"GPU {number}: {refused}")
-    return proven(name, words)
+    return proven(name, message)
 
 
 def _verify_chain(chain: tuple[x509.Certificate, ...], moment: datetime, root: bytes) -> None:

@@ -49,10 +49,10 @@ def verify_nras(
         overall, gpus = _genuine(answer, _Expected(trust.nras_url, nonce.hex(), now))
         _require_same_gpus(gpus, serials)
     except _Refused as refused:
-        words = f"NVIDIA's tokens do not hold: {refused}"
+        message = f"NVIDIA's tokens do not hold: {refused}"
         unknown = "what NVIDIA says about the firmware is unknown without valid tokens"
         return NrasFindings(
-            (failed("gpu_tokens", words), not_checked("gpu_firmware", unknown)), None
+            (failed("gpu_tokens", message), not_checked("gpu_firmware", unknown)), None
         )
     tokens = proven("gpu_tokens", "NVIDIA's attestation service signed a result on these GPUs")
     expires_at = min(claims.exp for claims in (overall, *gpus.values()))

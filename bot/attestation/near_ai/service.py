@@ -241,7 +241,7 @@ class AttestedModel:
             return self._accept(findings, gathered.evidence)
         if any(check.verdict is Verdict.FAILED for check in findings.report):
             return self._refuse(findings, gathered.evidence)
-        reason = f"not all of its proof could be checked ({findings.report.failures[0].words})"
+        reason = f"not all of its proof could be checked ({findings.report.failures[0].message})"
         return self._trouble(ModelState.UNAVAILABLE, reason)
 
     def _verified(self, gathered: Gathered) -> ModelFindings:
@@ -293,7 +293,7 @@ class AttestedModel:
         self.keys.distrust()
         self._signer_expiry.clear()
         self._vouched_until.clear()
-        reason = next(c.words for c in findings.report if c.verdict is Verdict.FAILED)
+        reason = next(c.message for c in findings.report if c.verdict is Verdict.FAILED)
         self._known = ModelVerdict(
             ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence
         )

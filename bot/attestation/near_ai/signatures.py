@@ -69,12 +69,12 @@ class SignatureVerdict:
         state: PROVEN: signed by an attested key. WRONG: there is a signature and it does not hold.
             MISSING: there is none. UNATTESTED: it holds, but no report vouches for who signed.
         kind: whose signature it is.
-        words: for people, one or two plain sentences.
+        message: for people, one or two plain sentences.
     """
 
     state: SignatureState
     kind: SignatureKind
-    words: str
+    message: str
 
 
 class Signer(Protocol):
@@ -190,7 +190,7 @@ class AnswerSignatures:
                 while isinstance(said := await self._ask(url), _NotYet):
                     await asyncio.sleep(max(pause, said.seconds))
                     pause = min(2 * pause, MAX_PAUSE_SECONDS)
-        return _missing(said.words) if isinstance(said, _NotYet) else said
+        return _missing(said.message) if isinstance(said, _NotYet) else said
 
     async def _ask(self, url: str) -> "SignatureAnswer | SignatureVerdict | _NotYet":
         try:
@@ -305,7 +305,7 @@ def _bytes(hexadecimal: str) -> bytes:
 class _NotYet:
     """No signature now; worth asking again, after so many seconds at the earliest."""
 
-    words: str
+    message: str
     seconds: float = 0.0
 
 
@@ -347,8 +347,8 @@ _PROVEN: Final = {
 }
 
 
-def _missing(words: str) -> SignatureVerdict:
-    return SignatureVerdict(SignatureState.MISSING, SignatureKind.NONE, words)
+def _missing(message: str) -> SignatureVerdict:
+    return SignatureVerdict(SignatureState.MISSING, SignatureKind.NONE, message)
 
 
 def _wrong(kind: SignatureKind, why: str) -> SignatureVerdict:

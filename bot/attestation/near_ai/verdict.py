@@ -1,4 +1,4 @@
-"""What is known about the model in use, and the words for it."""
+"""What is known about the model in use, and the messages about it."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -102,7 +102,7 @@ def _firmware(report: Report | None) -> str:
     checks = [check for check in report or () if check.name.endswith("gpu_firmware")]
     if any(check.verdict is Verdict.NOT_CHECKED for check in checks):
         return " Its GPUs were checked by their own signatures only, without NVIDIA's service."
-    if any(check.words.startswith(EARLIER_WORD) for check in checks):
+    if any(check.message.startswith(EARLIER_WORD) for check in checks):
         return " NVIDIA's service does not answer now; what it said of these GPUs before counts."
     return ""
 

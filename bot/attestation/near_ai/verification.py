@@ -241,8 +241,10 @@ class _Verification:
 
     def listed(self) -> None:
         if self.report.listed:
-            words = "more machines are named without all of their evidence: their keys do not count"
-            self.checks.append(not_checked("listed", f"{self.report.listed} {words}"))
+            message = (
+                "more machines are named without all of their evidence: their keys do not count"
+            )
+            self.checks.append(not_checked("listed", f"{self.report.listed} {message}"))
 
     def model(self, machine: ModelMachine, number: int, nras: NrasWord) -> None:
         suffix = "" if number == 1 else f"_{number}"
@@ -313,8 +315,8 @@ class _Verification:
             case NrasAnswer():
                 return self._nras_answer_checks(gpus, nras)
             case NrasRefusal(why):
-                words = f"NVIDIA's service does not vouch for the GPUs: {why}"
-                return (failed("gpu_firmware", words),)
+                message = f"NVIDIA's service does not vouch for the GPUs: {why}"
+                return (failed("gpu_firmware", message),)
             case NrasSilence():
                 return (self._silent_firmware_check(gpus.devices, nras),)
 
@@ -337,8 +339,10 @@ class _Verification:
         if until > self.now:
             self.ends.append(until)
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-            words = f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
-            return proven("gpu_firmware", f"{words} ({nras.why})")
+            message = (
+                f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
+            )
+            return proven("gpu_firmware", f"{message} ({nras.why})")
         return not_checked(
             "gpu_firmware",
             "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
@@ -385,7 +389,7 @@ def _by_an_unknown_system(check: Check) -> Check:
     """Which code runs, a system that nobody has pinned can only claim."""
     if check.name not in _WHAT_A_SYSTEM_SAYS or check.verdict is not Verdict.PROVEN:
         return check
-    return claimed(check.name, f"by the word of a system that nobody has pinned, {check.words}")
+    return claimed(check.name, f"by the word of a system that nobody has pinned, {check.message}")
 
 
 def _weights() -> Check:

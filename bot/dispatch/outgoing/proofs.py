@@ -43,7 +43,7 @@ class SignatureVerdict(Protocol):
         ...
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """What that means, for people."""
         ...
 
@@ -108,16 +108,16 @@ class AnswerProofs:
                 verdict = await self._signatures.check(
                     exchange.completion_id, exchange.request_sha256, exchange.response_sha256
                 )
-                state, kind, words = ExchangeState(verdict.state), verdict.kind, verdict.words
+                state, kind, message = ExchangeState(verdict.state), verdict.kind, verdict.message
             else:
-                state, kind, words = ExchangeState.MISSING, "", NO_NAME
-            await self._keep(exchange, state, kind, words)
+                state, kind, message = ExchangeState.MISSING, "", NO_NAME
+            await self._keep(exchange, state, kind, message)
         finally:
             self._running.discard(exchange.id)
             self.wake()
 
     async def _keep(
-        self, exchange: StoredExchange, state: ExchangeState, kind: str, words: str
+        self, exchange: StoredExchange, state: ExchangeState, kind: str, message: str
     ) -> None:
         """Store what was found, and warn where that is called for."""
         metrics.SIGNATURES.labels(state).inc()
@@ -125,7 +125,7 @@ class AnswerProofs:
         if wrong:
             log.error("signature.wrong", turn=exchange.turn_id)
         warnings = await self._store.exchanges.settle(
-            exchange, state, kind=kind, words=words, warning=self._warning if wrong else None
+            exchange, state, kind=kind, message=message, warning=self._warning if wrong else None
         )
         for warning in warnings:
             job = Job(partial(self._outbox.deliver, (warning,)))

@@ -137,11 +137,11 @@ class LoopGuard:
         """Return what is said once, when a silence begins."""
         partner = self._partner(chat, author)
         minutes = round(partner.silence_seconds / 60)
-        words = (
+        message = (
             "This looks like two bots talking to each other."
             f" I will not answer you here for {minutes} minutes."
         )
-        return words if partner.released else f"{words} {HOW_TO_GO_ON}"
+        return message if partner.released else f"{message} {HOW_TO_GO_ON}"
 
     def _weigh(self, partner: _Partner, length: int, now: float) -> None:
         if partner.answered_at is None:
