@@ -50,6 +50,14 @@ class AdminList(Protocol):
         ...
 
 
+class ModelSummary(Protocol):
+    """What is known of the model. Implemented by `bot.attestation.near_ai.service`."""
+
+    def summary(self) -> str:
+        """Return in a sentence or two whether it is proven which model answers, and where."""
+        ...
+
+
 class Command(Protocol):
     """One command; one file each, listed in `bot.commands.catalog`."""
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from bot.commands.base import AdminList, CommandContext, Reply
+from bot.commands.base import AdminList, CommandContext, ModelSummary, Reply
 from bot.messaging.messenger import Messenger
 from bot.observability.figures import ProcessFigures, duration, process_figures, size
 from bot.observability.logs import Trouble, last_trouble
@@ -20,14 +20,6 @@ class Workload(Protocol):
     @property
     def running(self) -> int:
         """How many turns are in progress."""
-        ...
-
-
-class ModelSummary(Protocol):
-    """What is known of the model's attestation. Implemented by `AttestedModel`."""
-
-    def summary(self) -> str:
-        """Return it in one or two sentences."""
         ...
 
 

@@ -11,7 +11,7 @@ import structlog
 from bot.attestation.chat_report import FILE_NAME, chat_report
 from bot.attestation.errors import AttestationError
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.commands.base import CommandContext, Reply
+from bot.commands.base import CommandContext, ModelSummary, Reply
 from bot.commands.last_answer import last_answer
 from bot.errors import SignalError
 from bot.messaging.events import Person
@@ -51,14 +51,6 @@ class Prover(Protocol):
 
     async def make(self, challenge: str) -> "Proof":
         """Return a proof; AttestationError or SignalError when there can be none."""
-        ...
-
-
-class ModelSummary(Protocol):
-    """What is known of the model. Implemented by `bot.attestation.near_ai.service`."""
-
-    def summary(self) -> str:
-        """Return in a sentence or two whether it is proven which model answers, and where."""
         ...
 
 
