@@ -16,7 +16,7 @@ from bot.attestation.checks import Report
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import NO_SIGNATURES
-from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelSummary, Prover, Verify
+from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, Prover, Verify
 from bot.messaging.events import Person
 from bot.messaging.formatting import MAX_PART_BYTES
 from bot.messaging.safety_number import half
