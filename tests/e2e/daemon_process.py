@@ -56,6 +56,11 @@ class Daemon:
         assert len(self.events(name)) >= times, f"No {name} in {self.stderr}"
         return self.events(name)[times - 1]
 
+    async def port(self) -> int:
+        """Return where it serves health, once it does."""
+        port: int = (await self.event("health.listening"))["port"]
+        return port
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the log lines of that event so far."""
         lines = (json.loads(line) for line in self.stderr if line.startswith("{"))

@@ -2,21 +2,30 @@
 
 import asyncio
 import json
-import socket
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
+from structlog.testing import capture_logs
+
+from bot.attestation.trust import REAL, Trust
+from bot.config.settings import Settings
+from tests.e2e.running_bot import running_bot
 from tests.exposition import Exposition
+
+ANY_PORT: Final = "127.0.0.1:0"
+"""Has the bot take a free port, which nobody else can take before it does."""
 
 HTTP_SECONDS: Final = 6.0
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
+@asynccontextmanager
+async def bot_with_health(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[int]:
+    """Run the bot in this process, told to listen at `ANY_PORT`, and yield the port it took."""
+    with capture_logs() as said:
+        async with running_bot(settings, trust=trust):
+            [port] = [line["port"] for line in said if line["event"] == "health.listening"]
+            yield port
 
 
 async def scrape(port: int) -> Exposition:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import world
-from tests.e2e.scraped import free_port
+from tests.e2e.scraped import ANY_PORT
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.traces import gone, there
 from tests.fakes.openai_server import script, text, tool_calls
@@ -73,10 +73,10 @@ async def test_a_conversation_needs_no_further_descriptor_and_neither_does_the_s
 
 @pytest.mark.full
 async def test_without_descriptors_it_waits_without_being_busy_and_then_goes_on_by_itself() -> None:
-    port = free_port()
     async with world(text("here I am")) as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}", LOG__LEVEL="debug")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT, LOG__LEVEL="debug")
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             with at_most(bot, used(bot)):
                 await here.signal.say("is anybody there?")
@@ -112,10 +112,10 @@ async def test_a_tool_that_cannot_start_is_said_to_the_model_and_works_later() -
 
 
 async def test_whoever_opens_connections_to_health_leaves_some_for_signal_and_the_model() -> None:
-    port = free_port()
     async with world(text("here I am")) as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             with at_most(bot, BOUND):
                 flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(FLOOD)]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
-from tests.e2e.scraped import free_port, readiness, scrape
+from tests.e2e.scraped import ANY_PORT, readiness, scrape
 from tests.fakes.openai_server import text
 from tests.fakes.signal_cli_program import install, starts, texts_sent
 from tests.integration.test_spawned import alive, until
@@ -23,7 +23,6 @@ PROMISED_SECONDS: Final = 40.0
 async def test_it_is_started_again_within_40_seconds_all_is_said_and_messages_are_answered() -> (
     None
 ):
-    port = free_port()
     with tempfile.TemporaryDirectory(prefix="stb-") as name:
         programs = install(Path(name))
         async with world(text("Here I am.")) as here:
@@ -31,9 +30,10 @@ async def test_it_is_started_again_within_40_seconds_all_is_said_and_messages_ar
                 here,
                 SIGNAL__URL="spawn:",
                 PATH=f"{programs}:{os.environ['PATH']}",
-                HEALTH__LISTEN=f"127.0.0.1:{port}",
+                HEALTH__LISTEN=ANY_PORT,
             )
             async with daemon(settings, folder=here.folder) as bot:
+                port = await bot.port()
                 await until(lambda: texts_sent(programs) == ["Here I am."])
                 [first] = starts(programs)
                 os.kill(first["pid"], signal.SIGSTOP)

@@ -11,8 +11,8 @@ from bot.messaging.events import Person
 from bot.wiring.readiness import UNPROVEN
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
-from tests.e2e.running_bot import WAIT_SECONDS, running_bot, world
-from tests.e2e.scraped import free_port, get, readiness, scrape
+from tests.e2e.running_bot import WAIT_SECONDS, world
+from tests.e2e.scraped import ANY_PORT, bot_with_health, get, readiness, scrape
 from tests.exposition import PREFIX, Exposition
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import held, script, status, text, tool_calls
@@ -46,11 +46,11 @@ async def counted(port: int, name: str) -> None:
 
 
 async def test_a_conversation_is_measured_from_its_message_to_its_last_send() -> None:
-    port = free_port()
     steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
     async with world(steps) as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             first = await scrape(port)
             await here.signal.say("What is 127*43?")
@@ -92,10 +92,10 @@ async def test_a_conversation_is_measured_from_its_message_to_its_last_send() ->
 
 
 async def test_what_waits_is_seen_while_it_waits() -> None:
-    port, may_answer = free_port(), asyncio.Event()
+    may_answer = asyncio.Event()
     async with world(held(may_answer)) as here:
-        settings = here.settings(health={"listen": f"127.0.0.1:{port}"}, llm={"max_concurrency": 1})
-        async with running_bot(settings):
+        settings = here.settings(health={"listen": ANY_PORT}, llm={"max_concurrency": 1})
+        async with bot_with_health(settings) as port:
             await here.signal.say("one")
             await here.model.wait_for_requests(1)
             await here.signal.say("two", author=BEN)
@@ -118,10 +118,10 @@ async def test_what_waits_is_seen_while_it_waits() -> None:
 
 
 async def test_failures_are_counted_as_what_they_are() -> None:
-    port = free_port()
     async with world(status(401)) as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             await here.signal.say("hello")
             await here.answer()
@@ -142,10 +142,10 @@ async def test_failures_are_counted_as_what_they_are() -> None:
 
 
 async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> None:
-    port = free_port()
     async with world() as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             bot.leave_no_room()
             await here.signal.say("hello")
@@ -162,24 +162,21 @@ async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> Non
 
 
 async def test_where_the_store_does_not_say_its_size_everything_else_is_told() -> None:
-    port = free_port()
     async with world() as here:
         folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
-        settings = here.settings(
-            store={"path": folder / "store.db"}, health={"listen": f"127.0.0.1:{port}"}
-        )
-        async with running_bot(settings):
+        settings = here.settings(store={"path": folder / "store.db"}, health={"listen": ANY_PORT})
+        async with bot_with_health(settings) as port:
             folder.rename(elsewhere)
             assert (await scrape(port)).value("tasks") > 0
             elsewhere.rename(folder)
 
 
 async def test_tools_that_the_model_invents_are_counted_as_one() -> None:
-    port = free_port()
     calls = [(f"{WORD}_{number}", "{}") for number in range(5)]
     async with world(script(tool_calls(*calls), text("No."))) as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
-        async with daemon(settings, folder=here.folder):
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
+        async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await here.signal.say("hello")
             await here.answer()
             seen = await scrape(port)
@@ -188,17 +185,17 @@ async def test_tools_that_the_model_invents_are_counted_as_one() -> None:
 
 
 async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:
-    port = free_port()
     async with world(text(f"{WORD} **and** `code`")) as here:
         settings = environment(
             here,
-            HEALTH__LISTEN=f"127.0.0.1:{port}",
+            HEALTH__LISTEN=ANY_PORT,
             ACCESS__POLICY="allowlist",
             ACCESS__ALLOWED=ADA.aci,
             ACCESS__ADMINS=ADA.aci,
             BOT__ACK_REACTION="true",
         )
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             await here.signal.change_group(GROUP, members=[ADA, BEN], admins=[ADA.aci])
             await here.signal.say(f"{WORD} one", author=BEN)
@@ -237,12 +234,11 @@ async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:
 
 
 async def test_a_model_that_must_be_proven_and_is_not_makes_the_bot_unready() -> None:
-    port = free_port()
     async with proving_world() as proving:
         give_report, may_prove = proving.cloud.give_report, asyncio.Event()
-        settings = proving.settings("require", health={"listen": f"127.0.0.1:{port}"})
+        settings = proving.settings("require", health={"listen": ANY_PORT})
         proving.cloud.report_handler = held(may_prove, give_report)
-        async with running_bot(settings, trust=proving.trust):
+        async with bot_with_health(settings, trust=proving.trust) as port:
             assert (await readiness(port))["llm"] == (False, UNPROVEN)
             seen = await scrape(port)
             assert seen.value("model_proof_required") == seen.value("in_tee") == 1

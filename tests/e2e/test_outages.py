@@ -95,10 +95,11 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
         people = Traffic(here.signal, Random(1), lambda: None)
         people.goes_on = False
         here.model.handler = people.model
-        image, folder, port = here.folder / "image", here.folder / "disk", scraped.free_port()
-        settings = bot_settings(here, folder / "store.db", port)
+        image, folder = here.folder / "image", here.folder / "disk"
+        settings = bot_settings(here, folder / "store.db")
         with mounted(image_disk(folder, image)) as disk:
             async with daemon(settings, folder=here.folder) as bot:
+                port = await bot.port()
                 await everybody_writes(people)
                 await all_answered(here, people)
                 await all_noted(port)  # else the next start first looks for proof of what was sent
@@ -109,10 +110,10 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
                 await bot.killed()
         with mounted(image_disk(folder, image)) as disk:
             assert read_store(disk.folder / "store.db").answered == answered
-            async with daemon(settings, folder=here.folder):
+            async with daemon(settings, folder=here.folder) as bot:
                 await everybody_writes(people)
                 await here.signal.until(lambda: is_last_answered(here, people))
-                assert await readiness(port, without=set())
+                assert await readiness(await bot.port(), without=set())
 
 
 async def test_what_is_written_while_the_disk_is_full_outlives_a_kill() -> None:
@@ -207,8 +208,8 @@ async def live_through(
     """Have parts fail under traffic and come back, and look at every answer."""
     people = Traffic(here.signal, Random(len(parts)), lambda: None)
     here.model.handler = people.model
-    port = scraped.free_port()
-    async with daemon(bot_settings(here, store, port), folder=here.folder) as bot:
+    async with daemon(bot_settings(here, store), folder=here.folder) as bot:
+        port = await bot.port()
         await people.write_everywhere(lambda _: True)
         await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
         await people.last_words()
@@ -239,13 +240,13 @@ async def live_through(
     assert told(here) == expected(people)
 
 
-def bot_settings(here: World, store: Path, port: int) -> dict[str, str]:
-    """Return the settings of a bot that answers everybody and tells how it is at a port."""
+def bot_settings(here: World, store: Path) -> dict[str, str]:
+    """Return the settings of a bot that answers everybody and tells how it is."""
     return environment(
         here,
         ACCESS__GROUPS="always",
         STORE__PATH=str(store),
-        HEALTH__LISTEN=f"127.0.0.1:{port}",
+        HEALTH__LISTEN=scraped.ANY_PORT,
     )
 
 

@@ -67,13 +67,12 @@ async def test_a_question_is_answered_by_a_reaction_or_a_reply(by: str) -> None:
 @pytest.mark.full
 async def test_requests_that_never_get_their_answer_hold_nobody_up() -> None:
     people = [Person(aci=f"{number:08x}-0000-4000-8000-000000000000") for number in range(12)]
-    port = scraped.free_port()
     async with world() as here, SignalRestApi.listen() as api:
         settings = here.settings(
             signal={"url": api.url, "phone_number": NUMBER},
-            health={"listen": f"127.0.0.1:{port}"},
+            health={"listen": scraped.ANY_PORT},
         )
-        async with running_bot(settings):
+        async with scraped.bot_with_health(settings) as port:
             await api.wait_for_receiver()
             api.answers.extend([Fault.HANG] * 3)
             for person in people:
@@ -91,13 +90,12 @@ async def test_requests_that_never_get_their_answer_hold_nobody_up() -> None:
 
 @pytest.mark.full
 async def test_a_stuck_gateway_is_named_until_it_answers_and_the_answer_comes_once() -> None:
-    port = scraped.free_port()
     async with world() as here, SignalRestApi.listen() as api:
         settings = here.settings(
             signal={"url": api.url, "phone_number": NUMBER},
-            health={"listen": f"127.0.0.1:{port}"},
+            health={"listen": scraped.ANY_PORT},
         )
-        async with running_bot(settings):
+        async with scraped.bot_with_health(settings) as port:
             await api.wait_for_receiver()
             api.signal_cli_alive.clear()
             await api.say("hello")

@@ -20,7 +20,7 @@ from conversation_store.models import ChatId
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import World, world
-from tests.e2e.scraped import free_port, get, readiness
+from tests.e2e.scraped import ANY_PORT, get, readiness
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
 from tests.e2e.traffic import PEOPLE, Traffic, answers
@@ -289,10 +289,10 @@ async def test_version_and_help_import_nothing_heavy(argument: str) -> None:
 
 
 async def test_readiness_follows_the_signal_side_and_metrics_count_turns() -> None:
-    port = free_port()
     async with world() as here:
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             await here.signal.say("hello")
             await here.answer()
@@ -315,11 +315,11 @@ async def test_readiness_follows_the_signal_side_and_metrics_count_turns() -> No
 
 
 async def test_a_model_that_is_down_makes_it_unready() -> None:
-    port = free_port()
     async with world() as here:
         await here.model.stop()
-        settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
+        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
             await bot.event("signal.connected")
             assert await _well(port) == {"signal": True, "llm": False, "store": True}
             await here.model.start()

@@ -1,15 +1,14 @@
 """`signal-tee-bot ready` beside the whole bot, as a container's health check runs it."""
 
 from tests.e2e.daemon_process import environment, run_command
-from tests.e2e.running_bot import running_bot, world
-from tests.e2e.scraped import free_port
+from tests.e2e.running_bot import world
+from tests.e2e.scraped import ANY_PORT, bot_with_health
 
 
 async def test_ready_tells_by_its_exit_code_whether_the_bot_is_well() -> None:
     async with world() as here:
-        listen = f"127.0.0.1:{free_port()}"
-        settings = environment(here, HEALTH__LISTEN=listen)
-        async with running_bot(here.settings(health={"listen": listen})):
+        async with bot_with_health(here.settings(health={"listen": ANY_PORT})) as port:
+            settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
             code, out, _ = await run_command(["ready"], settings, folder=here.folder)
             assert (code, out.splitlines()[1]) == (0, "ok       signal           Connected.")
             await here.signal.go_away()

@@ -19,7 +19,7 @@ import yaml
 
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
-from tests.e2e.scraped import free_port, scrape
+from tests.e2e.scraped import ANY_PORT, scrape
 from tests.exposition import PREFIX, Exposition
 from tests.fakes.openai_server import script, text, tool_calls
 
@@ -73,11 +73,11 @@ def said() -> Exposition:
     """What a bot says that had a conversation with a tool."""
 
     async def talk() -> Exposition:
-        port = free_port()
         steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
         async with world(steps) as here:
-            settings = environment(here, HEALTH__LISTEN=f"127.0.0.1:{port}")
-            async with daemon(settings, folder=here.folder):
+            settings = environment(here, HEALTH__LISTEN=ANY_PORT)
+            async with daemon(settings, folder=here.folder) as bot:
+                port = await bot.port()
                 await here.signal.say("What is 127*43?")
                 await here.answer()
                 return await scrape(port)

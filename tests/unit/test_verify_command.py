@@ -14,7 +14,7 @@ import pytest
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.commands.base import CommandContext, Reply
+from bot.commands.base import CommandContext, ModelSummary, Reply
 from bot.commands.last_answer import NO_SIGNATURES
 from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, Prover, Verify
 from bot.messaging.events import Person
