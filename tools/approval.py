@@ -19,7 +19,7 @@ class Decision(StrEnum):
 
 
 class Approval(Protocol):
-    """Asks a person. Implemented by `bot.approvals.TurnApproval`; tests answer by themselves."""
+    """Asks a person. Implemented by `bot.approvals.desk.TurnApproval`."""
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         """Ask whether a call may run, and wait for the answer within a bound of its own.

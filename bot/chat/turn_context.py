@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from bot.approvals import ApprovalDesk, TurnApproval
+from bot.approvals.desk import ApprovalDesk, TurnApproval
 from bot.chat.progress import Progress
 from bot.messaging.messenger import Sender
 from bot.observability import metrics

@@ -73,7 +73,6 @@ async def health_server(
     )
     guarded = for_hosts(partial(_is_ours, host.lower()), handler)
     async with serve(guarded, host=host, port=port, limits=LIMITS) as bound_port:
-        log.info("health.listening", port=bound_port)
         yield bound_port
 
 

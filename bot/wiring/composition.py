@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from bot import __version__, build
-from bot.approvals import ApprovalDesk
+from bot.approvals.desk import ApprovalDesk
 from bot.attestation.trust import Trust
 from bot.commands.verify import Prover
 from bot.config.settings import Settings

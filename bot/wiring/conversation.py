@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from bot.approvals import ApprovalDesk
+from bot.approvals.desk import ApprovalDesk
 from bot.chat.handler import ChatHandler
 from bot.chat.media import open_media
 from bot.chat.prompt import Prompt

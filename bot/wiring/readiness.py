@@ -59,15 +59,16 @@ async def open_health(
         proof_required=settings.attestation.model_policy == "require",
         signal_cli=signal_cli,
     )
-    async with serve_health(settings.health.listen, checks, store):
+    async with serve_health(settings.health.listen, checks, store) as port:
+        log.info("health.listening", port=port)
         yield
 
 
 @asynccontextmanager
 async def serve_health(
     listen: str, checks: Mapping[str, Check], store: ConversationStore | None = None
-) -> AsyncIterator[None]:
-    """Serve health and metrics, with the sizes of a store if there is one.
+) -> AsyncIterator[int]:
+    """Serve health and metrics, with the sizes of a store if there is one; yield the port.
 
     Raises:
         BotError: the bot cannot listen on this address.
@@ -76,11 +77,11 @@ async def serve_health(
         exposition = partial(_exposition, store)
         server = health_server(listen=listen, checks=checks, metrics=exposition)
         try:
-            await open_parts.enter_async_context(server)
+            port = await open_parts.enter_async_context(server)
         except OSError as error:
             reason = _reason(error)
             raise BotError(f"HEALTH__LISTEN: {listen} cannot be listened on: {reason}") from error
-        yield
+        yield port
 
 
 def _reason(error: OSError) -> str:

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from bot.approvals import REMINDER, TOO_LATE
+from bot.approvals.desk import REMINDER, TOO_LATE, YES_OR_NO
 from bot.config.settings import Settings
 from conversation_store.models import ApprovalState, ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
@@ -90,6 +90,33 @@ async def test_in_a_private_chat_a_plain_yes_will_do() -> None:
             await here.signal.say("yes")
             assert (await here.answer()).text == "Done."
         assert notes(here) == "buy milk\n"
+
+
+@pytest.mark.parametrize(("said", "written"), [("Sure, go ahead!", True), ("nein danke", False)])
+async def test_it_is_answered_in_the_words_that_people_use(said: str, written: bool) -> None:
+    async with world(script(tool_calls(WRITE), text("All right."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: buy milk")
+            await question(here)
+            await here.signal.say(said)
+            assert (await here.answer()).text == "All right."
+        assert bool(notes(here)) is written
+
+
+async def test_a_plain_answer_that_is_unclear_is_asked_back_and_is_no_turn_of_its_own() -> None:
+    async with world(script(tool_calls(WRITE), text("Done."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: buy milk")
+            await question(here)
+            await here.signal.say("yes, but only half of it")
+            assert (await here.answer()).text == YES_OR_NO
+            await here.signal.say("ok then, yes")
+            assert (await here.answer()).text == YES_OR_NO
+            assert notes(here) == ""
+            await here.signal.say("yes")
+            assert (await here.answer()).text == "Done."
+        assert notes(here) == "buy milk\n"
+    assert len(here.model.requests) == 2
 
 
 @pytest.mark.parametrize("emoji", ["👎", "👎🏽"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.approvals import TOO_LATE, ApprovalDesk
+from bot.approvals.desk import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.messaging.events import Person, Reaction
 from bot.messaging.questions import GOES_ON

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from bot.approvals import ApprovalDesk
+from bot.approvals.desk import ApprovalDesk
 from bot.dispatch.background.expiry import Expiry
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.steady_clock import SteadyClock

@@ -4,7 +4,7 @@ from functools import partial
 
 import structlog
 
-from bot.approvals import ApprovalDesk
+from bot.approvals.desk import ApprovalDesk
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.incoming.changes import Changes
 from bot.dispatch.mailboxes import Job, Mailboxes

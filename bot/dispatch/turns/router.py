@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from bot.approvals import Answer, ApprovalDesk
+from bot.approvals.desk import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler, TurnForgotten, TurnResult
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
 from bot.dispatch.background.file_cleanup import FileCleanup

@@ -1,11 +1,12 @@
 """Asks people before a call with side effects runs, in the chat that the call came from.
 
 A question is one message, or several of which the last one says how to answer. The person whom
-the call is made for, or an admin, answers it by a 👍 or 👎 on that one, or by `yes` or `no` as a
-reply to it; in a private chat a plain `yes` or `no` that was written after it will do while only
-one question is open. An edit answers nothing. Silence is no. Question and answer are on disk, so a
-restart in between goes on with the same question, and an allowed call is begun once. A question
-that a crash has cut between two of its messages is asked again from its beginning.
+the call is made for, or an admin, answers it by a 👍 or 👎 on that one, or by words such as `yes`
+or `no thanks` as a reply to it; in a private chat plain words that were written after it will do
+while only one question is open. What says neither for sure is asked back. An edit answers nothing.
+Silence is no. Question and answer are on disk, so a restart in between goes on with the same
+question, and an allowed call is begun once. A question that a crash has cut between two of its
+messages is asked again from its beginning.
 """
 
 import asyncio
@@ -13,13 +14,13 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
 
+from bot.approvals.meaning import Meaning, meaning_of
 from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRejected
 from bot.messaging.events import Person, Reaction
@@ -62,9 +63,7 @@ REMINDER: Final = (
     "I am waiting for your 👍 or 👎 on my question above; then I will read this message."
 )
 
-_YES: Final = frozenset({"yes", "y", "👍"})
-_NO: Final = frozenset({"no", "n", "👎"})
-_SKIN_TONES: Final = dict.fromkeys(range(0x1F3FB, 0x1F400))
+_STATES: Final = {Meaning.YES: ApprovalState.YES, Meaning.NO: ApprovalState.NO}
 
 _DECISIONS: Final = {
     ApprovalState.YES: Decision.YES,
@@ -91,18 +90,12 @@ class Question:
     decided: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class _Meaning(Enum):
-    YES = "yes"
-    NO = "no"
-    UNCLEAR = "unclear"
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A message that answers a question, or tries to."""
 
     question: Question
-    meaning: _Meaning
+    meaning: Meaning
 
 
 class ApprovalDesk:
@@ -153,7 +146,7 @@ class ApprovalDesk:
         """
         if message.edited or message.kind is ReceivedKind.EDIT:
             return None
-        meaning = _meaning(message.text)
+        meaning = meaning_of(message.text)
         if message.question_timestamp is not None:
             question = self._open.get((message.chat, message.question_timestamp))
             return Answer(question, meaning) if question is not None else None
@@ -162,7 +155,7 @@ class ApprovalDesk:
             for question in self._open.values()
             if question.chat == message.chat and self._in_time(message.timestamp, question)
         ]
-        if message.chat.is_group or meaning is _Meaning.UNCLEAR:
+        if message.chat.is_group or meaning is Meaning.OTHER:
             return None
         if len(here) != 1 or self._is_asking(message.chat):
             return None
@@ -199,11 +192,11 @@ class ApprovalDesk:
         question = answer.question
         if not self._may_decide(author, question):
             return NOT_YOURS
-        if answer.meaning is _Meaning.UNCLEAR:
+        if answer.meaning not in _STATES:
             return YES_OR_NO
         if question.decided.is_set() or not self._in_time(message.timestamp, question):
             return TOO_LATE
-        state = ApprovalState.YES if answer.meaning is _Meaning.YES else ApprovalState.NO
+        state = _STATES[answer.meaning]
         await self._decide(question, state, by=author.aci, answer=accepted)
         # It was decided otherwise, or its turn has ended without asking after a restart.
         return None if question.state is state else TOO_LATE
@@ -211,12 +204,11 @@ class ApprovalDesk:
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer, if it is one."""
         question = self._open.get((reaction.chat, reaction.target_timestamp))
-        meaning = _meaning(reaction.emoji)
-        if question is None or reaction.removed or meaning is _Meaning.UNCLEAR:
+        state = _STATES.get(meaning_of(reaction.emoji))
+        if question is None or reaction.removed or state is None:
             return
         in_time = self._in_time(reaction.timestamp, question)
         if in_time and self._may_decide(reaction.author, question):
-            state = ApprovalState.YES if meaning is _Meaning.YES else ApprovalState.NO
             await self._decide(question, state, by=reaction.author.aci)
 
     async def ask(self, stored: StoredApproval, tool: str, text: str) -> Decision:
@@ -358,13 +350,6 @@ class TurnApproval:
             asker=self._accepted.message.author,
             fingerprint=_fingerprint(request, question),
         )
-
-
-def _meaning(text: str) -> _Meaning:
-    word = text.strip().rstrip(".!").casefold().translate(_SKIN_TONES)
-    if word in _YES:
-        return _Meaning.YES
-    return _Meaning.NO if word in _NO else _Meaning.UNCLEAR
 
 
 def _fingerprint(request: ToolRequest, question: str) -> str:

@@ -1,0 +1,1 @@
+"""Questions before side effects, and what people answer to them."""
