@@ -14,7 +14,7 @@ from conversation_store.database import Database, Execute, Row, SharedDatabase, 
 from conversation_store.migrations import require_current
 from conversation_store.models import ChatId, OutgoingMessage, PairedPerson, PairingRequest
 
-PEOPLE: Final = "SELECT person, since, greeted, number, name FROM people"
+PEOPLE: Final = "SELECT person, since, greeted, number, name, admin FROM people"
 
 
 def ask(
@@ -58,13 +58,16 @@ def waiting(execute: Execute) -> tuple[PairingRequest, ...]:
     return tuple(PairingRequest(*row) for row in rows)
 
 
-def approve(execute: Execute, code: str, now_ms: int) -> PairedPerson | None:
+def approve(
+    execute: Execute, code: str, now_ms: int, *, admin: bool = False
+) -> PairedPerson | None:
     """Let somebody in and return whom; None for a code that is unknown or has expired.
 
     Args:
         execute: the transaction.
         code: as somebody typed it: case, spaces and hyphens do not matter.
         now_ms: the time that counts as now.
+        admin: the person is to administer the bot.
     """
     forget_expired(execute, now_ms)
     sql = "DELETE FROM pairings WHERE code = ? RETURNING person, number, name, note"
@@ -72,11 +75,20 @@ def approve(execute: Execute, code: str, now_ms: int) -> PairedPerson | None:
     for person, number, name, note in list(execute(sql, (typed,))):
         _forget_note(execute, note)
         execute(
-            "INSERT INTO people (person, number, name, since) VALUES (?, ?, ?, ?)",
-            (person, number, name, now_ms),
+            "INSERT INTO people (person, number, name, since, admin) VALUES (?, ?, ?, ?, ?)",
+            (person, number, name, now_ms, admin),
         )
-        return PairedPerson(person, now_ms, greeted=False, number=number, name=name)
+        return PairedPerson(person, now_ms, greeted=False, number=number, name=name, admin=admin)
     return None
+
+
+def promote(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
+    """Make an admin of somebody who was let in, if that is one person; see `revoke`."""
+    meant = _meant(execute, who)
+    if len(meant) == 1:
+        # What an admin can do is said by a greeting of its own.
+        execute("UPDATE people SET admin = 1, greeted = 0 WHERE person = ?", (meant[0].person,))
+    return meant
 
 
 def people(execute: Execute) -> tuple[PairedPerson, ...]:
@@ -102,6 +114,13 @@ def revoke(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
         execute: the transaction.
         who: a number, an ACI, or the beginning of one; case does not matter.
     """
+    meant = _meant(execute, who)
+    if len(meant) == 1:
+        execute("DELETE FROM people WHERE person = ?", (meant[0].person,))
+    return meant
+
+
+def _meant(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
     rows = list(
         execute(
             f"{PEOPLE} WHERE ?1 != ''"
@@ -109,10 +128,7 @@ def revoke(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
             (who,),
         )
     )
-    meant = tuple(_person(row) for row in rows)
-    if len(meant) == 1:
-        execute("DELETE FROM people WHERE person = ?", (meant[0].person,))
-    return meant
+    return tuple(_person(row) for row in rows)
 
 
 def forget_expired(execute: Execute, now_ms: int) -> None:
@@ -127,8 +143,8 @@ def _forget_note(execute: Execute, note: int) -> None:
 
 
 def _person(row: Row) -> PairedPerson:
-    person, since, greeted, number, name = row
-    return PairedPerson(person, since, bool(greeted), number, name)
+    person, since, greeted, number, name, admin = row
+    return PairedPerson(person, since, bool(greeted), number, name, bool(admin))
 
 
 class Pairings:
@@ -204,9 +220,15 @@ class PairingBook:
         """Return everybody who was let in, the first of them first."""
         return self._database.transact(people)
 
-    def approve(self, code: str) -> PairedPerson | None:
+    def approve(self, code: str, *, admin: bool = False) -> PairedPerson | None:
         """Let somebody in; see `approve`."""
-        return self._database.transact(lambda execute: approve(execute, code, _now_ms()))
+        return self._database.transact(
+            lambda execute: approve(execute, code, _now_ms(), admin=admin)
+        )
+
+    def promote(self, who: str) -> tuple[PairedPerson, ...]:
+        """Make an admin of somebody who was let in; see `promote`."""
+        return self._database.transact(lambda execute: promote(execute, who))
 
     def revoke(self, who: str) -> tuple[PairedPerson, ...]:
         """Let somebody in no more; see `revoke`."""

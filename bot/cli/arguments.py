@@ -46,6 +46,11 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     actions.add_parser("list", help="who waits with which code, and who was let in")
     approve = actions.add_parser("approve", help="let somebody in")
     approve.add_argument("code", metavar="CODE", help="what the bot told that person")
+    approve.add_argument(
+        "--admin",
+        action="store_true",
+        help="as an admin; instead of CODE, WHO names somebody who was let in already",
+    )
     revoke = actions.add_parser("revoke", help="let somebody in no more")
     revoke.add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
 

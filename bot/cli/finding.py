@@ -90,7 +90,7 @@ def safety_numbers(settings: Settings) -> Iterator[Finding]:
         yield warning(
             part,
             f"{who} waits until you run signal-cli trust by hand, and nobody is told of it: set"
-            " ACCESS__ADMINS.",
+            " ACCESS__ADMINS, or run signal-tee-bot pair approve CODE --admin.",
         )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -29,7 +29,7 @@ NOBODY_MEANT: Final = (
     "Nobody who was let in has this number, or an ACI that begins like this."
     " `signal-tee-bot pair list` shows who was."
 )
-SEVERAL_MEANT: Final = "Several people are meant, so nobody was put out. Give the ACI of one:"
+SEVERAL_MEANT: Final = "Several people are meant, so nothing was changed. Give the ACI of one:"
 STILL_ALLOWED: Final = "The settings let this person talk all the same: see ACCESS__ in .env."
 
 NAME_CHARACTERS: Final = 40
@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
             if arguments.action == "list":
                 print(listing(book, settings.access))
             elif arguments.action == "approve":
-                print(approve(book, arguments.code, settings.access))
+                print(approve(book, arguments.code, settings.access, admin=arguments.admin))
             else:
                 print(revoke(book, arguments.who, settings.access))
     except StoreError as error:
@@ -67,16 +67,25 @@ def listing(book: PairingBook, access: AccessSettings) -> str:
     )
 
 
-def approve(book: PairingBook, code: str, access: AccessSettings) -> str:
+def approve(book: PairingBook, code: str, access: AccessSettings, *, admin: bool = False) -> str:
     """Let in the person who was given this code, and say who that is.
 
+    Args:
+        book: who may talk.
+        code: for an admin also a number, an ACI or its beginning, of somebody who is in already.
+        access: what the settings say.
+        admin: the person is to administer the bot.
+
     Raises:
-        BotError: the code is unknown or expired.
+        BotError: the code is unknown or expired, or several people are meant.
     """
-    person = book.approve(code)
+    person = book.approve(code, admin=admin)
+    if person is None and admin:
+        person = _one_of(book.promote(code), nobody=UNKNOWN_CODE)
     if person is None:
         raise BotError(UNKNOWN_CODE)
-    return "\n".join((f"Let in: {_who(person)}", *_unused(access)))
+    said = "Admin" if admin else "Let in"
+    return "\n".join((f"{said}: {_who(person)}", *_unused(access)))
 
 
 def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
@@ -85,15 +94,18 @@ def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
     Raises:
         BotError: this fits nobody, or several people.
     """
-    meant = book.revoke(who)
-    if not meant:
-        raise BotError(NOBODY_MEANT)
-    if len(meant) > 1:
-        raise BotError("\n".join((SEVERAL_MEANT, *map(_person_line, meant))))
-    [person] = meant
+    person = _one_of(book.revoke(who), nobody=NOBODY_MEANT)
     listed = access.allowed | access.admins
     still_allowed = access.policy == "open" or bool({person.person, person.number} & listed)
     return "\n".join((f"Put out: {_who(person)}", *((STILL_ALLOWED,) if still_allowed else ())))
+
+
+def _one_of(meant: Sequence[PairedPerson], *, nobody: str) -> PairedPerson:
+    if not meant:
+        raise BotError(nobody)
+    if len(meant) > 1:
+        raise BotError("\n".join((SEVERAL_MEANT, *map(_person_line, meant))))
+    return meant[0]
 
 
 def _unused(access: AccessSettings) -> Iterable[str]:
@@ -108,7 +120,8 @@ def _waiting_line(request: PairingRequest) -> str:
 
 def _person_line(person: PairedPerson) -> str:
     since = datetime.fromtimestamp(person.since / 1_000, UTC)
-    return f"  {_who(person)}, since {since:%Y-%m-%d %H:%M} UTC"
+    admin = ", admin" if person.admin else ""
+    return f"  {_who(person)}, since {since:%Y-%m-%d %H:%M} UTC{admin}"
 
 
 def _who(person: PairingRequest | PairedPerson) -> str:

@@ -127,13 +127,15 @@ async def wired(
         registry = await opened(open_tools(tool_settings(settings), sandboxes))
         in_tee = prover is not None and await _can_quote(settings, trust)
 
+        access = Access(access_rules(settings))
+
         # What goes out
         mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks, lane="urgent")
         group_permissions = GroupPermissions(
             messenger,
             store,
             number=settings.signal.phone_number,
-            admins=settings.access.admins,
+            admins=lambda: access.admins,
         )
         presence = _presence(settings, messenger, group_permissions, tasks, clock)
         noted_sends = NotedSends(messenger, store)
@@ -145,12 +147,11 @@ async def wired(
         outbox = Outbox(messenger, store, untrusted=look_at_key)
         doubts = Doubts(messenger, store, outbox, reacts=lambda: presence.ack_reaction is not None)
         notices = Notices(
-            store=store, mailboxes=mailboxes, outbox=outbox, admins=settings.access.admins
+            store=store, mailboxes=mailboxes, outbox=outbox, admins=lambda: access.admins
         )
         proofs = _answer_proofs(settings, endpoint, store, mailboxes, outbox)
 
         # Who may talk
-        access = Access(access_rules(settings))
         pairing = Pairing(
             pairings=store.pairings, access=access, notes=notices, now_ms=clock.now_ms
         )
@@ -250,7 +251,7 @@ async def wired(
             clock=clock,
         )
         reload.register(
-            partial(_reload_access, access, group_permissions, notices, loop_guard),
+            partial(_reload_access, access, loop_guard),
             partial(_reload_manners, presence, batching),
             partial(_reload_service, store, endpoint),
         )
@@ -410,15 +411,8 @@ def _status(store: ConversationStore, messenger: Messenger, turns: Turns) -> str
 # What a reload changes
 
 
-def _reload_access(
-    access: Access,
-    group_permissions: GroupPermissions,
-    notices: Notices,
-    loop_guard: LoopGuard,
-    settings: Settings,
-) -> None:
+def _reload_access(access: Access, loop_guard: LoopGuard, settings: Settings) -> None:
     access.rules = access_rules(settings)
-    group_permissions.admins = notices.admins = settings.access.admins
     loop_guard.messages_per_minute = settings.access.messages_per_minute
 
 

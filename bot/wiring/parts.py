@@ -144,11 +144,11 @@ def make_messenger(settings: Settings) -> Messenger:
 def access_rules(settings: Settings) -> AccessRules:
     """Return who may talk; in the note to self only the account's owner does."""
     wanted = settings.access
-    owner = frozenset({settings.signal.phone_number} if wanted.note_to_self else ())
     return AccessRules(
         policy="open" if wanted.note_to_self else wanted.policy,
         allowed=wanted.allowed,
-        admins=wanted.admins | owner,
+        admins=wanted.admins,
+        owner=settings.signal.phone_number if wanted.note_to_self else None,
         groups=wanted.groups,
         messages_per_minute=wanted.messages_per_minute,
     )

@@ -17,6 +17,7 @@ from conversation_store.migrations import (
     m0006_doubts,
     m0007_unnamed_sends,
     m0008_chat_indexes,
+    m0009_paired_admins,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -28,6 +29,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0006_doubts.apply,
     m0007_unnamed_sends.apply,
     m0008_chat_indexes.apply,
+    m0009_paired_admins.apply,
 )
 
 

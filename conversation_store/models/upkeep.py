@@ -36,6 +36,7 @@ class PairedPerson:
         greeted: was told so.
         number: where it was known.
         name: where it was known.
+        admin: administers the bot.
     """
 
     person: str
@@ -43,6 +44,7 @@ class PairedPerson:
     greeted: bool
     number: str | None = None
     name: str | None = None
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)

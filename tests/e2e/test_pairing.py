@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bot.dispatch.incoming.pairing import WELCOME
+from bot.dispatch.incoming.pairing import WELCOME, WELCOME_ADMIN
 from bot.messaging.events import Person
 from conversation_store.pairings import open_pairing_book
 from tests.e2e.daemon_process import daemon, environment, run_command
@@ -29,10 +29,10 @@ def code_in(text: str) -> str:
     return found[0]
 
 
-async def approve(here: World, code: str, **settings: str) -> str:
+async def approve(here: World, code: str, *options: str, **settings: str) -> str:
     """Let somebody in by the command line and return what it says."""
     code_, out, err = await run_command(
-        ["pair", "approve", code], environment(here, **settings), folder=here.folder
+        ["pair", "approve", code, *options], environment(here, **settings), folder=here.folder
     )
     assert (code_, err) == (0, "")
     return out
@@ -157,6 +157,27 @@ async def test_an_admin_lets_somebody_in_from_the_chat_and_nobody_else_can() -> 
             assert await sent_to(here, ADA, 2) == WELCOME
             await here.signal.say("!pair AAAAAA", author=BEN)
             assert "no such code" in await sent_to(here, BEN, 2)
+
+
+async def test_somebody_becomes_an_admin_by_a_code_or_later_and_can_let_others_in() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access={"policy": "pairing"})):
+            await here.signal.say("hello")
+            code = code_in((await here.answer()).text)
+            said = await approve(here, code, "--admin", ACCESS__POLICY="pairing")
+            assert said == f"Admin: Ada {ADA.number} {ADA.aci}\n"
+            assert (await here.answer()).text == WELCOME_ADMIN
+
+            await here.signal.say("hello", author=BEN)
+            await here.signal.say(f"!pair {code_in(await sent_to(here, BEN, 1))}")
+            assert await sent_to(here, BEN, 2) == WELCOME
+            await here.signal.say("!pair AAAAAA", author=BEN)
+            assert "I don't know that command" in await sent_to(here, BEN, 3)
+            await approve(here, BEN.aci[:8], "--admin", ACCESS__POLICY="pairing")
+            assert await sent_to(here, BEN, 4) == WELCOME_ADMIN
+        async with running_bot(here.settings(access={"policy": "pairing"})):
+            await here.signal.say("!pair AAAAAA", author=BEN)
+            assert "no such code" in await sent_to(here, BEN, 5)
 
 
 @pytest.mark.full

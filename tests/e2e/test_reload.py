@@ -250,7 +250,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
                 groups="always",
                 messages_per_minute=61,
             )
-            assert parts.grouppermissions.admins == parts.notices.admins == {ADA.aci}
+            assert parts.access.admins == {ADA.aci}
             assert parts.loopguard.messages_per_minute == 61
             assert parts.store.retention_days == 62
             assert parts.toolloop.max_tool_calls == 3

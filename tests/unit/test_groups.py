@@ -99,7 +99,7 @@ def rooms_of(
         directory,
         store,
         number=BOT,
-        admins=admins,
+        admins=lambda: admins,
         retry=QUICK,
         clock=clock or Clock(),
     )

@@ -123,7 +123,7 @@ async def house(
         identities = Identities(
             keys,
             store,
-            Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=admins),
+            Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=lambda: admins),
             policy=policy,
             on_trusted=release,
             retry=QUICK,

@@ -46,6 +46,7 @@ class AccessRules:
         admins: numbers or ACIs.
         groups: `mention`: only messages that address the bot; `always`; `off`.
         messages_per_minute: for each person.
+        owner: the number of the account itself, where only it is answered.
     """
 
     policy: Literal["open", "allowlist", "pairing"]
@@ -53,6 +54,7 @@ class AccessRules:
     admins: frozenset[str]
     groups: Literal["mention", "always", "off"]
     messages_per_minute: int
+    owner: str | None = None
 
 
 class Access:
@@ -65,11 +67,13 @@ class Access:
     Attributes:
         rules: others may take their place at any time; they count from the next message on.
         paired: ACIs of those who were let in by a code.
+        paired_admins: of those among them who administer the bot.
     """
 
     def __init__(self, rules: AccessRules, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.rules = rules
         self.paired: frozenset[str] = frozenset()
+        self.paired_admins: frozenset[str] = frozenset()
         self._clock = clock
         self._windows: dict[str, _Window] = {}
 
@@ -83,7 +87,7 @@ class Access:
         return (
             self.rules.policy == "open"
             or _is_one_of(person, self.rules.allowed)
-            or _is_one_of(person, self.rules.admins)
+            or self.is_admin(person)
             or (self.pairing and person.aci in self.paired)
         )
 
@@ -102,7 +106,14 @@ class Access:
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""
-        return _is_one_of(person, self.rules.admins)
+        return _is_one_of(person, self.admins) or (
+            self.rules.owner is not None and person.number == self.rules.owner
+        )
+
+    @property
+    def admins(self) -> frozenset[str]:
+        """Numbers or ACIs of everybody who administers the bot, but for the account itself."""
+        return self.rules.admins | (self.paired_admins if self.pairing else frozenset())
 
     def spend(self, person: str) -> Allowance:
         """Count one message of a person (by ACI) and say what the rate allows."""

@@ -71,12 +71,9 @@ class GroupPermissions:
         side: the Signal side.
         store: remembers in which groups the bot is at home.
         number: of the bot's account.
-        admins: numbers or ACIs of those who administer the bot.
+        admins: returns the numbers or ACIs of those who administer the bot.
         retry: how long the Signal side is asked.
         clock: monotonic seconds.
-
-    Attributes:
-        admins: may be changed at any time.
     """
 
     def __init__(
@@ -85,14 +82,14 @@ class GroupPermissions:
         store: ConversationStore,
         *,
         number: str,
-        admins: frozenset[str],
+        admins: Callable[[], frozenset[str]],
         retry: RetryUntil = RETRY_UNTIL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._side = side
         self._store = store
         self._number = number
-        self.admins = admins
+        self._admins = admins
         self._retry = retry
         self._clock = clock
         self._known: dict[ChatId, _Known] = {}
@@ -144,7 +141,7 @@ class GroupPermissions:
 
     async def _is_home(self, chat: ChatId, group: Group) -> bool:
         """Whether the bot may stay in a group."""
-        if not self.admins or group.members & self.admins:
+        if not self._admins() or group.members & self._admins():
             return True
         if chat in self._homes or await self._store.get_metadata(_home(chat)) is not None:
             return True
@@ -188,7 +185,7 @@ class GroupPermissions:
             return None
 
     def _is_admin(self, person: Person) -> bool:
-        return bool(self.admins & {person.aci, person.number})
+        return bool(self._admins() & {person.aci, person.number})
 
 
 class SignsByRights:

@@ -45,6 +45,10 @@ ASK: Final = (
     "It is valid for one hour. I will tell you when you are let in. I keep nothing of what you"
     " write until then."
 )
+WELCOME_ADMIN: Final = (
+    "You can talk to me now, and you are an admin: I tell you when a safety number changes, and you"
+    " can let others in. Send !help to see how."
+)
 WELCOME: Final = (
     "You can talk to me now. Write to me as you would to a person, or send !help to see what I can"
     " do."
@@ -110,6 +114,7 @@ class Pairing:
         people = await self._pairings.people()
         waiting = await self._pairings.waiting()
         self._access.paired = frozenset(person.person for person in people)
+        self._access.paired_admins = frozenset(one.person for one in people if one.admin)
         self._expiries = {request.person: request.expires_at for request in waiting}
         for person in people:
             # Under another policy than `pairing` it would not be true, until that is back.
@@ -156,7 +161,10 @@ class Pairing:
     async def _greet(self, person: PairedPerson) -> None:
         chat = ChatId.direct(person.person)
         note = await self._pairings.greet(
-            person.person, chat=chat, text=WELCOME, now_ms=self._now_ms()
+            person.person,
+            chat=chat,
+            text=WELCOME_ADMIN if person.admin else WELCOME,
+            now_ms=self._now_ms(),
         )
         if note is not None:
             log.info("pairing.let_in")

@@ -1,6 +1,6 @@
 """What the bot says of its own accord: stored first, then sent behind what its chat has waiting."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -24,10 +24,7 @@ class Notices:
         store: keeps them until they are sent, also over a restart.
         mailboxes: keep the order of each chat.
         outbox: sends them.
-        admins: numbers or ACIs of those who administer the bot.
-
-    Attributes:
-        admins: may be changed at any time.
+        admins: returns the numbers or ACIs of those who administer the bot.
     """
 
     def __init__(
@@ -36,17 +33,17 @@ class Notices:
         store: ConversationStore,
         mailboxes: Mailboxes,
         outbox: Sender,
-        admins: frozenset[str],
+        admins: Callable[[], frozenset[str]],
     ) -> None:
         self._store = store
         self._mailboxes = mailboxes
         self._outbox = outbox
-        self.admins = admins
+        self._admins = admins
 
     @property
     def has_admins(self) -> bool:
         """Whether anybody is an admin."""
-        return bool(self.admins)
+        return bool(self._admins())
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
@@ -58,5 +55,5 @@ class Notices:
 
     async def to_admins(self, text: str) -> None:
         """Say something to each admin in private."""
-        for admin in sorted(self.admins):
+        for admin in sorted(self._admins()):
             await self.send(ChatId.direct(admin), text)
