@@ -11,6 +11,7 @@ from tools.calculator.tool import open_calculator, open_converter
 from tools.clock import current_time
 from tools.dates import date_difference, shift_date
 from tools.errors import ToolUnavailable
+from tools.mcp.last_words import LastWords
 from tools.registry import Registry
 from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
@@ -50,13 +51,17 @@ CATALOG: Final[Mapping[str, Opener]] = {
 
 @asynccontextmanager
 async def open_tools(
-    settings: ToolSettings, sandboxes: SandboxPolicy | None = None
+    settings: ToolSettings,
+    sandboxes: SandboxPolicy | None = None,
+    *,
+    last_words: LastWords | None = None,
 ) -> AsyncIterator[Registry]:
     """Provide the wanted tools; what they hold (processes, connections) is closed at the end.
 
     Args:
         settings: which are wanted, and what they need.
         sandboxes: what is demanded of those that run in sandboxes; nothing without it.
+        last_words: keeps what MCP servers write to their standard error; discarded without it.
     """
     sandboxes = sandboxes or SandboxPolicy()
     registry = Registry()
@@ -71,12 +76,15 @@ async def open_tools(
             else:
                 registry.offer(name, (tool,))
         if settings.mcp_servers:
-            await _open_mcp_servers(settings.mcp_servers, registry, resources)
+            await _open_mcp_servers(settings.mcp_servers, registry, resources, last_words)
         yield registry
 
 
 async def _open_mcp_servers(
-    servers: Sequence[McpServer], registry: Registry, resources: AsyncExitStack
+    servers: Sequence[McpServer],
+    registry: Registry,
+    resources: AsyncExitStack,
+    last_words: LastWords | None,
 ) -> None:
     try:
         # Half a second and 55 MB, which only those pay who have a server.
@@ -85,4 +93,4 @@ async def _open_mcp_servers(
         for server in servers:
             registry.withdraw(server.name, _NO_MCP)
     else:
-        await resources.enter_async_context(open_mcp_servers(servers, registry))
+        await resources.enter_async_context(open_mcp_servers(servers, registry, last_words))

@@ -28,6 +28,7 @@ class Registry:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._sources: dict[str, tuple[Tool, ...]] = {}
         self._absent: dict[str, str] = {}
+        self._remarks: dict[str, str] = {}
         self._expected: set[str] = set()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -48,12 +49,26 @@ class Registry:
         """Sources that cannot work, each with the reason in a sentence for the operator."""
         return MappingProxyType(self._absent)
 
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What is wrong with sources that work otherwise, in sentences for the operator."""
+        return MappingProxyType(self._remarks)
+
+    def offered_by(self, source: str) -> tuple[Tool, ...] | None:
+        """Return a source's tools; None as long as nothing is known of it."""
+        return self._sources.get(source)
+
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, None when there is none."""
         return self._tools.get(name)
 
-    def offer(self, source: str, tools: Iterable[Tool]) -> None:
+    def offer(self, source: str, tools: Iterable[Tool], remark: str = "") -> None:
         """Offer a source's tools in place of those it had.
+
+        Args:
+            source: a built-in tool's name, or that of a server.
+            tools: each with a name that no other source has.
+            remark: what the operator should know about them.
 
         Raises:
             ValueError: a name is taken; nothing is changed.
@@ -68,6 +83,9 @@ class Registry:
             by_name[tool.name] = tool
         self._sources, self._tools, self._listed = sources, by_name, tuple(by_name.values())
         self._absent.pop(source, None)
+        self._remarks.pop(source, None)
+        if remark:
+            self._remarks[source] = remark
         self._is_known(source)
 
     def withdraw(self, source: str, reason: str) -> None:

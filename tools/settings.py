@@ -54,6 +54,8 @@ class McpServer:
             standard streams; None for a command.
         headers: sent with every request to the URL.
         timeout_seconds: for one call of one of its tools, and for connecting.
+        tools: names of those that are used, as the server has them or as they are offered; all of
+            them if empty.
     """
 
     name: str
@@ -62,6 +64,7 @@ class McpServer:
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_seconds: float = 30.0
+    tools: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ _FOLDERS: Final = frozenset({"STORE__PATH"})
 """Settings of the bot's that are called so and hold no code."""
 _OF_THE_BOT: Final = re.compile(
     "(SIGNAL|LLM|BOT|STORE|TOOLS|ACCESS|ATTESTATION|HEALTH|LOG)__.+|SANDBOX|SIGNAL_(CAPTCHA|CODE)"
-    "|MCP__SERVERS__[A-Z0-9]+(_[A-Z0-9]+)*__(URL|TOKEN|TIMEOUT_SECONDS|ENV__.+)"
+    "|MCP__SERVERS__[A-Z0-9]+(_[A-Z0-9]+)*__(URL|TOKEN|TIMEOUT_SECONDS|TOOLS|ENV__.+)"
 )
 """Settings of the bot's, whose meaning is known. A server of tools is one by its URL alone."""
 _NO_FILE: Final = re.compile(r"https?://[!-~]+|(?!--?[A-Za-z])[^/~\\]*")
@@ -210,7 +210,9 @@ def _setting(name: str, value: str, names: set[str], place: Place) -> Iterator[s
     elif known == _PINS and not value.startswith("{"):
         yield place.refused("nothing measures a file; the pins themselves are expected")
     elif known.startswith("MCP__") and not _OF_THE_BOT.fullmatch(known):
-        yield place.refused("a server of tools has a URL, TOKEN, TIMEOUT_SECONDS, nothing else")
+        yield place.refused(
+            "a server of tools has a URL, TOKEN, TIMEOUT_SECONDS, TOOLS, nothing else"
+        )
     elif not _OF_THE_BOT.fullmatch(known) and not _NO_FILE.fullmatch(value):
         yield place.refused("may name no file and hold no options: it may be code to its program")
 

@@ -33,7 +33,11 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     command("demo", "the whole bot on loopback; the terminal is the phone").add_argument(
         "--say", nargs="+", action="extend", metavar="TEXT", help="send these, print, and exit"
     )
-    command("check", "look at every part and say how to mend it").add_argument(
+    check = command("check", "look at every part and say how to mend it")
+    check.add_argument(
+        "--verbose", action="store_true", help="a line for each tool of the MCP servers, too"
+    )
+    check.add_argument(
         "--json",
         action="store_true",
         help='for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import Final
 
 from bot.attestation.trust import REAL, Trust
-from bot.cli import machine, model_findings
+from bot.cli import machine, model_findings, tool_findings
 from bot.cli.account_setup import signal_cli_at
 from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
@@ -37,17 +37,10 @@ from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
-from bot.wiring.parts import make_messenger, store_key, tool_settings
+from bot.wiring.parts import make_messenger, store_key
 from conversation_store.backup import upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
 from conversation_store.store import open_store
-from sandbox.errors import WorkError
-from sandbox.policy import SandboxPolicy
-from sandbox.pool import survey
-from sandbox.walls import ESSENTIAL, Wall
-from tools.catalog import open_tools
-from tools.probing import probe
-from tools.settings import McpServer
 
 PART_SECONDS: Final = 20.0
 DEVICES_SECONDS: Final = 10.0
@@ -71,18 +64,22 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             print(wrong_settings(error.problems))
         raise
-    return OK if asyncio.run(check(settings, as_json=arguments.json)) else FAILED
+    well = asyncio.run(check(settings, as_json=arguments.json, verbose=arguments.verbose))
+    return OK if well else FAILED
 
 
-async def check(settings: Settings, *, as_json: bool = False) -> bool:
+async def check(settings: Settings, *, as_json: bool = False, verbose: bool = False) -> bool:
     """Print the findings and return whether nothing failed.
 
-    With `as_json`, one document at the end takes the place of the lines.
+    Args:
+        settings: of the bot.
+        as_json: print one document at the end in place of the lines.
+        verbose: give each tool of an MCP server a line of its own.
     """
     logs.configure(level="error", log_format="console")
     logging.disable()  # the libraries' logs: the report has what matters
     found = []
-    async for finding in findings(settings):
+    async for finding in findings(settings, verbose=verbose):
         found.append(finding)
         if not as_json:
             print(_line(finding), flush=True)
@@ -123,7 +120,9 @@ def _line(finding: Finding) -> str:
     return verdict + shown.removeprefix(finding.verdict)
 
 
-async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[Finding]:
+async def findings(
+    settings: Settings, *, trust: Trust = REAL, verbose: bool = False
+) -> AsyncIterator[Finding]:
     """Check one part after the other, those that others depend on first.
 
     Only tests give another `trust` than the real one.
@@ -143,7 +142,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         yield finding
     async for finding in model_findings.model(settings):
         yield finding
-    async for finding in _tools(settings):
+    async for finding in tool_findings.tools(settings, verbose=verbose):
         yield finding
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
@@ -266,58 +265,3 @@ async def _count_linked_devices(messenger: Messenger) -> int | None:
 
 async def _take_nothing(_: object) -> None:
     """Never called: this connection receives nothing."""
-
-
-async def _tools(settings: Settings) -> AsyncIterator[Finding]:
-    wanted = tool_settings(settings)
-    sandboxes = SandboxPolicy(required=settings.sandbox_required)
-    yield await _sandboxes(sandboxes)
-    async with open_tools(wanted, sandboxes) as registry:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PART_SECONDS):
-                await registry.settled()
-        troubles = await probe(registry)
-        for tool in registry:
-            if trouble := troubles.get(tool.name):
-                yield warning(tool.name, f"Does not work now. {trouble}")
-            else:
-                words = "Ready; asks before each call." if tool.side_effects else "Ready."
-                yield ok(tool.name, words)
-        servers = {server.name for server in wanted.mcp_servers}
-        for name, reason in sorted(registry.absent.items()):
-            if name not in servers:
-                yield warning(name, reason)
-        for server in wanted.mcp_servers:
-            if not any(tool.name.startswith(f"{server.name}_") for tool in registry):
-                yield _server(server, registry.absent.get(server.name))
-        if not len(registry):
-            yield warning("tools", "None: the model answers from what it knows.")
-
-
-async def _sandboxes(policy: SandboxPolicy) -> Finding:
-    """Say which of the kernel's walls around sandboxes are missing, and what that means."""
-    part = "sandboxes"
-    try:
-        await survey(policy)
-        policy.require_walls()
-    except WorkError as error:
-        return failed(part, str(error))
-    if not policy.missing:
-        walls = ", ".join(Wall)
-        return ok(part, f"Walled off by the kernel: {walls}.")
-    words = f"This machine lacks {', '.join(policy.missing)}"
-    if ESSENTIAL.isdisjoint(policy.missing):
-        words += "; the other walls hold without it."
-    else:
-        words += (
-            ": what breaks out of a sandbox may do what the bot may. SANDBOX=required runs nothing"
-            " in one here."
-        )
-    return warning(part, words)
-
-
-def _server(server: McpServer, reason: str | None) -> Finding:
-    """Say why an MCP server offers no tools, and which setting names it."""
-    setting = f"MCP__SERVERS__{server.name.upper()}__{'COMMAND' if server.command else 'URL'}"
-    words = reason or "The MCP server has offered no tools so far."
-    return warning(server.name, f"{words} See {setting}.")

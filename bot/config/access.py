@@ -5,13 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bot.config.values import Section
-
-
-def _split_list(value: object) -> object:
-    if isinstance(value, str):
-        return [item.strip() for item in value.split(",") if item.strip()]
-    return value
+from bot.config.values import Section, comma_separated
 
 
 def _person(value: str) -> str:
@@ -22,7 +16,9 @@ def _person(value: str) -> str:
     raise ValueError("must be numbers (+4915112345678) or ACI uuids, separated by commas")
 
 
-People = Annotated[frozenset[Annotated[str, AfterValidator(_person)]], BeforeValidator(_split_list)]
+People = Annotated[
+    frozenset[Annotated[str, AfterValidator(_person)]], BeforeValidator(comma_separated)
+]
 
 
 class AccessSettings(Section):

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from bot.config.values import BearerToken, Section, expecting, http_url
+from bot.config.values import BearerToken, Section, comma_separated, expecting, http_url
 from tools.catalog import CATALOG
 
 
@@ -42,6 +42,7 @@ class McpServerSettings(Section):
     url: Annotated[str, AfterValidator(_mcp_url)] | None = None
     token: BearerToken | None = None
     timeout_seconds: float = Field(30, gt=0, le=600)
+    tools: Annotated[frozenset[str], BeforeValidator(comma_separated)] = frozenset()
 
     @model_validator(mode="after")
     def _one_way_to_it(self) -> Self:

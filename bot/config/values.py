@@ -16,6 +16,13 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+def comma_separated(value: object) -> object:
+    """Return the items of a text that lists them, without the spaces around them."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
 @contextmanager
 def expecting(message: str) -> Iterator[None]:
     """Replace a ValueError of urllib or shlex, whose text quotes the value, by this message."""

@@ -108,6 +108,7 @@ def _mcp_server(name: str, server: McpServerSettings) -> McpServer:
         url=server.url,
         headers={"Authorization": f"Bearer {token}"} if token else {},
         timeout_seconds=server.timeout_seconds,
+        tools=server.tools,
     )
 
 

@@ -136,6 +136,11 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
             MCP__SERVERS__PAGE__URL=web.url("/page"),
             MCP__SERVERS__EMPTY__COMMAND=f"{sys.executable} -m tests.fakes.mcp_rude no_tools",
             MCP__SERVERS__EMPTY__ENV__PYTHONPATH=str(ROOT),
+            # Their names are how names of built-in tools begin.
+            MCP__SERVERS__WEB__COMMAND=f"{sys.executable} -m tests.fakes.mcp_rude dies",
+            MCP__SERVERS__WEB__ENV__PYTHONPATH=str(ROOT),
+            MCP__SERVERS__GET__COMMAND="npx -y some-server",
+            MCP__SERVERS__GET__ENV__PATH="/nowhere",
         )
     assert done.returncode == 1
     assert done.stderr == ""
@@ -151,9 +156,33 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
     )
     assert said["page"].endswith(" See MCP__SERVERS__PAGE__URL.")
     assert said["locked"].endswith("(HTTP 401). See MCP__SERVERS__LOCKED__URL.")
-    assert said["empty"] == (
-        "The MCP server has offered no tools so far. See MCP__SERVERS__EMPTY__COMMAND."
+    assert said["empty"] == "The MCP server offers no tools. See MCP__SERVERS__EMPTY__COMMAND."
+    assert said["web"] == (
+        'The MCP server ended the connection. The last line of its error output: "I have no idea'
+        ' why." See MCP__SERVERS__WEB__COMMAND.'
     )
+    assert said["get"] == (
+        "npx was not found on the bot's PATH. It is part of Node.js."
+        " See MCP__SERVERS__GET__COMMAND."
+    )
+
+
+async def test_check_has_one_line_for_an_mcp_server_and_on_request_one_for_each_tool() -> None:
+    command = f"{sys.executable} -m tests.fakes.mcp_odd"
+    odd = {"command": command, "env": {"PYTHONPATH": str(ROOT)}, "tools": "echo, crash, nonsense"}
+    async with world() as here:
+        settings = here.settings(mcp={"servers": {"odd": odd}})
+        short = await report(settings)
+        long = [finding async for finding in findings(settings, verbose=True)]
+    assert short["odd"].verdict is Severity.WARNING
+    assert short["odd"].words.startswith(
+        "Ready. Tools: 2; asking before each call: 1. It has no tool nonsense; it has "
+    )
+    assert not any(part.startswith("odd_") for part in short)
+    assert {finding.part: finding.words for finding in long if finding.part.startswith("odd_")} == {
+        "odd_echo": "Ready.",
+        "odd_crash": "Ready; asks before each call.",
+    }
 
 
 async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is_unknown() -> None:

@@ -244,6 +244,11 @@ def check_alone(image: Path) -> None:
     closed_from_the_start = run(*bot, "-c", dumpable, environment={}).strip() != "1"
     assert closed_from_the_start
     assert not list(image.rglob("sh")), "There is a shell."
+    missing = run(
+        *bot, "-c", "from tools.mcp.stdio import not_found as f; print(f('uvx'))", environment={}
+    )
+    assert "this image has no programs" in missing
+    assert not list(image.rglob("uvx")), "There is a package manager."
     assert not list(image.rglob("bot/cli/release.py")), "Releases are not made in the image."
     assert all(path.stat().st_mtime == EPOCH for path in image.rglob("*.pyc"))
     owned = [path for path in image.rglob("*") if path.lstat().st_uid != 0]

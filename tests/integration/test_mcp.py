@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, thread_time
 from typing import Any
@@ -24,7 +25,9 @@ from tools.catalog import open_tools
 from tools.errors import InvalidArguments, ToolError, ToolTimeout
 from tools.files import MAX_FILES
 from tools.mcp.arguments import parser
+from tools.mcp.last_words import LastWords
 from tools.mcp.servers import open_mcp_servers
+from tools.mcp.stdio import not_found
 from tools.registry import Registry
 from tools.schema import tool_from
 from tools.settings import McpServer, ToolSettings
@@ -39,8 +42,8 @@ class WatchedRegistry(Registry):
         self._changed = asyncio.Event()
         super().__init__(tools)
 
-    def offer(self, source: str, tools: Iterable[Tool]) -> None:
-        super().offer(source, tools)
+    def offer(self, source: str, tools: Iterable[Tool], remark: str = "") -> None:
+        super().offer(source, tools, remark)
         self._changed.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -413,6 +416,14 @@ async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
         (rude("dies"), "The MCP server ended the connection."),
         (rude("deaf", timeout_seconds=0.3), "The MCP server did not answer within 0.3 seconds."),
         (McpServer("rude", ("/no/such/command",)), "The MCP server's command was not found."),
+        (
+            McpServer("rude", ("uvx", "mcp-server-time"), environment={"PATH": "/nowhere"}),
+            "uvx was not found on the bot's PATH. It is part of uv (pip install uv).",
+        ),
+        (
+            McpServer("rude", ("npx", "-y", "server"), environment={"PATH": "/nowhere"}),
+            "npx was not found on the bot's PATH. It is part of Node.js.",
+        ),
         (McpServer("rude", ("/etc/passwd",)), "The MCP server's command could not be started."),
         (
             McpServer("rude", url="http://127.0.0.1:9/mcp"),
@@ -425,6 +436,60 @@ async def test_a_server_that_cannot_work_is_told_of(server: McpServer, reason: s
         async with offered(server) as registry:
             assert registry.absent == {"rude": reason}
     assert [entry["event"] for entry in logs] == ["mcp.lost", "tool.unavailable", "mcp.retrying"]
+
+
+@pytest.mark.parametrize("program", ["uvx", "./server"])
+def test_an_image_without_programs_sends_the_operator_to_a_container(
+    program: str, tmp_path: Path
+) -> None:
+    sentence = str(not_found(program, root=tmp_path))
+    assert "this image has no programs beside the bot" in sentence
+    assert "container of its own and name its URL" in sentence
+
+
+async def test_a_program_beside_the_bots_own_needs_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    async with offered(McpServer("time", ("mcp-server-time",))) as registry:
+        assert registry.has("time_get_current_time")
+
+
+async def test_the_operator_chooses_tools_by_either_of_their_names(shared: McpServer) -> None:
+    async with offered(replace(shared, tools=frozenset({"echo", "odd_fail"}))) as registry:
+        assert [tool.name for tool in registry] == ["odd_echo", "odd_fail"]
+        assert registry.remarks == {}
+
+
+async def test_a_chosen_tool_may_stand_far_down_a_long_list() -> None:
+    chosen = frozenset({"act_20_3"})
+    async with offered(replace(rude("pages"), tools=chosen)) as registry:
+        assert [tool.name for tool in registry] == ["rude_act_20_3"]
+
+
+async def test_a_chosen_tool_that_is_not_there_is_named_with_those_that_are() -> None:
+    with capture_logs() as logs:
+        async with offered(replace(rude("noisy"), tools=frozenset({"act", "akt"}))) as registry:
+            assert registry.has("rude_act")
+            assert registry.remarks == {
+                "rude": "It has no tool akt; it has act. See MCP__SERVERS__RUDE__TOOLS."
+            }
+    [left_out] = [entry for entry in logs if entry["event"] == "mcp.tools_left_out"]
+    assert (left_out["log_level"], left_out["count"]) == ("warning", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("odd_tools", "more are left out: another"), ("pages", "64 tools of a")]
+)
+async def test_tools_that_are_left_out_are_remarked(kind: str, words: str) -> None:
+    async with offered(rude(kind)) as registry:
+        assert words in registry.remarks["rude"]
+
+
+async def test_the_last_words_of_a_server_are_kept_for_whoever_listens() -> None:
+    last_words, registry = LastWords(), WatchedRegistry()
+    async with open_mcp_servers([rude("dies")], registry, last_words):
+        await registry.settled()
+        assert last_words.of("rude") == "I have no idea why."
+    assert children() == set()
 
 
 async def test_an_outage_of_a_server_is_said_once_however_often_it_is_tried() -> None:

@@ -46,6 +46,7 @@ ALLOWED: Final = {
         "environment:",
         "  MCP__SERVERS__NOTES_2__TIMEOUT_SECONDS: '5'",
         "  MCP__SERVERS__NOTES__URL: http://notes:8080/mcp",
+        "  MCP__SERVERS__NOTES__TOOLS: read,list",
         "  MCP__SERVERS__NOTES__TOKEN: ${LLM__API_KEY}",
         "  STORE__PATH: /var/lib/signal-tee-bot/conversations.db",
         "  ATTESTATION__MODEL_PINS: '{\"v\":1}'",

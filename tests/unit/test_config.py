@@ -199,12 +199,14 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
     monkeypatch.setenv("MCP__SERVERS__MY_FILES__ENV__API_KEY", "sk-very-secret")
     monkeypatch.setenv("MCP__SERVERS__NOTES__URL", "http://127.0.0.1:3000/mcp")
     monkeypatch.setenv("MCP__SERVERS__NOTES__TOKEN", "sk-very-secret")
+    monkeypatch.setenv("MCP__SERVERS__NOTES__TOOLS", "read, list,")
     settings = load_settings()
     assert "sk-very-secret" not in repr(settings)
     files, notes = tool_settings(settings).mcp_servers
     assert (files.name, files.command) == ("my_files", ("server", "--root", "/a b"))
     assert files.environment == {"API_KEY": "sk-very-secret"}
     assert (notes.name, notes.url) == ("notes", "http://127.0.0.1:3000/mcp")
+    assert (files.tools, notes.tools) == (frozenset(), frozenset({"read", "list"}))
     assert notes.headers == {"Authorization": "Bearer sk-very-secret"}
 
 

@@ -35,7 +35,8 @@ from pydantic import TypeAdapter, ValidationError
 from tools.base import ToolOutput
 from tools.errors import ToolError, ToolTimeout
 from tools.mcp.errors import McpError, first_cause, reason
-from tools.mcp.listing import MAX_TOOLS, usable_tools
+from tools.mcp.last_words import LastWords
+from tools.mcp.listing import MAX_TOOLS, remark, usable_tools
 from tools.mcp.results import output_of, text_of
 from tools.mcp.stdio import socket_streams, stdio_streams
 from tools.mcp.streamable_http import http_streams
@@ -52,6 +53,8 @@ FIRST_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 60.0
 STABLE_SECONDS: Final = 60.0
 """A connection that lasted this long starts the waits between attempts anew."""
+MAX_LISTED: Final = 1_000
+"""Tools of one server among which the operator may choose."""
 _MAX_PAGES: Final = 32
 _MAX_ERROR_BYTES: Final = 2048
 
@@ -72,11 +75,15 @@ class McpConnection:
     Args:
         server: a command or a URL.
         registry: where its tools are offered, under its name as the source.
+        last_words: keeps what a command writes to its standard error; discarded without it.
     """
 
-    def __init__(self, server: McpServer, registry: Registry) -> None:
+    def __init__(
+        self, server: McpServer, registry: Registry, last_words: LastWords | None = None
+    ) -> None:
         self._server = server
         self._registry = registry
+        self._last_words = last_words
         self._session: ClientSession | None = None
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._wake = asyncio.Event()
@@ -136,7 +143,7 @@ class McpConnection:
         """Connect once and serve until the connection is lost."""
         self._end, self._listed, self._own = None, None, frozenset()
         client = Client(
-            bounded(_streams(self._server), self._at_end),
+            bounded(_streams(self._server, self._last_words), self._at_end),
             mode=mode,
             client_info=_CLIENT,
             message_handler=self._notified,
@@ -166,7 +173,7 @@ class McpConnection:
     async def _list(self, client: Client) -> None:
         """Read the server's list and offer it, where it is another than before."""
         self._wake.clear()
-        listed = await _all_tools(client)
+        listed = await _all_tools(client, MAX_LISTED if self._server.tools else MAX_TOOLS)
         if listed == self._listed:
             return
         name, registry = self._server.name, self._registry
@@ -177,12 +184,14 @@ class McpConnection:
             call=self.call,
             timeout_seconds=self._server.timeout_seconds,
             taken=taken,
+            chosen=self._server.tools,
         )
-        registry.offer(name, tools)
+        registry.offer(name, tools, remark(self._server, listed, tools))
         self._own = frozenset(tool.name for tool in tools)
         if self._listed is None:
             log.info("mcp.connected", tool=name, count=len(tools))
-        if left_out := len(listed) - len(tools):
+        wanted = len(self._server.tools) or len(listed)
+        if left_out := wanted - len(tools):
             log.warning("mcp.tools_left_out", tool=name, count=left_out)
         self._listed = listed
 
@@ -213,16 +222,18 @@ class McpConnection:
         await asyncio.sleep(delay)
 
 
-def _streams(server: McpServer) -> AbstractAsyncContextManager[TransportStreams]:
+def _streams(
+    server: McpServer, last_words: LastWords | None
+) -> AbstractAsyncContextManager[TransportStreams]:
     if server.url is None:
-        return stdio_streams(server)
+        return stdio_streams(server, last_words)
     scheme, _, path = server.url.partition(":")
     if scheme == "unix":
         return socket_streams(path, timeout_seconds=server.timeout_seconds)
     return http_streams(server.url, headers=server.headers, timeout_seconds=server.timeout_seconds)
 
 
-async def _all_tools(client: Client) -> list[Tool]:
+async def _all_tools(client: Client, enough: int) -> list[Tool]:
     """Read a list page by page, as far as it can be of use."""
     tools: list[Tool] = []
     if client.server_capabilities.tools is None:
@@ -232,7 +243,7 @@ async def _all_tools(client: Client) -> list[Tool]:
         page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         tools += page.tools
         cursor = page.next_cursor
-        if cursor is None or len(tools) > MAX_TOOLS:
+        if cursor is None or len(tools) > enough:
             break
     return tools
 

@@ -1,6 +1,7 @@
 """Why a server cannot be used, as sentences for the operator.
 
 McpError                what this package finds wrong by itself; its text is such a sentence
+├── CommandNotFound     the program of its command is not there
 ├── Unreachable         nobody listens at its socket
 ├── ServerEnded         the server closed the connection
 ├── MessageTooLong      it sent more at once than is taken in
@@ -15,6 +16,10 @@ from mcp import MCPError, types
 
 class McpError(Exception):
     """Something about a server that ends the connection to it."""
+
+
+class CommandNotFound(McpError):
+    """The program of the server's command is not there."""
 
 
 class Unreachable(McpError):
@@ -58,8 +63,6 @@ def reason(error: BaseException, *, timeout_seconds: float) -> str:
     match error:
         case McpError():
             sentence = str(error)
-        case FileNotFoundError():
-            sentence = "The MCP server's command was not found."
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             sentence = "The MCP server could not be reached."
         case TimeoutError() | MCPError(code=types.REQUEST_TIMEOUT):

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -11,7 +11,9 @@ from typing import Any, Final
 from mcp import types
 
 from tools.base import Tool, ToolOutput
+from tools.display import visible
 from tools.mcp.arguments import parser
+from tools.settings import McpServer
 
 MAX_TOOLS: Final = 64
 """Of one server; the model reads all of them with every question."""
@@ -19,6 +21,7 @@ MAX_SCHEMA_BYTES: Final = 16_384
 _MAX_SENT_SCHEMA_BYTES: Final = 2 * MAX_SCHEMA_BYTES  # with titles and comments
 _MAX_NAME_CHARACTERS: Final = 64
 _MAX_DESCRIPTION_CHARACTERS: Final = 1024
+_MAX_LIST_CHARACTERS: Final = 500
 _MAX_SCHEMA_DEPTH: Final = 24
 _HASH_CHARACTERS: Final = 8
 _NAMES_INSIDE: Final = frozenset({"properties", "$defs", "definitions", "patternProperties"})
@@ -43,6 +46,7 @@ def usable_tools(
     call: Call,
     timeout_seconds: float,
     taken: Container[str],
+    chosen: Collection[str] = (),
 ) -> list[Tool]:
     """Return those tools of a list that can be offered.
 
@@ -52,15 +56,42 @@ def usable_tools(
         call: runs one of them.
         timeout_seconds: for one call.
         taken: names that others have.
+        chosen: those that the operator wants, by the server's name for them or by ours; all if
+            empty.
     """
     tools: dict[str, Tool] = {}
     for name, tool in zip(_names(server, listed), listed, strict=True):
         if len(tools) == MAX_TOOLS:
             break
+        if chosen and tool.name not in chosen and name not in chosen:
+            continue
         schema = _harmless_schema(tool.input_schema)
         if tool.name and schema is not None and name not in tools and name not in taken:
             tools[name] = _tool(name, tool, schema, call, timeout_seconds)
     return list(tools.values())
+
+
+def remark(server: McpServer, listed: Sequence[types.Tool], tools: Sequence[Tool]) -> str:
+    """Say which tools of a server are not offered although they are wanted; empty if none."""
+    names = _names(server.name, listed)
+    setting = f"MCP__SERVERS__{server.name.upper()}__TOOLS"
+    known = {*names, *(tool.name for tool in listed)}
+    if unknown := sorted(server.tools - known):
+        has = visible(", ".join(tool.name for tool in listed))
+        return f"It has no tool {', '.join(unknown)}; it has {_cut(has) or 'none'}. See {setting}."
+    wanted = len(server.tools) or len(listed)
+    if wanted <= len(tools):
+        return ""
+    if len(tools) == MAX_TOOLS:
+        return f"{MAX_TOOLS} tools of a server are used at most: choose them by {setting}."
+    return (
+        f"{wanted - len(tools)} more are left out: another tool has the name, or the description"
+        " is wrong or too long."
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_LIST_CHARACTERS else f"{text[: _MAX_LIST_CHARACTERS - 1]}…"
 
 
 def _tool(

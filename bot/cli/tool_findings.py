@@ -1,0 +1,117 @@
+"""Findings of `check` about the tools: the sandboxes they run in, built-in ones, MCP servers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from bot.cli.finding import Finding, failed, ok, warning
+from bot.config.settings import Settings
+from bot.wiring.parts import tool_settings
+from sandbox.errors import WorkError
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import survey
+from sandbox.walls import ESSENTIAL, Wall
+from tools.base import Tool
+from tools.catalog import open_tools
+from tools.mcp.last_words import LastWords
+from tools.probing import probe
+from tools.registry import Registry
+from tools.settings import McpServer
+
+PART_SECONDS: Final = 20.0
+
+
+async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
+    """Open all tools and try them.
+
+    Args:
+        settings: of the bot.
+        verbose: whether each tool of an MCP server has a finding of its own, beside the server's.
+    """
+    wanted, last_words = tool_settings(settings), LastWords()
+    sandboxes = SandboxPolicy(required=settings.sandbox_required)
+    yield await _sandboxes(sandboxes)
+    async with open_tools(wanted, sandboxes, last_words=last_words) as registry:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PART_SECONDS):
+                await registry.settled()
+        troubles = await probe(registry)
+        servers = {server.name for server in wanted.mcp_servers}
+        for finding in _built_in(registry, troubles, servers):
+            yield finding
+        for server in wanted.mcp_servers:
+            yield _server(server, registry, last_words.of(server.name))
+            for tool in registry.offered_by(server.name) or () if verbose else ():
+                yield _ready(tool)
+        if not len(registry):
+            yield warning("tools", "None: the model answers from what it knows.")
+
+
+def _built_in(
+    registry: Registry, troubles: Mapping[str, str], servers: set[str]
+) -> Iterator[Finding]:
+    of_servers = {tool.name for server in servers for tool in registry.offered_by(server) or ()}
+    for tool in registry:
+        if trouble := troubles.get(tool.name):
+            yield warning(tool.name, f"Does not work now. {trouble}")
+        elif tool.name not in of_servers:
+            yield _ready(tool)
+    for name, reason in sorted(registry.absent.items()):
+        if name not in servers:
+            yield warning(name, reason)
+
+
+def _ready(tool: Tool) -> Finding:
+    return ok(tool.name, "Ready; asks before each call." if tool.side_effects else "Ready.")
+
+
+def _server(server: McpServer, registry: Registry, last_words: str) -> Finding:
+    """Say what an MCP server offers, or why it offers nothing and which setting names it."""
+    setting = f"MCP__SERVERS__{server.name.upper()}__"
+    see = f"See {setting}{'COMMAND' if server.command else 'URL'}."
+    said = f'The last line of its error output: "{last_words}" ' if last_words else ""
+    offered = registry.offered_by(server.name)
+    if offered is None:
+        return warning(
+            server.name,
+            f"The MCP server has not answered so far. {said}A first start that downloads something"
+            f" may take a while: run check again, or raise {setting}TIMEOUT_SECONDS. {see}",
+        )
+    if reason := registry.absent.get(server.name):
+        return warning(server.name, f"{reason} {said}{see}")
+    counted = _counted(offered)
+    if remark := registry.remarks.get(server.name):
+        return warning(server.name, f"{counted} {remark}")
+    if not offered:
+        return warning(server.name, f"{counted} {see}")
+    return ok(server.name, counted)
+
+
+def _counted(offered: tuple[Tool, ...]) -> str:
+    asking = sum(tool.side_effects for tool in offered)
+    if not offered:
+        return "The MCP server offers no tools."
+    return f"Ready. Tools: {len(offered)}; asking before each call: {asking or 'none'}."
+
+
+async def _sandboxes(policy: SandboxPolicy) -> Finding:
+    """Say which of the kernel's walls around sandboxes are missing, and what that means."""
+    part = "sandboxes"
+    try:
+        await survey(policy)
+        policy.require_walls()
+    except WorkError as error:
+        return failed(part, str(error))
+    if not policy.missing:
+        walls = ", ".join(Wall)
+        return ok(part, f"Walled off by the kernel: {walls}.")
+    words = f"This machine lacks {', '.join(policy.missing)}"
+    if ESSENTIAL.isdisjoint(policy.missing):
+        words += "; the other walls hold without it."
+    else:
+        words += (
+            ": what breaks out of a sandbox may do what the bot may. SANDBOX=required runs nothing"
+            " in one here."
+        )
+    return warning(part, words)
