@@ -1,9 +1,11 @@
 """Questions and answers of a command, at a terminal or through pipes."""
 
 import os
+import re
 import shutil
 import sys
 import termios
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
@@ -14,6 +16,8 @@ from bot.process.reading import read_some
 MAX_LINE_BYTES: Final = 65_536
 TERMINAL_LINE_BYTES: Final = 4_095
 """What Linux keeps of a line that is typed or pasted (N_TTY_BUF_SIZE in termios(3))."""
+WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux"})
+"""Values of TERM whose screens show the characters of an OSC 8 link."""
 LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
 
 
@@ -30,6 +34,11 @@ class Console:
         """The width of the screen; 80 if the output is no screen."""
         return shutil.get_terminal_size().columns
 
+    @property
+    def rows(self) -> int:
+        """The height of the screen; 24 if the output is no screen."""
+        return shutil.get_terminal_size().lines
+
     def can_show(self, text: str) -> bool:
         """Whether the screen's encoding has these characters."""
         try:
@@ -39,9 +48,21 @@ class Console:
         return True
 
     def say(self, text: str = "") -> None:
-        """Write a line, or several."""
-        self._screen.write(f"{text}\n")
+        """Write a line, or several, wrapped to the screen."""
+        self.draw(f"{self._wrapped(text)}\n")
+
+    def draw(self, text: str) -> None:
+        """Write text as it is; the cursor stays behind it."""
+        self._screen.write(text)
         self._screen.flush()
+
+    def link(self, uri: str) -> None:
+        """Write a link that stays whole for a mouse (OSC 8) although it may need several rows."""
+        can_link = self._screen.isatty() and os.environ.get("TERM", "") not in WITHOUT_LINKS
+        self.draw(f"\x1b]8;;{uri}\x1b\\{uri}\x1b]8;;\x1b\\\n" if can_link else f"{uri}\n")
+
+    def _wrapped(self, text: str) -> str:
+        return wrapped(text, self.columns) if self._screen.isatty() else text
 
     async def ask(self, question: str, *, secret: bool = False) -> str:
         """Return somebody's answer, without the spaces around it.
@@ -66,8 +87,7 @@ class Console:
         return answer
 
     async def _answer_to(self, question: str) -> str:
-        self._screen.write(f"{question} ")
-        self._screen.flush()
+        self.draw(f"{self._wrapped(question)} ")
         return (await self._line()).strip()
 
     async def _line(self) -> str:
@@ -80,6 +100,25 @@ class Console:
                 raise BotError("That is too long for an answer.")
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode(errors="replace")
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Break each line at spaces; the rest of a list's item is indented like its text."""
+    return "\n".join(
+        textwrap.fill(
+            line,
+            columns,
+            subsequent_indent=_hanging_indent(line),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )
+
+
+def _hanging_indent(line: str) -> str:
+    mark = re.match(r" *(\d+\. )?", line)
+    return " " * (mark.end() if mark else 0)
 
 
 @contextmanager

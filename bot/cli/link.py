@@ -9,7 +9,7 @@ from typing import Final
 import segno
 
 from bot.cli.account_setup import AccountSetup, open_setup
-from bot.cli.console import Console
+from bot.cli.console import Console, wrapped
 from bot.cli.exit_codes import OK
 from bot.config.loading import load_settings
 from bot.errors import BotError, SignalError, SignalTimeout, SignalUnavailable
@@ -22,23 +22,34 @@ UNKNOWN_NUMBER: Final = "+9999999"
 """In place of the setting, which is known only after linking; nobody has this number."""
 MAX_CODES: Final = 5
 
-QUIET_MODULES: Final = 2
-"""Light modules around the code. The standard demands four; with two the code fits 24 rows, and
-phones read it."""
+QUIET_MODULES: Final = 4
+"""Light modules around the code, as the standard demands."""
+MIN_QUIET_MODULES: Final = 2
+"""Above and below on a small screen; phones read that, too."""
+MIN_BESIDE_COLUMNS: Final = 24
 BLACK_ON_WHITE: Final = "\x1b[38;5;16;48;5;231m"
 """Both colours, so that dark and light terminals show the same."""
 RESET: Final = "\x1b[0m"
 HALF_BLOCKS: Final = {(0, 0): " ", (1, 0): "▀", (0, 1): "▄", (1, 1): "█"}
 
 BEFORE: Final = """\
-This makes the bot a linked device of the Signal account on a phone: it reads what is written to
-that account and answers in its name. Take a phone that has a number for the bot alone; for your
+This makes the bot a linked device of the Signal account on a phone: it reads what is written to \
+that account and answers in its name. Take a phone that has a number for the bot alone; for your \
 own account there is ACCESS__NOTE_TO_SELF=true, with which it answers nowhere but in your notes.
 """
 HOW_TO_SCAN: Final = """\
-On the phone, in Signal: Settings → Linked devices → Link new device. Scan the code above, or
+On the phone, in Signal: Settings → Linked devices → Link new device. Scan the code below, or \
 make a code of this link, on this machine and nowhere else:
 """
+TOO_SMALL: Final = """\
+This terminal is too small or too old to show the code. Make it larger and run this again, or make \
+a code of the link below, on this machine and nowhere else. On the phone, in Signal: Settings → \
+Linked devices → Link new device.
+"""
+WAITING: Final = "Waiting for the phone; Ctrl-C stops."
+BESIDE: Final = (
+    f"In Signal, on the phone: Settings → Linked devices → Link new device.\n\n{WAITING}"
+)
 
 
 def run(_: Namespace) -> int:
@@ -75,7 +86,10 @@ async def link(setup: AccountSetup, console: Console) -> None:
         uri = await setup.start_link(DEVICE_NAME)
         show(uri, console)
         try:
-            number = await setup.finish_link(uri, DEVICE_NAME)
+            try:
+                number = await setup.finish_link(uri, DEVICE_NAME)
+            finally:
+                console.say()  # behind the code's last row
         except SignalError as error:
             if not _has_expired(error):
                 raise
@@ -94,20 +108,47 @@ def _has_expired(error: SignalError) -> bool:
 
 
 def show(uri: str, console: Console) -> None:
-    """Draw a link as a code if the screen has room, and print it below."""
-    rows = list(drawn(uri))
-    if console.columns >= len(rows[0]) and console.can_show("▀▄█"):
-        console.say("\n".join(f"{BLACK_ON_WHITE}{row}{RESET}" for row in rows))
-    else:
-        console.say("(This terminal is too narrow or too old to show the code.)")
-    console.say(HOW_TO_SCAN)
-    console.say(f"{uri}\n\nWaiting for the phone; Ctrl-C stops.")
+    """Print a link and, below it, draw it as a code if the screen has room.
+
+    Nothing follows the code, not even the end of its last row: all of a small screen is the code's.
+    """
+    code = drawn(uri, console.columns, console.rows) if console.can_show("▀▄█→") else []
+    console.say(HOW_TO_SCAN if code else TOO_SMALL)
+    console.link(uri)
+    console.say(f"\n{WAITING}\n")
+    console.draw("\n".join(code))
 
 
-def drawn(uri: str) -> Iterator[str]:
-    """Yield the rows of a QR code; each holds two rows of modules."""
+def drawn(uri: str, columns: int, rows: int) -> list[str]:
+    """Return the rows of a QR code with its light edge, and what to do beside it.
+
+    Args:
+        uri: what the code says.
+        columns: of the screen.
+        rows: of the screen.
+
+    Returns:
+        As many rows as fit; none if the code does not.
+    """
     code = segno.make(uri, error="l", boost_error=False, micro=False)
-    modules = [list(row) for row in code.matrix_iter(border=QUIET_MODULES)]
-    light = [0] * len(modules[0])
-    for upper, lower in zip_longest(modules[::2], modules[1::2], fillvalue=light):
-        yield "".join(HALF_BLOCKS[pair] for pair in zip(upper, lower, strict=True))
+    dark = [list(row) for row in code.matrix_iter(border=0)]
+    room = 2 * rows - len(dark)  # each row of the screen holds two rows of modules
+    width = len(dark) + 2 * QUIET_MODULES
+    if room < 2 * MIN_QUIET_MODULES or width > columns:
+        return []
+    above = min(QUIET_MODULES, (room + 1) // 2)
+    below = min(QUIET_MODULES, room - above)
+    side, light = [0] * QUIET_MODULES, [0] * width
+    modules = [light] * above + [[*side, *row, *side] for row in dark] + [light] * below
+    shown = [
+        "".join(HALF_BLOCKS[pair] for pair in zip(upper, lower, strict=True))
+        for upper, lower in zip_longest(modules[::2], modules[1::2], fillvalue=light)
+    ]
+    return list(_with_text(shown, columns - width - 2))
+
+
+def _with_text(code: list[str], columns: int) -> Iterator[str]:
+    """Yield the rows of a code, beside them what to do if there is room for it."""
+    text = wrapped(BESIDE, columns).split("\n") if columns >= MIN_BESIDE_COLUMNS else []
+    for row, line in zip_longest(code, ["", *text][: len(code)], fillvalue=""):
+        yield f"{BLACK_ON_WHITE}{row}{RESET}  {line}".rstrip(" ")

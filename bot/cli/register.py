@@ -17,7 +17,7 @@ from bot.observability import logs
 MAX_TRIES: Final = 3
 
 BEFORE: Final = """\
-This registers {number} with Signal for the bot. A phone that has Signal with that number now will
+This registers {number} with Signal for the bot. A phone that has Signal with that number now will \
 be logged out of it once you enter the code.
 """
 CAPTCHA: Final = """\
@@ -31,7 +31,7 @@ Registered: {number}. Put this into .env:
 
 SIGNAL__PHONE_NUMBER={number}
 
-Keep a copy of signal-cli's folder in a safe place: without it the account is gone. See
+Keep a copy of signal-cli's folder in a safe place: without it the account is gone. See \
 docs/SIGNAL.md."""
 
 

@@ -23,7 +23,7 @@ import segno
 from bot.cli.account_setup import START_SECONDS
 from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
-from bot.cli.link import BLACK_ON_WHITE, HALF_BLOCKS, QUIET_MODULES, RESET, drawn
+from bot.cli.link import BLACK_ON_WHITE, HALF_BLOCKS, RESET, drawn
 from bot.cli.register import run_register
 from bot.config.settings import Settings
 from bot.errors import SignalUnavailable
@@ -95,10 +95,13 @@ class Terminal:
         self.shown = ""
 
     async def reads(self, text: str) -> None:
-        """Wait until the program has written that, after what was read before."""
+        """Wait until the program has written that, wrapped or not, after what was read before."""
+        wanted = re.compile(r"\s+".join(map(re.escape, text.split())))
         async with self._changed:
-            await self._changed.wait_for(lambda: text in self.shown[self._seen :])
-        self._seen = self.shown.index(text, self._seen) + len(text)
+            await self._changed.wait_for(lambda: wanted.search(self.shown, self._seen))
+        found = wanted.search(self.shown, self._seen)
+        assert found is not None
+        self._seen = found.end()
 
     async def answers(self, question: str, answer: str) -> None:
         """Wait for a question and type an answer."""
@@ -134,17 +137,27 @@ class Terminal:
 
 @asynccontextmanager
 async def at_a_terminal(
-    *arguments: str, url: str, folder: Path, columns: int = COLUMNS, path: Path | None = None
+    *arguments: str,
+    url: str,
+    folder: Path,
+    columns: int = COLUMNS,
+    rows: int = ROWS,
+    path: Path | None = None,
 ) -> AsyncIterator[Terminal]:
     """Run `python -m bot ...` at a terminal until the end of the block."""
     keys, its = os.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
     search = os.environ["PATH"] if path is None else f"{path}:{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", AT_ITS_TERMINAL, *arguments,
         stdin=its, stdout=its, stderr=its,
         cwd=folder,
-        env={"PATH": search, "SIGNAL__URL": url, "STORE__PATH": str(folder / "store.db")},
+        env={
+            "PATH": search,
+            "SIGNAL__URL": url,
+            "STORE__PATH": str(folder / "store.db"),
+            "TERM": "xterm",
+        },
         start_new_session=True,
     )  # fmt: skip
     os.close(its)
@@ -196,36 +209,80 @@ def modules_on_screen(shown: str) -> list[list[int]]:
     return found
 
 
-async def test_the_code_on_the_screen_is_the_link_with_a_light_edge_and_fits_the_screen(
-    folder: Path,
+def edged(link: str, above: int, below: int) -> list[list[int]]:
+    """Return the modules of a link's code with so many light rows, and four light columns."""
+    code = segno.make(link, error="l", boost_error=False, micro=False)
+    rows = [list(row) for row in code.matrix_iter(border=4)]
+    return rows[4 - above : len(rows) - 4 + below]
+
+
+@pytest.mark.parametrize(("rows", "above", "below"), [(24, 4, 3), (60, 4, 4)])
+async def test_the_code_comes_last_and_fits_the_screen_with_a_light_edge(
+    rows: int, above: int, below: int, folder: Path
 ) -> None:
     async with (
         RegisteringSignalCli.open(folder / "socket") as side,
-        at_a_terminal("link", url=side.url, folder=folder) as terminal,
+        at_a_terminal("link", url=side.url, folder=folder, rows=rows) as terminal,
     ):
-        await terminal.reads("Waiting for the phone")
-        modules = modules_on_screen(terminal.shown)
-    code = segno.make(LINK_URI, error="l", boost_error=False, micro=False)
-    wanted = [list(row) for row in code.matrix_iter(border=QUIET_MODULES)]
+        await terminal.reads(LINK_URI)
+        await terminal.reads("Ctrl-C stops.")
+        side.registrar.linked.set()
+        await terminal.reads(LINKED)
+    before, _, after = terminal.shown.rpartition(RESET)
+    assert after.startswith(f"\r\n{LINKED}")
+    assert LINK_URI not in before[before.index(BLACK_ON_WHITE) :]
+    wanted = edged(LINK_URI, above, below)
+    modules = modules_on_screen(terminal.shown)
     assert modules[: len(wanted)] == wanted
     assert not any(any(row) for row in modules[len(wanted) :])
-    assert (len(modules) / 2, len(modules[0])) <= (ROWS, COLUMNS)
+    assert (len(modules) / 2, len(modules[0])) <= (rows, COLUMNS)
+
+
+def test_what_to_do_stands_beside_the_code_where_there_is_room() -> None:
+    beside = " ".join(row.rpartition(RESET)[2].strip() for row in drawn(LINK_URI, COLUMNS, ROWS))
+    assert "Settings → Linked devices → Link new device." in beside
+    assert all(row.endswith(RESET) for row in drawn(LINK_URI, 60, ROWS))
 
 
 def test_the_longest_link_that_signal_makes_fits_24_rows() -> None:
     longest = LINK_URI + "&capabilities=backup4"
     assert len(longest) > 110
-    assert len(list(drawn(longest))) < ROWS
+    assert 0 < len(drawn(longest, COLUMNS, ROWS)) <= ROWS
 
 
-async def test_a_screen_that_is_too_narrow_gets_the_link_alone(folder: Path) -> None:
+@pytest.mark.parametrize(("columns", "rows"), [(48, 60), (80, 22)])
+async def test_a_screen_that_is_too_small_gets_a_link_that_stays_whole(
+    columns: int, rows: int, folder: Path
+) -> None:
     async with (
         RegisteringSignalCli.open(folder / "socket") as side,
-        at_a_terminal("link", url=side.url, folder=folder, columns=30) as terminal,
+        at_a_terminal("link", url=side.url, folder=folder, columns=columns, rows=rows) as terminal,
     ):
-        await terminal.reads("too narrow")
-        await terminal.reads(LINK_URI)
+        await terminal.reads("too small")
+        await terminal.reads(f"\x1b]8;;{LINK_URI}\x1b\\{LINK_URI}\x1b]8;;\x1b\\")
+        await terminal.reads("Waiting for the phone")
         assert modules_on_screen(terminal.shown) == []
+
+
+@pytest.mark.parametrize("command", [("link",), ("register", BOT.number)])
+async def test_all_words_are_wrapped_to_the_screen(command: tuple[str, ...], folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.wants_captcha = True
+        side.registrar.expiring = 1_000
+        async with at_a_terminal(*command, url=side.url, folder=folder, columns=44) as terminal:
+            if command == ("link",):
+                await terminal.reads("Nobody scanned a code; nothing was linked.")
+            else:
+                await terminal.answers("Paste the link here:", "signalcaptcha://old")
+                await terminal.answers("Paste the link here:", CAPTCHA)
+                await terminal.answers("The code:", CODE)
+                await terminal.reads("docs/SIGNAL.md.")
+    too_long = [
+        line
+        for line in terminal.shown.splitlines()
+        if len(line) > 44 and not re.search(r"sgnl://|https://|signalcaptcha://", line)
+    ]
+    assert too_long == []
 
 
 async def test_a_code_that_expired_is_followed_by_a_new_one(folder: Path) -> None:
@@ -335,7 +392,7 @@ async def test_a_number_is_registered_with_captcha_code_and_pin(
     async with open_side(folder / "socket") as side:
         side.registrar.wants_captcha = side.registrar.wants_pin = True
         async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
-            await terminal.reads("will\r\nbe logged out")
+            await terminal.reads("will be logged out")
             await terminal.reads("signalcaptchas.org/registration/generate.html")
             await terminal.answers("Paste the link here:", CAPTCHA)
             await terminal.answers("The code:", "123-456")
