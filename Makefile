@@ -6,7 +6,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # The tests start the bot some hundred times; each start would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo run test coverage test-full check format bench soak audit image release lock clean
+.DEFAULT_GOAL := help
+.PHONY: help demo run test coverage test-full check format bench soak audit image release lock clean
+
+help: ## this list
+	@echo "signal-tee-bot: a Signal assistant. \`make demo\` needs no account and no key."
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' $(firstword $(MAKEFILE_LIST)) | \
+	  while read -r target text; do printf '  make %-11s %s\n' "$$target" "$$text"; done
+	@echo
+	@echo "README.md goes on from there. The bot itself: $(BIN)/signal-tee-bot --help"
 
 # The first interpreter that is new enough and runs; `make PYTHON=/path/to/python` names another.
 $(BIN)/python:
@@ -40,40 +49,40 @@ $(VENV)/.installed-soak: requirements-soak.lock $(VENV)/.installed-dev
 # or to the shell.
 override SAY := $(value SAY)
 export SAY
-demo: $(VENV)/.installed
+demo: $(VENV)/.installed ## try the whole bot in this terminal; SAY="2+2" asks that alone
 	@$(BIN)/signal-tee-bot demo $(if $(SAY),"--say=$$SAY")
 
-run: $(VENV)/.installed
+run: $(VENV)/.installed ## run the bot, with the settings of .env
 	@$(BIN)/signal-tee-bot run
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev ## run the tests, 4 minutes on 2 cores
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 # Which lines no test runs; takes half as long again.
-coverage: $(VENV)/.installed-dev
+coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test runs
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal --cov --cov-report=term
 
-test-full: $(VENV)/.installed-full
+test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and image as well
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
 
-check: $(VENV)/.installed-dev
+check: $(VENV)/.installed-dev ## check format, lint, types, import contracts, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 
-format: $(VENV)/.installed-dev
+format: $(VENV)/.installed-dev ## format the code, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-soak
+bench: $(VENV)/.installed-soak ## measure, into benchmarks/results.json
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.plot
 
 # Half an hour of mixed traffic and faults; `make soak MINUTES=10` for less. Results are in soak/.
 MINUTES ?= 30
-soak: $(VENV)/.installed-soak
+soak: $(VENV)/.installed-soak ## half an hour of traffic and faults; MINUTES=10 for less
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 # Licences of what is locked; a list of all of it, made from an environment that has nothing else
@@ -88,7 +97,7 @@ $(AUDIT)/.installed: requirements-audit.lock requirements.lock | $(BIN)/python
 	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r requirements.lock
 	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet uninstall --yes setuptools pip
 	@touch $@
-audit: $(AUDIT)/.installed $(VENV)/.installed-dev
+audit: $(AUDIT)/.installed $(VENV)/.installed-dev ## look up vulnerabilities and licences of all packages
 	$(BIN)/python -m pytest --quiet tests/integration/test_licences.py
 	@mkdir -p dist
 	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(AUDIT)/locked/bin/python
@@ -97,7 +106,7 @@ audit: $(AUDIT)/.installed $(VENV)/.installed-dev
 # The two images of what is committed, and from the same commit the same ones: deploy/CHECKLIST.md.
 # Another program than Docker's: make image BUILDER="podman build"
 BUILDER = docker buildx build --provenance=false --output type=docker,rewrite-timestamp=true
-image:
+image: ## build the two images of what is committed
 	context=$$(mktemp -d) && trap 'rm -rf "$$context"' EXIT && \
 	git archive HEAD | tar -x -C "$$context" && \
 	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && \
@@ -116,7 +125,7 @@ image:
 ENGINE = docker
 PUSH = $(ENGINE) push
 export REGISTRY SYSTEM KMS_ID MODEL_PINS
-release: image $(VENV)/.installed
+release: image $(VENV)/.installed ## make a release for a TEE (deploy/CHECKLIST.md)
 	commit=$$(git rev-parse HEAD) && \
 	pushed() { \
 	  $(ENGINE) tag "$$1:local" "$$REGISTRY/$$1:$$commit" && \
@@ -129,7 +138,7 @@ release: image $(VENV)/.installed
 
 # Names, versions and hashes only: a lock names no index.
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
-lock: $(BIN)/python
+lock: $(BIN)/python ## lock the newest packages, by hash
 	$(PIP) install uv
 	$(COMPILE) pyproject.toml --all-extras --group install -o requirements.lock
 	$(COMPILE) --group dev -c requirements.lock -o requirements-dev.lock
@@ -137,5 +146,5 @@ lock: $(BIN)/python
 	$(COMPILE) --group audit -o requirements-audit.lock
 	$(COMPILE) --group soak -c requirements.lock -o requirements-soak.lock
 
-clean:
+clean: ## remove the environment and all that was built
 	rm -rf $(VENV) $(AUDIT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from bot import __version__
+from bot.cli.command_parser import CommandParser, Commands
 
 PCCS_URL: Final = "https://pccs.phala.network"
 
@@ -16,24 +17,50 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     Raises:
         SystemExit: the message, the help or the version has been printed.
     """
-    parser = argparse.ArgumentParser(
+    return command_line().parse_args(arguments)
+
+
+def command_line() -> CommandParser:
+    """Return the parser of all commands."""
+    parser = CommandParser(
         prog="signal-tee-bot",
         description="A Signal assistant that answers every message exactly once.",
-        epilog="Settings come from the environment, .env and secret files: see .env.example.",
+        epilog="Settings come from the environment, .env and secret files: see .env.example."
+        " `signal-tee-bot COMMAND --help` explains a command.",
+        examples=("signal-tee-bot demo", "signal-tee-bot check", "signal-tee-bot run"),
     )
-    parser.add_argument("--version", action="version", version=f"signal-tee-bot {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.add_argument(
+        "-V", "--version", action="version", version=f"signal-tee-bot {__version__}"
+    )
+    command = Commands(parser, title="commands", metavar="COMMAND", dest="command").add
 
-    def command(name: str, help_: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=help_)
-        added.set_defaults(command=name)
-        return added
-
-    command("run", "be the daemon")
-    command("demo", "the whole bot on loopback; the terminal is the phone").add_argument(
+    command(
+        "run",
+        "run the bot until it is told to stop",
+        "signal-tee-bot run",
+        does="Answer messages until told to stop. SIGTERM or Ctrl-C lets answers in progress"
+        " finish, a second one stops at once; SIGHUP reloads the settings.",
+    )
+    command(
+        "demo",
+        "try the whole bot in this terminal, without account or key",
+        "signal-tee-bot demo",
+        'signal-tee-bot demo --say "What is 127*43?"',
+        does="Run the whole bot on this machine, with the terminal in place of the phone. It needs"
+        " no account and no key: an offline assistant answers unless LLM__BASE_URL or LLM__API_KEY"
+        " is set.",
+    ).add_argument(
         "--say", nargs="+", action="extend", metavar="TEXT", help="send these, print, and exit"
     )
-    check = command("check", "look at every part and say how to mend it")
+    check = command(
+        "check",
+        "check every part and say how to mend it",
+        "signal-tee-bot check",
+        "signal-tee-bot check --verbose",
+        does="Check settings, store, Signal, model, tools and attestation, and print a line for"
+        " each: ok, warning or failed, and how to mend it. It receives and sends no message, also"
+        " while the bot runs. The exit code is 0 if nothing failed.",
+    )
     check.add_argument(
         "--verbose", action="store_true", help="a line for each tool of the MCP servers, too"
     )
@@ -43,30 +70,66 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help='for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'
         " where settings are wrong (exit 2)",
     )
-    command("ready", "ask the running bot whether all of it is well")
+    command(
+        "ready",
+        "ask the running bot whether it is well",
+        "signal-tee-bot ready",
+        does="Ask the running bot, at HEALTH__LISTEN, whether Signal, model and store are well. The"
+        " exit code is 0 if they are; a container's health check runs this.",
+    )
 
-    pair = command("pair", "who may talk, under ACCESS__POLICY=pairing")
-    actions = pair.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
-    actions.add_parser("list", help="who waits with which code, and who was let in")
-    approve = actions.add_parser("approve", help="let somebody in")
+    pair = command(
+        "pair",
+        "show or change who may talk to the bot",
+        "signal-tee-bot pair list",
+        "signal-tee-bot pair approve K7MPXQ",
+        does="Show or change who may talk under ACCESS__POLICY=pairing, also while the bot runs.",
+    )
+    action = Commands(pair, title="actions", metavar="ACTION", dest="action").add
+    action("list", "show who waits with which code, and who was let in", "signal-tee-bot pair list")
+    approve = action(
+        "approve",
+        "let somebody in",
+        "signal-tee-bot pair approve K7MPXQ",
+        "signal-tee-bot pair approve --admin K7MPXQ",
+    )
     approve.add_argument("code", metavar="CODE", help="what the bot told that person")
     approve.add_argument(
         "--admin",
         action="store_true",
         help="as an admin; instead of CODE, WHO names somebody who was let in already",
     )
-    revoke = actions.add_parser("revoke", help="let somebody in no more")
-    revoke.add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
+    action(
+        "revoke",
+        "put somebody out again",
+        "signal-tee-bot pair revoke +4915112345678",
+        "signal-tee-bot pair revoke 7f3c1a52",
+    ).add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
 
-    command("link", "share a phone's Signal account, by a QR code")
-    register = command("register", "give a number a Signal account, the bot's")
+    command(
+        "link",
+        "use the Signal account of a phone, by a QR code",
+        "signal-tee-bot link",
+        does="Make the bot a linked device of a phone's Signal account: it shows a QR code, which"
+        " you scan with Signal on that phone.",
+    )
+    register = command(
+        "register",
+        "register a number with Signal for the bot",
+        "signal-tee-bot register +4915112345678",
+        "signal-tee-bot register +4915112345678 --voice",
+        does="Register a number with Signal for the bot. It asks for what Signal wants: a captcha,"
+        " the code of an SMS or a call, a PIN.",
+    )
     register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
-    register.add_argument("--voice", action="store_true", help="have Signal call, not write")
     register.add_argument(
-        "--captcha", metavar="LINK", help="signalcaptcha://…, solved already; else SIGNAL_CAPTCHA"
+        "--voice", action="store_true", help="have Signal call instead of sending an SMS"
     )
     register.add_argument(
-        "--code", metavar="DIGITS", help="Signal has sent it already; else SIGNAL_CODE"
+        "--captcha", metavar="LINK", help="of a captcha that you have solved; else SIGNAL_CAPTCHA"
+    )
+    register.add_argument(
+        "--code", metavar="DIGITS", help="the code, if Signal has sent it already; else SIGNAL_CODE"
     )
     register.add_argument(
         "--unattended",
@@ -74,22 +137,70 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="wait for signal-cli, and do nothing when the account is there already",
     )
 
-    _add_verify_arguments(command("verify", "check a proof, with no trust in the bot"))
-    attest = command("attest", "look at evidence, and pin what it shows")
-    subjects = attest.add_subparsers(title="of", required=True, metavar="WHAT", dest="subject")
-    model = subjects.add_parser("model", help="pins for ATTESTATION__MODEL_PINS")
+    verify = command(
+        "verify",
+        "check a proof from the chat, with no trust in the bot",
+        'signal-tee-bot verify signal-tee-bot-proof.json --challenge "your own words"',
+        does="Check the file that !verify sends, on any computer and without settings: the quote up"
+        " to Intel's root, what was measured, your words, the account and the model. It prints a"
+        " line for each.",
+    )
+    _add_verify_arguments(verify)
+    attest = command(
+        "attest",
+        "check the evidence of the model, and pin its machines",
+        "signal-tee-bot attest model",
+        does="Check the evidence of the model's endpoint, and write down what it shows now.",
+    )
+    subject = Commands(attest, title="of", metavar="WHAT", dest="subject").add
+    model = subject(
+        "model",
+        "write the file for ATTESTATION__MODEL_PINS",
+        "signal-tee-bot attest model --output model-pins.json",
+        does="Check the model's evidence and write the machines that it shows to a file, for"
+        " ATTESTATION__MODEL_PINS.",
+    )
     model.add_argument(
         "--output", type=Path, default=Path("model-pins.json"), metavar="FILE", help="for the pins"
     )
     model.add_argument("--force", action="store_true", help="replace a file that is there")
 
-    _add_release_arguments(command("release", "make what a TEE runs and what people compare"))
-    for name, help_ in (
-        ("backup", "copy the store, also while the bot runs"),
-        ("restore", "go back to a copy, while no bot runs"),
-    ):
-        command(name, help_).add_argument("file", type=Path, metavar="FILE")
-    return parser.parse_args(arguments)
+    release = command(
+        "release",
+        "make the files of a release for a TEE",
+        "make release REGISTRY=registry.example/you KMS_ID=30… MODEL_PINS=model-pins.json \\\n"
+        '    SYSTEM="2 CPUs, 4 GB=measured.json"',
+        does="Make the files that a TEE runs and that people compare it with. Usually it is run by"
+        " make release, which builds and pushes the images first.",
+    )
+    _add_release_arguments(release)
+    command(
+        "backup",
+        "copy the store, also while the bot runs",
+        "signal-tee-bot backup /srv/backups/conversations.db",
+        does="Make a consistent copy of the store, also while the bot runs; with STORE__KEY it is"
+        " encrypted by the same key.",
+    ).add_argument("file", type=Path, metavar="FILE", help="for the copy")
+    command(
+        "restore",
+        "go back to a copy of the store, while the bot is stopped",
+        "signal-tee-bot restore /srv/backups/conversations.db",
+        does="Go back to a copy of the store, while the bot is stopped. Nobody is answered twice,"
+        " and the store that was there before is kept beside it.",
+    ).add_argument("file", type=Path, metavar="FILE", help="a copy that backup has made")
+
+    completion = command(
+        "completion",
+        "complete commands with the Tab key of your shell",
+        'echo "source <(signal-tee-bot completion bash)" >> ~/.bashrc',
+        'echo "source <(signal-tee-bot completion zsh)" >> ~/.zshrc',
+        "signal-tee-bot completion fish > ~/.config/fish/completions/signal-tee-bot.fish",
+        does="Print a script for your shell; with it, the Tab key completes commands and options.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the one you use")
+    # For those scripts alone: the words that were typed are read from standard input.
+    completion.add_argument("--words", action="store_true", help=argparse.SUPPRESS)
+    return parser
 
 
 def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
@@ -104,14 +215,18 @@ def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         metavar="FILE",
-        help="what Intel says about a platform, one file each; then nothing is fetched",
+        help="what Intel says about a platform, a file for each; then nothing is fetched",
     )
-    verify.add_argument("--pccs", default=PCCS_URL, metavar="URL", help="else fetch it here")
-    verify.add_argument("--json", action="store_true", help="for programs")
+    verify.add_argument(
+        "--pccs", default=PCCS_URL, metavar="URL", help="where to fetch that otherwise"
+    )
+    verify.add_argument("--json", action="store_true", help="the checks as JSON, for programs")
 
 
 def _add_release_arguments(release: argparse.ArgumentParser) -> None:
-    release.add_argument("directory", type=Path, metavar="DIRECTORY", help="for the files; is made")
+    release.add_argument(
+        "directory", type=Path, metavar="DIRECTORY", help="for the files; it is made"
+    )
     release.add_argument(
         "--image",
         action="append",

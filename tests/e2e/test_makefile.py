@@ -1,6 +1,7 @@
 """What make targets hand over to the program."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,6 +31,26 @@ def test_no_character_of_say_means_anything_on_the_way(text: str, tmp_path: Path
         check=False,
     )
     assert done.stdout.split("\0") == ["demo", f"--say={text}", ""], done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("help",)])
+def test_make_says_what_there_is_and_makes_nothing(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [MAKE, *arguments, f"VENV={tmp_path / 'venv'}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert list(tmp_path.iterdir()) == []
+    lines = done.stdout.replace(f"{tmp_path}/", "").splitlines()
+    assert max(map(len, lines)) <= 80
+    named = {line.split()[1] for line in lines if line.startswith("  make ")}
+    [targets] = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert named == set(targets.split())
 
 
 GIT = """#!/bin/sh

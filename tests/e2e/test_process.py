@@ -273,10 +273,10 @@ async def test_version_and_help_need_no_settings(argument: str, tmp_path: Path) 
     assert __version__ in out or "usage: signal-tee-bot" in out
 
 
-@pytest.mark.parametrize("argument", ["--version", "--help"])
-async def test_version_and_help_import_nothing_heavy(argument: str) -> None:
+@pytest.mark.parametrize("arguments", ["--version", "--help", "check --help", "completion bash"])
+async def test_version_help_and_completion_import_nothing_heavy(arguments: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-X", "importtime", "-m", "bot", argument,
+        sys.executable, "-X", "importtime", "-m", "bot", *arguments.split(),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, err = await process.communicate()

@@ -1,0 +1,135 @@
+"""What the program says about itself: help for every command, and what the Tab key offers."""
+
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import pytest
+
+from bot.cli.arguments import command_line, read_arguments
+from bot.cli.command_parser import CommandParser
+from bot.cli.completion import FILES, answers
+
+PROGRAM: Final = Path(sys.executable).with_name("signal-tee-bot")
+COLUMNS: Final = 80
+TAB_SECONDS: Final = 10.0
+CONTROL: Final = re.compile(r"\x1b\[[?\d;]*[A-Za-z]|\x08")
+
+
+def commands(parser: CommandParser) -> Iterator[CommandParser]:
+    yield parser
+    for below in parser.commands.values():
+        yield from commands(below)
+
+
+def test_every_command_says_what_it_does_and_gives_examples_that_are_understood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    for parser in commands(command_line()):
+        said = parser.format_help()
+        assert parser.description, parser.prog
+        assert parser.examples, parser.prog
+        assert all(line in said for line in parser.description.split())
+        for example in parser.examples:
+            assert example.splitlines()[-1] in said
+            if example.startswith("signal-tee-bot "):
+                read_arguments(shlex.split(example.partition(" > ")[0])[1:])
+        assert max(map(len, said.splitlines())) <= COLUMNS + 4, parser.prog
+        assert [action.dest for action in parser.arguments if not action.help] == [], parser.prog
+
+
+def offered(*words: str) -> list[str]:
+    return [answer.partition("\t")[0] for answer in answers(words)]
+
+
+def test_commands_options_choices_and_files_are_offered_where_they_fit() -> None:
+    assert offered("ch") == ["check"]
+    assert set(offered("")) > {"run", "check", "pair", "completion"}
+    assert offered("pair", "") == ["list", "approve", "revoke"]
+    assert set(offered("check", "--")) == {"--help", "--json", "--verbose"}
+    assert offered("completion", "") == ["bash", "zsh", "fish"]
+    assert offered("completion", "--w") == []
+    assert offered("backup", "") == offered("attest", "model", "--output", "") == [FILES]
+    assert offered("verify", "--challenge", "a file", "") == [FILES]
+    for nothing in (("nonsense",), ("link", ""), ("backup", "a", ""), ("register", "--code", "")):
+        assert offered(*nothing) == []
+
+
+def test_an_answer_tells_what_a_command_is_for() -> None:
+    [check] = answers(["che"])
+    assert check == "check\tcheck every part and say how to mend it"
+
+
+def shell(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def run(*command: str | Path) -> list[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def script(name: str, folder: Path) -> Path:
+    file = folder / f"completion.{name}"
+    file.write_text("\n".join(run(PROGRAM, "completion", name)))
+    return file
+
+
+@pytest.mark.parametrize("last", ["", "a", "-", "--"])
+def test_bash_and_fish_offer_the_same(last: str, tmp_path: Path) -> None:
+    ask_bash = (
+        'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=2; _signal_tee_bot "$1";'
+        ' printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    in_bash = run(shell("bash"), "-c", ask_bash, script("bash", tmp_path), PROGRAM, "pair", last)
+    wanted = offered("pair", last)
+    assert in_bash == wanted
+    ask_fish = f'source {script("fish", tmp_path)}; complete -C "{PROGRAM} pair {last}"'
+    in_fish = run(shell("fish"), "--no-config", "-c", ask_fish)
+    assert {line.partition("\t")[0] for line in in_fish} == set(wanted)
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_the_tab_key_completes_a_command_and_a_file(name: str, tmp_path: Path) -> None:
+    command, (here, far) = shell(name), (tmp_path / "here.db", tmp_path / "far.db")
+    here.touch()
+    far.touch()
+    options = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[name]
+    file = script(name, tmp_path)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(tmp_path)
+        os.environ.update(TERM="xterm", HOME=str(tmp_path))
+        os.execv(command, [name, *options, "-i"])
+    try:
+        os.write(terminal, f"source {file}; echo rea''dy\n".encode())
+        until(terminal, "ready")
+        os.write(terminal, f"{PROGRAM} resto\t he\t".encode())
+        until(terminal, "here.db")
+    finally:
+        os.close(terminal)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def until(terminal: int, text: str) -> None:
+    """Read what a shell writes, until that stands in it."""
+    shown, deadline = "", monotonic() + TAB_SECONDS
+    while text not in CONTROL.sub("", shown):
+        readable, _, _ = select.select([terminal], [], [], deadline - monotonic())
+        assert readable, shown
+        shown += os.read(terminal, 65_536).decode(errors="replace")
