@@ -1,4 +1,4 @@
-"""Copies of a store: one to keep, going back to one, and the one that an upgrade leaves.
+"""Copies of a store: to keep, to go back to, before an upgrade, and under another key.
 
 A copy is made by `VACUUM INTO`, in one read transaction: it is consistent, the bot writes on
 meanwhile, and no page is copied that holds nothing. (SQLite's backup interface begins again
@@ -18,7 +18,7 @@ from typing import Final
 from conversation_store import deletions, inbox, turns
 from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
 from conversation_store.database import Execute, SharedDatabase, locked, open_shared
-from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable
+from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable, WrongKey
 from conversation_store.migrations import EMPTY, MIGRATIONS, migrate, refuse_newer, version_of
 from conversation_store.models import ReceivedKind, Restored
 
@@ -27,6 +27,12 @@ BEFORE_UPGRADE: Final = "before-v"
 
 BEFORE_UPGRADE_KEPT_HOURS: Final = 24
 """How long it is there to go back to. It holds also what people have deleted since."""
+
+BEFORE_ENCRYPTION: Final = "before-encryption"
+"""How the store that an encrypted copy replaces is called, behind its name, until it is deleted."""
+
+PLAIN_HEADER: Final = b"SQLite format 3\0"
+"""How a file begins that is not encrypted (sqlite.org/fileformat.html)."""
 
 RESTORED: Final = "restored"
 """How a message ended that waited when a copy was made which is the store now."""
@@ -75,6 +81,7 @@ def upgrade(path: Path, key: str | None) -> None:
     """
     with _told("the store cannot be opened"):
         finish(path)
+        _delete(beside(path, f".{BEFORE_ENCRYPTION}"))  # what a crash has left of it
         if not upgrade_is_due(path, key):
             return
     with _told("the store cannot be brought up to date"), draft(path) as new:
@@ -132,6 +139,75 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
             aside = beside(real, f".{name}") if real.exists() else None
             replace(real, new, aside=name)
     return Restored(messages, sends, aside)
+
+
+def encrypt(path: Path, key: str | None, new_key: str) -> None:
+    """Put a copy under another key in the place of a store, and delete the old one. Blocks.
+
+    Whatever happens, the store is as it was, or whole under the new key.
+
+    Args:
+        path: the store.
+        key: what it has now; None for a store that is plain.
+        new_key: what it has from now on.
+
+    Raises:
+        StoreLocked: a bot runs on the store.
+        StoreUnreadable: the key does not fit, or the store is damaged or too new.
+        StoreFailed: there is no store, or the disk does not let it.
+    """
+    with locked(path) as real, _told("the store cannot be encrypted"):
+        finish(real)
+        with draft(real) as new:
+            with open_shared(real, key, check=refuse_newer) as store:
+                _require_room(real, 2 * store.run(_used_bytes))  # a journal beside the copy
+                _write_copy(store, new)
+            with open_shared(new, key, check=_require_sound) as copy:
+                copy.run(_fold_log)
+                copy.rekey(new_key)
+            with open_shared(new, new_key, check=_require_sound) as copy:
+                copy.run(_fold_log)
+            if is_plain(new):
+                raise StoreFailed("the copy is not encrypted")
+            replace(real, new, aside=BEFORE_ENCRYPTION)
+        _delete(beside(real, f".{BEFORE_ENCRYPTION}"))
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a store.
+
+    Raises:
+        StoreFailed: the disk does not let it.
+    """
+    with _told("the store cannot be opened"):
+        return path.exists()
+
+
+def is_plain(path: Path) -> bool:
+    """Whether there is a store that anybody can read.
+
+    Raises:
+        StoreFailed: the disk does not let it.
+    """
+    with _told("the store cannot be opened"):
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(PLAIN_HEADER)) == PLAIN_HEADER
+
+
+def key_fits(path: Path, key: str) -> bool:
+    """Whether a key opens a store.
+
+    Raises:
+        StoreUnreadable: the file was made by a newer version.
+        StoreFailed: there is no store, or the disk does not let it.
+    """
+    try:
+        with open_shared(path, key, check=refuse_newer):
+            return True
+    except WrongKey:
+        return False
 
 
 def forget_before_upgrade(path: Path, now_ms: int) -> int:

@@ -102,6 +102,12 @@ def unlock(connection: Any, key: str | None) -> None:
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 
 
+def rekey(connection: Any, key: str) -> None:
+    """Encrypt a whole file, which has no write-ahead log, under another key."""
+    with translated():
+        connection.pragma("rekey", key)
+
+
 def execute_on(connection: Any) -> Execute:
     """Return what runs statements over a connection."""
 

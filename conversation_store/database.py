@@ -363,6 +363,14 @@ class SharedDatabase:
         """
         return connections.read(self._connection, operation)
 
+    def rekey(self, key: str) -> None:
+        """Encrypt the whole database, which nobody else has open, under another key.
+
+        Raises:
+            StoreFailed: the disk does not let it.
+        """
+        connections.rekey(self._connection, key)
+
 
 @contextmanager
 def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Iterator[SharedDatabase]:

@@ -1,8 +1,11 @@
 """Access to signal-cli before the bot runs or beside it, for `link`, `register` and `check`."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
 from bot.cli.console import Console
@@ -10,6 +13,9 @@ from bot.config.settings import Settings
 from bot.errors import BotError, SignalUnavailable
 from bot.messaging.daemon_setup import DaemonSetup
 from bot.messaging.spawned import SpawnedSignalCli, socket_path
+
+UNKNOWN_NUMBER: Final = "+9999999"
+"""In place of the setting where it need not be known yet; nobody has this number."""
 
 START_SECONDS: Final = 60.0
 """signal-cli takes 2 s, and 10 where it has accounts and no network."""
@@ -88,20 +94,23 @@ async def signal_cli_at(settings: Settings, console: Console | None = None) -> A
     if settings.signal.url != "spawn:":
         yield settings.signal.url
         return
-    signal_cli = SpawnedSignalCli(
-        socket_path(settings.store.path), data_dir=settings.signal.data_dir
-    )
-    if await _listens(signal_cli.url):
-        yield signal_cli.url
+    path = socket_path(settings.store.path)
+    if await _listens(f"unix:{path}"):
+        yield f"unix:{path}"
         return
     if console is not None:
         console.say("Starting signal-cli…")
-    async with signal_cli.process() as process:
-        try:
-            await _wait_for(signal_cli.url, process)
-        except TimeoutError:
-            raise BotError("signal-cli was started, but does not listen.") from None
-        yield signal_cli.url
+    with TemporaryDirectory(prefix="signal-tee-bot-") as folder:
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            # The bot has never run: its folder is left to its first start.
+            path = Path(folder) / path.name
+        signal_cli = SpawnedSignalCli(path, data_dir=settings.signal.data_dir)
+        async with signal_cli.process() as process:
+            try:
+                await _wait_for(signal_cli.url, process)
+            except TimeoutError:
+                raise BotError("signal-cli was started, but does not listen.") from None
+            yield signal_cli.url
 
 
 async def _wait_for(url: str, process: asyncio.subprocess.Process | None = None) -> None:

@@ -25,7 +25,7 @@ def command_line() -> CommandParser:
     parser = CommandParser(
         prog="signal-tee-bot",
         description="A Signal assistant that answers every message exactly once.",
-        epilog="Settings come from the environment, .env and secret files: see .env.example."
+        epilog="Settings come from the environment, .env and secret files: see signal-tee-bot env."
         " `signal-tee-bot COMMAND --help` explains a command.",
         examples=("signal-tee-bot demo", "signal-tee-bot check", "signal-tee-bot run"),
     )
@@ -181,6 +181,23 @@ def command_line() -> CommandParser:
         does="Make a consistent copy of the store, also while the bot runs; with STORE__KEY it is"
         " encrypted by the same key.",
     ).add_argument("file", type=Path, metavar="FILE", help="for the copy")
+    command(
+        "encrypt",
+        "encrypt the store, or change its key, while the bot is stopped",
+        "signal-tee-bot encrypt",
+        "signal-tee-bot encrypt --old-key-file old-key.txt",
+        does="Encrypt the store with STORE__KEY; without one, make it first, in .env. For another"
+        " key, change STORE__KEY and run this, which asks for the one before. Also before the first"
+        " start.",
+    ).add_argument(
+        "--old-key-file", type=Path, metavar="FILE", help="has the key of the store as it is now"
+    )
+    command(
+        "env",
+        "print a commented list of all settings",
+        "signal-tee-bot env > .env",
+        does="Print all settings with their defaults and what they mean, as a file .env.",
+    )
     command(
         "restore",
         "go back to a copy of the store, while the bot is stopped",

@@ -1,7 +1,7 @@
 """`signal-tee-bot check`: one line for each part, and how to mend it.
 
-It takes no message from Signal, sends nothing, and writes to the store only what opening it
-writes. It does not disturb a running bot.
+It takes no message from Signal, sends nothing, makes no file, and writes to the store only what
+opening it writes. It does not disturb a running bot.
 """
 
 import asyncio
@@ -32,14 +32,15 @@ from bot.cli.finding import (
     safety_numbers,
     warning,
 )
+from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
 from bot.messaging.messenger import Messenger
 from bot.observability import logs
 from bot.wiring.parts import make_messenger, store_key
-from conversation_store.backup import upgrade_is_due
-from conversation_store.errors import StoreError, StoreLocked, StoreUnreadable
+from conversation_store.backup import is_there, upgrade_is_due
+from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.store import open_store
 
 PART_SECONDS: Final = 20.0
@@ -156,23 +157,28 @@ async def _store(settings: Settings) -> Finding:
     except BotError as error:
         return failed("store", str(error))
     try:
-        if upgrade_is_due(settings.store.path, key):
-            return ok(
-                "store",
-                "From an earlier version. The next start upgrades it and keeps a copy for a day.",
-            )
-        async with open_store(settings.store.path, key=key):
-            pass  # Opening it reads, writes and commits.
+        if not is_there(settings.store.path):
+            return machine.new_store(settings, encrypted=key is not None)
+        return await _present_store(settings, key)
     except StoreLocked:
         return ok("store", "In use by the running bot.")
     except StoreError as error:
-        see = "STORE__PATH"
-        if isinstance(error, StoreUnreadable):
-            see += " and STORE__KEY"
-        return failed("store", f"{error}. See {see}.")
+        return failed("store", f"{said(error, settings)}.")
+
+
+async def _present_store(settings: Settings, key: str | None) -> Finding:
+    if upgrade_is_due(settings.store.path, key):
+        return ok(
+            "store",
+            "From an earlier version. The next start upgrades it and keeps a copy for a day.",
+        )
+    async with open_store(settings.store.path, key=key):
+        pass  # Opening it reads, writes and commits.
     if key is None:
         return warning(
-            "store", "Works, but is not encrypted: set STORE__KEY before the first conversation."
+            "store",
+            "Works, but is not encrypted. Stop the bot and run signal-tee-bot encrypt, which makes"
+            " a STORE__KEY.",
         )
     return ok("store", "Works, encrypted at rest.")
 

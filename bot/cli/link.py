@@ -8,7 +8,7 @@ from typing import Final
 
 import segno
 
-from bot.cli.account_setup import AccountSetup, open_setup
+from bot.cli.account_setup import UNKNOWN_NUMBER, AccountSetup, open_setup
 from bot.cli.console import Console, wrapped
 from bot.cli.exit_codes import OK
 from bot.config.loading import load_settings
@@ -18,8 +18,6 @@ from bot.observability import logs
 
 DEVICE_NAME: Final = "signal-tee-bot"
 """The bot's name in the phone's list of linked devices."""
-UNKNOWN_NUMBER: Final = "+9999999"
-"""In place of the setting, which is known only after linking; nobody has this number."""
 MAX_CODES: Final = 5
 
 QUIET_MODULES: Final = 4

@@ -1,6 +1,7 @@
 """Findings of `check` about the machine: files, disk, addresses, limits, clock."""
 
 import asyncio
+import os
 import platform
 import resource
 import shutil
@@ -44,6 +45,20 @@ def file_rights(settings: Settings) -> Finding:
         return ok("file rights", "Settings, secrets and the store cannot be read by other users.")
     return warning(
         "file rights", f"Every user of this machine may read {', '.join(open_ones)}: chmod o-r."
+    )
+
+
+def new_store(settings: Settings, *, encrypted: bool) -> Finding:
+    """Say what becomes of a store that is not there yet; nothing is made."""
+    folder = _nearest_folder(settings.store.path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return failed("store", f"STORE__PATH: the bot may not write in {folder}.")
+    if encrypted:
+        return ok("store", "The first start makes it, encrypted at rest.")
+    return warning(
+        "store",
+        "The first start makes it, and does not encrypt it: signal-tee-bot encrypt makes a"
+        " STORE__KEY first.",
     )
 
 

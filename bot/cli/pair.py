@@ -49,7 +49,7 @@ def run(arguments: Namespace) -> int:
             else:
                 print(revoke(book, arguments.who, settings.access))
     except StoreError as error:
-        print(said(error), file=sys.stderr)
+        print(said(error, settings), file=sys.stderr)
         return FAILED
     return OK
 

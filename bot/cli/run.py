@@ -3,10 +3,14 @@
 import asyncio
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from bot.cli.exit_codes import FAILED, OK, WRONG_SETTINGS
 from bot.errors import BotError, SettingsError
 from bot.process import sighup
+
+if TYPE_CHECKING:
+    from bot.config.settings import Settings
 
 
 def run(_: Namespace) -> int:
@@ -27,11 +31,11 @@ def run(_: Namespace) -> int:
     try:
         asyncio.run(app.run_until_signalled(settings))
     except* SettingsError as group:
-        code = _report(group, WRONG_SETTINGS)
+        code = _report(group, WRONG_SETTINGS, settings)
     except* StoreError as group:
-        code = _report(group, FAILED)
+        code = _report(group, FAILED, settings)
     except* BotError as group:
-        code = _report(group, FAILED)
+        code = _report(group, FAILED, settings)
     except* Exception as group:
         # The last boundary: a traceback may quote what people wrote.
         structlog.get_logger().error("app.bug", exc_info=group)
@@ -39,7 +43,7 @@ def run(_: Namespace) -> int:
     return code
 
 
-def _report(group: BaseExceptionGroup[Exception], code: int) -> int:
+def _report(group: BaseExceptionGroup[Exception], code: int, settings: "Settings") -> int:
     """Print in one line what ended the daemon, and return the exit code."""
     from bot.cli.store_errors import said
     from conversation_store.errors import StoreError
@@ -47,5 +51,5 @@ def _report(group: BaseExceptionGroup[Exception], code: int) -> int:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    print(said(error) if isinstance(error, StoreError) else error, file=sys.stderr)
+    print(said(error, settings) if isinstance(error, StoreError) else error, file=sys.stderr)
     return code

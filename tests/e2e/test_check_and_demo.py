@@ -42,7 +42,7 @@ async def test_check_finds_everything_well() -> None:
     assert found["account"].verdict is Severity.OK
     assert found["model"].words == "fake is known there."
     assert found["calculate"].verdict is Severity.OK
-    assert found["store"].words == "Works, encrypted at rest."
+    assert found["store"].words == "The first start makes it, encrypted at rest."
     assert found["attestation"].verdict is Severity.WARNING
 
 
@@ -98,7 +98,7 @@ async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
         brought_in = await report(imported, proving.trust)
         proving.agent.fault = says(b"rubbish")
         wrong = await report(settings, proving.trust)
-    assert well["store"].words == "Works, encrypted at rest."
+    assert well["store"].words == "The first start makes it, encrypted at rest."
     assert well["attestation"].verdict is well["model proof"].verdict is Severity.OK
     assert foreign["attestation"].verdict is foreign["model proof"].verdict is Severity.FAILED
     assert "ATTESTATION__MODEL_POLICY" in foreign["model proof"].words

@@ -211,11 +211,14 @@ async def test_a_wrong_store_key_is_said_in_one_line() -> None:
             await here.answer()
             bot.send_signal(signal.SIGTERM)
             assert await bot.exit_code() == 0
-        for key in ("another key", ""):
+        for key, said in (
+            ("another key", "the key does not fit"),
+            ("", "the store is encrypted, and no key is set"),
+        ):
             wrong = {**settings, "STORE__KEY": key}
             code, _, err = await run_command(["run"], wrong, folder=here.folder)
             assert (code, err.count("\n")) == (1, 1)
-            assert err.startswith("STORE__KEY: the key does not fit")
+            assert err.startswith(f"STORE__KEY: {said}")
 
 
 async def test_a_health_port_in_use_is_said_in_one_line() -> None:

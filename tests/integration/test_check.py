@@ -64,12 +64,34 @@ def run_check(
     through: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end, behind another command of the shell and through another program."""
+    return run_program(
+        "check",
+        *arguments,
+        folder=folder,
+        environment=environment,
+        stdout=stdout,
+        before=before,
+        through=through,
+    )
+
+
+def run_program(
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    answers: str = "",
+    stdout: int = subprocess.PIPE,
+    before: str = "true",
+    through: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of the program to its end, as `run_check` does; `answers` are typed."""
     clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
-    words = [*through, sys.executable, "-m", "bot", "check", *arguments]
+    words = [*through, sys.executable, "-m", "bot", *arguments]
     return subprocess.run(
         ["/bin/sh", "-c", f'{before} && exec "$0" "$@"', *words],
         cwd=folder,
         env={**clean, **environment},
+        input=answers,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,7 +107,7 @@ async def test_check_says_what_runs_how_much_room_there_is_and_how_many_files_ma
     async with world() as here:
         found = await report(without_tools(here))
     assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
-    assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes [\d,]+ KiB\.", found["disk"].words)
+    assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes 0 bytes\.", found["disk"].words)
     assert found["descriptors"].verdict is Severity.OK
 
 
@@ -193,7 +215,8 @@ def test_folders_that_are_closed_are_findings_and_the_others_follow(
     assert (done.returncode, done.stderr) == (1, "")
     found = {one["part"]: one for one in json.loads(done.stdout)["findings"]}
     assert found["store"]["verdict"] == "failed"
-    assert found["store"]["words"].endswith("Permission denied. See STORE__PATH.")
+    assert found["store"]["words"].startswith("STORE__PATH: ")
+    assert found["store"]["words"].endswith("Permission denied.")
     assert found["attachments"]["verdict"] == "warning"
     assert {"signal", "disk", "health", "descriptors"} <= found.keys()
 

@@ -1,0 +1,72 @@
+"""`signal-tee-bot encrypt`: encrypt a plain store, or change its key, while no bot runs."""
+
+import asyncio
+import secrets
+from argparse import Namespace
+from pathlib import Path
+from typing import Final
+
+from bot.cli.account_setup import UNKNOWN_NUMBER
+from bot.cli.console import Console
+from bot.cli.env_file import ENV_FILE, add_setting
+from bot.cli.exit_codes import OK
+from bot.cli.store_errors import said
+from bot.config.loading import load_settings
+from bot.errors import BotError
+from bot.wiring.parts import store_key
+from conversation_store.backup import encrypt, is_plain, is_there, key_fits
+from conversation_store.errors import StoreError, StoreLocked, WrongKey
+
+KEY_BYTES: Final = 32
+
+NEW_KEY: Final = (
+    f"Made STORE__KEY, in {ENV_FILE}. Keep a copy of it elsewhere: without it, nobody can read the"
+    " conversations again."
+)
+NO_STORE: Final = "There are no conversations yet. The first start encrypts them with STORE__KEY."
+SAME_KEY: Final = "The store is encrypted with STORE__KEY already."
+ENCRYPTED: Final = (
+    "The store is encrypted with STORE__KEY now. Backups and copies from before are as they were;"
+    " signal-tee-bot check names those beside the store."
+)
+NOT_THE_OLD_KEY: Final = "That is not the key that the store has now; nothing was changed."
+OLD_KEY: Final = "The key that the store has now (it is not shown):"
+
+
+def run(arguments: Namespace) -> int:
+    """Encrypt the store with the key of the settings; return the exit code."""
+    settings = load_settings({"signal": {"phone_number": UNKNOWN_NUMBER}})
+    path, key = settings.store.path, asyncio.run(store_key(settings))
+    try:
+        present, plain = is_there(path), is_plain(path)
+        if key is None:
+            if present and not plain:
+                raise WrongKey
+            key = secrets.token_hex(KEY_BYTES)
+            # Before the store: a crash in between must not lose the only key.
+            add_setting("STORE__KEY", key)
+            print(NEW_KEY)
+        if not present:
+            print(NO_STORE)
+        elif not plain and key_fits(path, key):
+            print(SAME_KEY)
+        else:
+            old_key = None if plain else _old_key(arguments.old_key_file)
+            if old_key is not None and not key_fits(path, old_key):
+                raise BotError(NOT_THE_OLD_KEY)
+            encrypt(path, old_key, key)
+            print(ENCRYPTED)
+    except StoreLocked as error:
+        raise BotError(f"{error}: stop the bot first") from error
+    except StoreError as error:
+        raise BotError(said(error, settings)) from error
+    return OK
+
+
+def _old_key(file: Path | None) -> str:
+    if file is None:
+        return asyncio.run(Console().ask(OLD_KEY, secret=True))
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BotError(f"--old-key-file: {file} cannot be read") from error

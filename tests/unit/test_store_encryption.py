@@ -1,0 +1,116 @@
+"""A plain store is encrypted, and an encrypted one gets another key, whatever happens meanwhile."""
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from conversation_store.backup import encrypt, is_plain, key_fits
+from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable, WrongKey
+from conversation_store.store import open_store
+from tests.unit.stores import answer, questions, received
+
+WORD: Final = "sesquipedalian"
+NEW: Final = "a new key"
+STEP_SECONDS: Final = 15.0
+
+ENDS_EARLY: Final = """
+import os, sys
+from pathlib import Path
+from conversation_store.backup import encrypt
+
+path, key, new_key, steps = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3], int(sys.argv[4])
+
+def count(event, arguments):
+    global steps
+    if event in {"open", "os.rename", "os.remove"}:
+        steps -= 1
+        if steps < 0:
+            os._exit(9)
+
+sys.addaudithook(count)
+encrypt(path, key, new_key)
+"""
+"""Ends as by a power cut, before it has opened, renamed or deleted another file."""
+
+
+async def make(path: Path, key: str | None) -> None:
+    async with open_store(path, key=key) as store:
+        await answer(store, received(1, WORD))
+
+
+async def holds(path: Path, key: str | None) -> bool:
+    async with open_store(path, key=key) as store:
+        return await questions(store, received(1).chat) == [WORD]
+
+
+def traces(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if WORD.encode() in file.read_bytes()]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.mark.parametrize("old", [None, "an old key"])
+async def test_a_store_is_whole_under_its_new_key_and_nothing_is_left_in_the_clear(
+    old: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    await make(path, old)
+    assert is_plain(path) is (old is None)
+    encrypt(path, old, NEW)
+    assert (is_plain(path), key_fits(path, NEW), key_fits(path, old or "")) == (False, True, False)
+    assert await holds(path, NEW)
+    assert traces(tmp_path) == []
+    assert names(tmp_path) == ["store.db", "store.db.lock"]
+
+
+@pytest.mark.parametrize("old", [None, "an old key"])
+async def test_a_crash_at_any_step_leaves_the_store_under_its_old_key_or_its_new_one(
+    old: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    await make(path, old)
+    keys = set()
+    for steps in range(100):
+        command = [sys.executable, "-c", ENDS_EARLY, str(path), old or "", NEW, str(steps)]
+        process = await asyncio.create_subprocess_exec(*command, stderr=DEVNULL)
+        async with asyncio.timeout(STEP_SECONDS):
+            code = await process.wait()
+        # The next start finishes what was decided, and forgets what was not.
+        key = old
+        try:
+            assert await holds(path, old)
+        except WrongKey:
+            key = NEW
+            assert await holds(path, NEW)
+        keys.add(key)
+        if key == NEW:
+            assert traces(tmp_path) == []
+            break
+        assert code == 9
+    assert keys == {old, NEW}
+
+
+async def test_what_cannot_be_encrypted_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with pytest.raises(StoreFailed, match="there is no store yet"):
+        encrypt(path, None, NEW)
+    await make(path, "an old key")
+    with pytest.raises(WrongKey):
+        encrypt(path, "another key", NEW)
+    with pytest.raises(WrongKey):
+        encrypt(path, None, NEW)
+    async with open_store(path, key="an old key"):
+        with pytest.raises(StoreLocked):
+            encrypt(path, "an old key", NEW)
+    assert await holds(path, "an old key")
+    rubbish = tmp_path / "rubbish.db"
+    rubbish.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+    with pytest.raises((StoreUnreadable, StoreFailed)):
+        encrypt(rubbish, None, NEW)
+    assert rubbish.read_bytes().endswith(b"x" * 5_000)
