@@ -5,6 +5,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,6 +13,7 @@ from bot.cli.exit_codes import FAILED, OK
 from bot.cli.store_errors import said
 from bot.config.access import AccessSettings
 from bot.config.loading import load_settings
+from bot.config.values import phone_number
 from bot.dispatch.incoming.pairing import CODE_MS
 from bot.errors import BotError
 from bot.wiring.parts import store_key
@@ -47,7 +49,7 @@ def run(arguments: Namespace) -> int:
             elif arguments.action == "approve":
                 print(approve(book, arguments.code, settings.access, admin=arguments.admin))
             else:
-                print(revoke(book, arguments.who, settings.access))
+                print(revoke(book, as_stored(arguments.who), settings.access))
     except StoreError as error:
         print(said(error, settings), file=sys.stderr)
         return FAILED
@@ -81,11 +83,18 @@ def approve(book: PairingBook, code: str, access: AccessSettings, *, admin: bool
     """
     person = book.approve(code, admin=admin)
     if person is None and admin:
-        person = _one_of(book.promote(code), nobody=UNKNOWN_CODE)
+        person = _one_of(book.promote(as_stored(code)), nobody=UNKNOWN_CODE)
     if person is None:
         raise BotError(UNKNOWN_CODE)
     said = "Admin" if admin else "Let in"
     return "\n".join((f"{said}: {_who(person)}", *_unused(access)))
+
+
+def as_stored(who: str) -> str:
+    """Return a number as the store has it, however a phone shows it; anything else as it is."""
+    with suppress(ValueError):
+        return phone_number(who)
+    return who
 
 
 def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:

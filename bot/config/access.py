@@ -5,15 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bot.config.values import Section, comma_separated
+from bot.config.values import Section, comma_separated, expecting, phone_number
 
 
 def _person(value: str) -> str:
-    if re.fullmatch(r"\+[1-9]\d{6,14}", value):
-        return value
     if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
         return value.lower()
-    raise ValueError("must be numbers (+4915112345678) or ACI uuids, separated by commas")
+    with expecting("must be numbers (+4915112345678) or ACI uuids, separated by commas"):
+        return phone_number(value)
 
 
 People = Annotated[

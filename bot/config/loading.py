@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from pydantic_settings.exceptions import SettingsError as UnparsableSettings
 
+from bot.config.env_lines import problems_in
 from bot.config.problems import explain
 from bot.config.settings import GivenSettings, Settings
 from bot.config.sources import DELIMITER, meant_for_us, secret_folders
 from bot.errors import SettingsError
+
+ENV_FILE: Final = Path(".env")
 
 
 def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -> Settings:
@@ -23,7 +26,14 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
-    return _validated(Settings, overrides or {})
+    problems = _problems_of_env_file()
+    try:
+        settings = _validated(Settings, overrides or {})
+    except SettingsError as error:
+        raise SettingsError(*problems, *error.problems) from None
+    if problems:
+        raise SettingsError(*problems)
+    return settings
 
 
 def settings_of(variables: Mapping[str, str]) -> Settings:
@@ -40,7 +50,14 @@ def settings_files() -> list[Path]:
     sections = tuple(f"{name}{DELIMITER}" for name in Settings.model_fields)
     secrets = (file for folder in secret_folders() for file in sorted(folder.iterdir()))
     ours = (file for file in secrets if file.name.lower().startswith(sections))
-    return [file for file in (Path(".env"), *ours) if file.is_file()]
+    return [file for file in (ENV_FILE, *ours) if file.is_file()]
+
+
+def _problems_of_env_file() -> tuple[str, ...]:
+    try:
+        return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
+    except (OSError, UnicodeDecodeError):
+        return ()  # reading the settings says so
 
 
 def _by_section(variables: Mapping[str, str]) -> dict[str, Any]:

@@ -20,7 +20,8 @@ def explain(problem: Mapping[str, Any]) -> str:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
-        return f"{'SIGNAL__PHONE_NUMBER' if name == 'SIGNAL' else name}: is required"
+        missing = "SIGNAL__PHONE_NUMBER" if name == "SIGNAL" else name
+        return f"{missing}: is required; set it in .env, which signal-tee-bot setup makes"
     if problem["type"] in {"dict_type", "model_type"}:
         below = min(longer for longer in known if longer.startswith(name + DELIMITER))
         return f"{name}: has no value of its own; set what is below it, such as {below}"

@@ -1,13 +1,17 @@
 """The base of all sections, and kinds of values that several use."""
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
+
+_UNSEEN: Final = frozenset({"Cf", "Pd", "Zs"})
+"""Marks of direction, dashes, spaces: categories of Unicode."""
 
 
 class Section(BaseModel):
@@ -54,6 +58,21 @@ def _is_name_or_ip(host: str) -> bool:
     return True
 
 
+def phone_number(value: str) -> str:
+    """Return a number as +4915112345678, however a phone shows it: `+49 (1511) 234-5678`.
+
+    Raises:
+        ValueError: it is no number in international form.
+    """
+    # A number that is copied from a phone has invisible marks around it.
+    plain = "".join(
+        c for c in value if c not in " ()-./" and unicodedata.category(c) not in _UNSEEN
+    )
+    if not re.fullmatch(r"\+[1-9][0-9]{6,14}", plain):
+        raise ValueError("must be a number in international form, such as +4915112345678")
+    return plain
+
+
 def _bearer_token(value: SecretStr) -> SecretStr:
     if not _is_visible_ascii(value.get_secret_value()):
         raise ValueError("must be ASCII without spaces or line breaks, as it goes into a header")
@@ -63,6 +82,8 @@ def _bearer_token(value: SecretStr) -> SecretStr:
 def _is_visible_ascii(value: str) -> bool:
     return re.fullmatch(r"[!-~]+", value) is not None
 
+
+PhoneNumber = Annotated[str, AfterValidator(phone_number)]
 
 HttpUrl = Annotated[str, AfterValidator(http_url)]
 

@@ -142,7 +142,7 @@ async def test_without_a_signal_side_it_can_be_stopped() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "problem"),
     [
-        ("SIGNAL__PHONE_NUMBER", "", "SIGNAL__PHONE_NUMBER: is required"),
+        ("SIGNAL__PHONE_NUMBER", "", "SIGNAL__PHONE_NUMBER: is required; set it in .env"),
         ("SIGNAL__URL", "unix:relative/socket", "SIGNAL__URL: must be spawn:, unix:/path"),
         ("SIGNAL__URL", "tcp://signal:99999", "SIGNAL__URL: "),
         *(

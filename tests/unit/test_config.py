@@ -13,6 +13,7 @@ from bot.wiring.parts import tool_settings
 
 NUMBER = "+4915100000000"
 ROOT = Path(__file__).parents[2]
+MISSING = "SIGNAL__PHONE_NUMBER: is required; set it in .env, which signal-tee-bot setup makes"
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def problems_of(monkeypatch: pytest.MonkeyPatch, **environment: str) -> tuple[st
 def test_only_the_number_is_required() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings()
-    assert caught.value.problems == ("SIGNAL__PHONE_NUMBER: is required",)
+    assert caught.value.problems == (MISSING,)
 
 
 def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,3 +375,86 @@ def test_voices_go_to_no_model_that_nothing_vouches_for(name: dict[str, object])
             }
         )
     assert caught.value.problems[0].startswith("LLM__TRANSCRIPTION_MODEL: only the model that")
+
+
+# The file .env ------------------------------------------------------------------------------------
+
+
+def problems_of_file(text: str) -> tuple[str, ...]:
+    Path(".env").write_text(f"SIGNAL__PHONE_NUMBER={NUMBER}\n{text}")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("LLM_API_KEY", "LLM__API_KEY"),
+        ("llm_api_key", "LLM__API_KEY"),
+        ("LLM_APIKEY", "LLM__API_KEY"),
+        ("LLMS__MODEL", "LLM__MODEL"),
+        ("ACCESS_ADMIN", "ACCESS__ADMINS"),
+        ("SANDBX", "SANDBOX"),
+        ("MCP_SERVERS_TIME_COMMAND", "MCP__SERVERS__TIME__COMMAND"),
+        ("MCP_SERVERS_MY_NOTES_ENV_TOKEN", "MCP__SERVERS__MY_NOTES__ENV__TOKEN"),
+    ],
+)
+def test_a_name_in_env_that_looks_like_a_setting_is_an_error_with_the_setting(
+    written: str, meant: str
+) -> None:
+    problem = f".env, line 3: {written} is no setting; did you mean {meant}?"
+    assert problems_of_file(f"# mine\n{written}=secret\n") == (problem,)
+
+
+def test_names_of_other_programs_may_stand_in_env() -> None:
+    others = "HTTP_PROXY=x\nSIGNAL_CAPTCHA=x\nJAVA_HOME=/x\nOPENAI_API_KEY=x\nTZ=UTC\nX__Y=1\n"
+    Path(".env").write_text(f"\ufeffSIGNAL__PHONE_NUMBER={NUMBER}\n{others}")
+    assert load_settings().signal.phone_number == NUMBER
+
+
+@pytest.mark.parametrize(
+    "line", ["LLM__MODEL: x", "LLM__MODEL", "=x", 'LLM__MODEL="x', "two words=x"]
+)
+def test_a_line_of_env_that_cannot_be_read_is_an_error_with_file_and_line(line: str) -> None:
+    expected = ".env, line 4: is no setting; NAME=value is expected"
+    assert problems_of_file(f"\n# mine\n{line}\n") == (expected,)
+
+
+def test_what_is_wrong_in_env_and_in_the_settings_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLM__CONTEXT_TOKENS", "few")
+    first, second = problems_of_file("LOG_LEVEL=debug\n")
+    assert first.startswith(".env, line 2: LOG_LEVEL")
+    assert second.startswith("LLM__CONTEXT_TOKENS: ")
+
+
+# Numbers as phones show them ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "+49 1511 2345678", "+49-1511-2345678", "+49 (1511) 234.5678", " +491511 2345678 ",
+        "\u202a+49\u00a01511\u20112345678\u202c",
+    ],
+)  # fmt: skip
+def test_a_number_is_understood_as_phones_show_it(
+    monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", shown)
+    monkeypatch.setenv("ACCESS__ADMINS", f"{shown}, {NUMBER}")
+    settings = load_settings()
+    assert settings.signal.phone_number == "+4915112345678"
+    assert settings.access.admins == {"+4915112345678", NUMBER}
+
+
+@pytest.mark.parametrize(
+    "wrong", ["01511 2345678", "+49 1511 x", "+0", "49 1511 2345678", "++49151123456"]
+)
+def test_what_is_no_international_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    [problem] = problems_of(monkeypatch, SIGNAL__PHONE_NUMBER=wrong)
+    assert "international form, such as +4915112345678" in problem
