@@ -36,7 +36,7 @@ from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
-from bot.messaging.messenger import Messenger
+from bot.messaging.messenger import NOT_REGISTERED, Messenger
 from bot.observability import logs
 from bot.wiring.parts import make_messenger, store_key
 from conversation_store.backup import is_there, upgrade_is_due
@@ -200,11 +200,7 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         return
     yield _signal_side(settings, status.server)
     if linked is None:
-        yield failed(
-            "account",
-            "SIGNAL__PHONE_NUMBER is not registered there."
-            " Register or link it: signal-tee-bot register, or signal-tee-bot link.",
-        )
+        yield failed("account", NOT_REGISTERED)
     else:
         yield ok("account", "Registered.")
         yield linked

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bot.config.values import Section, comma_separated, expecting, phone_number
+from bot.config.values import EXAMPLE_NUMBER, Section, comma_separated, expecting, phone_number
 
 
 def _person(value: str) -> str:
     if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
         return value.lower()
-    with expecting("must be numbers (+4915112345678) or ACI uuids, separated by commas"):
+    with expecting(f"must be numbers ({EXAMPLE_NUMBER}) or ACI uuids, separated by commas"):
         return phone_number(value)
 
 

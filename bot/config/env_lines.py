@@ -17,7 +17,7 @@ from bot.config.sources import DELIMITER
 CHOSEN: Final = ANY_NAME.upper()
 
 ALIKE: Final = 0.85
-"""How much of a name is a setting's, by difflib's ratio: of `LLM_APIKEY` enough, of `LLM_CACHE` not."""
+"""So much of a name is a setting's, by difflib's ratio: `LLM_APIKEY` is one, `LLM_CACHE` none."""
 
 
 def problems_in(file: Path) -> Iterator[str]:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
+EXAMPLE_NUMBER: Final = "+4915112345678"
+
 _UNSEEN: Final = frozenset({"Cf", "Pd", "Zs"})
 """Marks of direction, dashes, spaces: categories of Unicode."""
 
@@ -69,7 +71,7 @@ def phone_number(value: str) -> str:
         c for c in value if c not in " ()-./" and unicodedata.category(c) not in _UNSEEN
     )
     if not re.fullmatch(r"\+[1-9][0-9]{6,14}", plain):
-        raise ValueError("must be a number in international form, such as +4915112345678")
+        raise ValueError(f"must be a number in international form, such as {EXAMPLE_NUMBER}")
     return plain
 
 

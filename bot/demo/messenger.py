@@ -45,6 +45,7 @@ class DemoMessenger:
     """Carries messages between the bot and the phone on the terminal."""
 
     stuck = False
+    unregistered = False
 
     def __init__(self) -> None:
         self._to_bot = DeliveryQueue()

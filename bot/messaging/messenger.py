@@ -54,6 +54,12 @@ class Sender(Protocol):
         ...
 
 
+NOT_REGISTERED: Final = (
+    "SIGNAL__PHONE_NUMBER is not registered there."
+    " Register or link it: signal-tee-bot register, or signal-tee-bot link."
+)
+
+
 class Messenger(Protocol):
     """A connection to Signal that mends itself.
 
@@ -70,6 +76,11 @@ class Messenger(Protocol):
     @property
     def stuck(self) -> bool:
         """Whether the Signal side takes requests right now and does not answer them."""
+        ...
+
+    @property
+    def unregistered(self) -> bool:
+        """Whether the Signal side has said that it does not have the bot's account."""
         ...
 
     @property

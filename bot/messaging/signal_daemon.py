@@ -31,6 +31,7 @@ from bot.messaging.deliveries import DeliveryQueue, read_frame
 from bot.messaging.events import Account, FrameKind
 from bot.messaging.json_rpc import LOOK_SECONDS, JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.messenger import (
+    NOT_REGISTERED,
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
@@ -119,6 +120,7 @@ class SignalDaemon(DaemonRequests):
         self._subscription: int | None = None
         self._subscribing = asyncio.Lock()
         self._receiving = True
+        self.unregistered = False
         self._held = False
         self._missed_probes = 0
         self._last_sign = time.monotonic()
@@ -219,11 +221,12 @@ class SignalDaemon(DaemonRequests):
         seconds = self._bounds.request
         async with JsonRpcConnection.connect(self._address, _ignore, _ignore) as connection:
             version = read(VERSION, await _call(connection, "version", {}, seconds=seconds))
-            found = await _call(connection, "listAccounts", {}, seconds=seconds)
-        numbers = {account.number for account in read(ADDRESSES, found)}
-        return AccountStatus(
-            server=f"signal-cli {version.version}", registered=self._account.number in numbers
-        )
+            registered = await self._is_registered(connection)
+        return AccountStatus(server=f"signal-cli {version.version}", registered=registered)
+
+    async def _is_registered(self, connection: JsonRpcConnection) -> bool:
+        found = await _call(connection, "listAccounts", {}, seconds=self._bounds.request)
+        return self._account.number in {account.number for account in read(ADDRESSES, found)}
 
     async def _show(
         self, chat: ChatId, method: str, params: dict[str, Any], *, patiently: bool = False
@@ -255,7 +258,7 @@ class SignalDaemon(DaemonRequests):
 
     async def _set_up(self) -> None:
         """Learn who the bot is and subscribe, as far as either is still to be done."""
-        if self._account.aci is None:
+        if self._account.aci is None and not self.unregistered:
             await self._learn_aci()
         if self._wants_messages:
             await self._subscribe()
@@ -265,9 +268,23 @@ class SignalDaemon(DaemonRequests):
         try:
             acis = (row.uuid.lower() for row in await self._own_rows() if row.uuid)
         except SignalError as error:
-            log.warning("signal.own_identity_unknown", error=type(error).__name__)
+            if not (isinstance(error, SignalRejected) and await self._finds_no_account()):
+                log.warning("signal.own_identity_unknown", error=type(error).__name__)
             return
         self._account.aci = next(acis, None)
+
+    async def _finds_no_account(self) -> bool:
+        """Ask whether signal-cli refuses because it does not have the account; say so once."""
+        if self._connection is None:
+            return False
+        try:
+            missing = not await self._is_registered(self._connection)
+        except SignalError:
+            return False
+        if missing and not self.unregistered:
+            log.error("signal.account_not_registered", reason=NOT_REGISTERED)
+        self.unregistered = missing
+        return missing
 
     async def _subscribe(self) -> None:
         """Ask for messages. A refusal (the account is not registered) is no lost connection."""
@@ -277,8 +294,10 @@ class SignalDaemon(DaemonRequests):
             try:
                 self._subscription = read(SUBSCRIPTION, await self._ask("subscribeReceive", {}))
             except SignalRejected:
-                log.error("signal.subscription_refused")
+                if not await self._finds_no_account():
+                    log.error("signal.subscription_refused")
                 return
+        self.unregistered = False
         SIGNAL_CONNECTED.set(1)
         log.info("signal.connected")
 

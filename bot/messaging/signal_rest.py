@@ -39,6 +39,7 @@ from bot.messaging.account import IDENTITIES, own_rows
 from bot.messaging.deliveries import DeliveryQueue, read_frame
 from bot.messaging.events import Account, FrameKind
 from bot.messaging.messenger import (
+    NOT_REGISTERED,
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
@@ -106,6 +107,7 @@ class SignalRest(RestRequests):
         self._disconnected.set()
         self._alive = False
         self._receiving = True
+        self.unregistered = False
         self._last_sign = time.monotonic()
         self._connected_at = self._last_sign
         # signalbot logs the text of messages at INFO.
@@ -333,8 +335,9 @@ class SignalRest(RestRequests):
         Raises:
             SignalError: it did not, or it does not know the account.
         """
-        if self._account.number not in await self._ask(PROBE_PATH, NUMBERS):
-            raise SignalRejected("The bot's account is not registered at signal-cli-rest-api.")
+        self.unregistered = self._account.number not in await self._ask(PROBE_PATH, NUMBERS)
+        if self.unregistered:
+            raise SignalRejected(NOT_REGISTERED)
         if self._account.aci is None:
             await self._learn_aci()
 

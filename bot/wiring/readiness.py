@@ -14,7 +14,7 @@ import structlog
 from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.llm.errors import LlmError
-from bot.messaging.messenger import Messenger
+from bot.messaging.messenger import NOT_REGISTERED, Messenger
 from bot.messaging.spawned import SpawnedSignalCli
 from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
@@ -108,16 +108,6 @@ def health_checks(
         proof_required: nothing is sent to an unverified model.
         signal_cli: the process that the bot itself runs, if it does.
     """
-
-    async def signal_health() -> Health:
-        if signal_cli is not None and signal_cli.silent:
-            return Health(ok=False, detail=SILENT)
-        if messenger.stuck:
-            return Health(ok=False, detail=STUCK)
-        if messenger.connected:
-            return Health(ok=True, detail="Connected.")
-        return Health(ok=False, detail="Not connected; trying again.")
-
     known = Health(ok=False, detail="Not asked yet.")
     asked_at = -MODEL_HEALTH_SECONDS
 
@@ -138,7 +128,23 @@ def health_checks(
             known = Health(ok=True, detail="The endpoint answers.")
         return known
 
-    return {"signal": signal_health, "llm": model_health, "store": partial(_store_health, store)}
+    return {
+        "signal": partial(_signal_health, messenger, signal_cli),
+        "llm": model_health,
+        "store": partial(_store_health, store),
+    }
+
+
+async def _signal_health(messenger: Messenger, signal_cli: SpawnedSignalCli | None) -> Health:
+    if signal_cli is not None and signal_cli.silent:
+        return Health(ok=False, detail=SILENT)
+    if messenger.stuck:
+        return Health(ok=False, detail=STUCK)
+    if messenger.unregistered:
+        return Health(ok=False, detail=NOT_REGISTERED)
+    if messenger.connected:
+        return Health(ok=True, detail="Connected.")
+    return Health(ok=False, detail="Not connected; trying again.")
 
 
 async def _store_health(store: ConversationStore) -> Health:

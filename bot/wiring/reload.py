@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.config.sources import DELIMITER
+from bot.config.values import EXAMPLE_NUMBER
 from bot.errors import SettingsError
 
 log = structlog.get_logger()
@@ -67,7 +68,9 @@ class Reload:
         except SettingsError as error:
             for problem in error.problems:
                 setting, _, reason = problem.partition(": ")
-                log.error("settings.refused", setting=setting, reason=reason)
+                # The log withholds whatever has a number in it, an example too.
+                shown = reason.replace(EXAMPLE_NUMBER, "+…")
+                log.error("settings.refused", setting=setting, reason=shown)
             return
         differing = _differing(self._running, wanted)
         changed = [name for name in differing if self._is_live(name, wanted)]

@@ -1,8 +1,13 @@
 """`signal-tee-bot ready` beside the whole bot, as a container's health check runs it."""
 
-from tests.e2e.daemon_process import environment, run_command
+import tempfile
+from pathlib import Path
+
+from bot.messaging.messenger import NOT_REGISTERED
+from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import world
 from tests.e2e.scraped import ANY_PORT, bot_with_health
+from tests.fakes.registering import RegisteringSignalCli
 
 
 async def test_ready_tells_by_its_exit_code_whether_the_bot_is_well() -> None:
@@ -22,3 +27,20 @@ async def test_ready_without_health_is_a_wrong_setting() -> None:
     async with world() as here:
         code, _, err = await run_command(["ready"], environment(here), folder=here.folder)
     assert (code, err) == (2, "HEALTH__LISTEN: is empty, so there is nothing to ask\n")
+
+
+async def test_an_account_that_is_not_registered_is_one_line_in_the_log_and_in_ready() -> None:
+    with tempfile.TemporaryDirectory(prefix="stb-") as name:
+        folder = Path(name)
+        async with world() as here, RegisteringSignalCli.open(folder / "socket") as signal:
+            settings = environment(here, SIGNAL__URL=signal.url, HEALTH__LISTEN=ANY_PORT)
+            async with daemon(settings, folder=folder) as bot:
+                port = await bot.port()
+                said = await bot.event("signal.account_not_registered")
+                assert said["level"] == "error"
+                assert said["reason"] == NOT_REGISTERED
+                listen = {**settings, "HEALTH__LISTEN": f"127.0.0.1:{port}"}
+                code, out, _ = await run_command(["ready"], listen, folder=folder)
+                assert (code, f"signal           {NOT_REGISTERED}" in out) == (1, True)
+                assert not bot.events("signal.subscription_refused")
+                assert not bot.events("signal.own_identity_unknown")

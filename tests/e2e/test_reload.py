@@ -276,6 +276,21 @@ async def test_one_wrong_setting_changes_nothing_and_the_bot_goes_on() -> None:
             assert not bot.events("settings.reloaded")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("ACCESS__ALLOWED", "Ada", "must be numbers (+…) or ACI uuids, separated by commas"),
+        ("LLM_MODEL", "x", "LLM_MODEL is no setting; did you mean LLM__MODEL?"),
+        ("LOG__LEVEL", "loud", "must be 'debug', 'info', 'warning' or 'error'"),
+    ],
+)
+async def test_the_log_says_why_a_reload_is_refused(name: str, value: str, reason: str) -> None:
+    async with world() as here, configured_bot(here) as bot:
+        write_settings(here, **{name: value})
+        bot.send_signal(signal.SIGHUP)
+        assert (await bot.event("settings.refused"))["reason"] == reason
+
+
 async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> None:
     async with world(text("hello")) as here:
         settings = {"LLM__MODEL": "fake", "BOT__SETTLE_SECONDS": "0"}

@@ -13,6 +13,7 @@ class PartialMessenger:
 
     connected: bool = True
     stuck: bool = False
+    unregistered: bool = False
     connected_since: float | None = None
     last_sign: float = 0.0
     undelivered: int = 0

@@ -133,6 +133,18 @@ class RegisteringSignalCli(SignalSide):
     async def _list_accounts(self, client: Client, params: Json) -> object:
         return await super()._list_accounts(client, params) if self.registrar.registered else []
 
+    async def _list_identities(self, client: Client, params: Json) -> object:
+        self._require_account()
+        return await super()._list_identities(client, params)
+
+    async def _subscribe(self, client: Client, params: Json) -> object:
+        self._require_account()
+        return await super()._subscribe(client, params)
+
+    def _require_account(self) -> None:
+        if not self.registrar.registered:
+            raise Refusal(-32602, "Specified account does not exist")
+
     async def _start_link(self, _client: Client, _params: Json) -> object:
         return {"deviceLinkUri": self.registrar.start_link()}
 

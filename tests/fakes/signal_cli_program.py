@@ -75,6 +75,9 @@ class _Program(RegisteringSignalCli):
 
     notes: Path
 
+    def _require_account(self) -> None:
+        """It receives for any account."""
+
     async def _version(self, client: Client, params: Json) -> object:
         note(self.notes.with_name("versions"), params)
         return await super()._version(client, params)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from bot.errors import (
     SignalError,
@@ -28,9 +29,10 @@ from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RE
 from conversation_store.models import MAX_ATTACHMENT_BYTES, ChatId, ReceivedFile, ReceivedQuote
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import HangUp, Json, LostReply, Refusal
+from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
-from tests.fakes.signal_side import ADA, Group, Sent, SharedFile
+from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile
 
 CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
@@ -411,6 +413,21 @@ async def test_frames_outside_a_subscription_are_understood_too(tmp_path: Path) 
         side.bare_frames = True
         await side.say("bare")
         assert (await receiver.next_message()).text == "bare"
+
+
+async def test_an_account_that_is_registered_later_is_connected_then(tmp_path: Path) -> None:
+    async with RegisteringSignalCli.open(tmp_path / "socket") as side:
+        messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
+        receiver = Receiver()
+        with capture_logs() as said:
+            async with in_background(messenger.run(receiver.deliver)):
+                await receiver.until(lambda: messenger.unregistered)
+                assert not messenger.connected
+                side.registrar.registered = True
+                await receiver.until(lambda: messenger.connected)
+                assert not messenger.unregistered
+    events = [line["event"] for line in said]
+    assert events.count("signal.account_not_registered") == 1
 
 
 async def test_an_unknown_account_is_no_connection_and_its_sends_are_refused(
