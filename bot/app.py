@@ -78,6 +78,7 @@ async def run(
     told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
     messenger: Messenger | None = None,
+    to_operator: bool = False,
     grace_seconds: float = GRACE_SECONDS,
     store_seconds: float = STORE_SECONDS,
     stuck_seconds: float = STUCK_SECONDS,
@@ -93,6 +94,7 @@ async def run(
         told_to_reload: reloads the settings each time it is set.
         ready: called once the bot takes messages.
         messenger: carries the messages; None: the transport that SIGNAL__URL names.
+        to_operator: whoever writes runs the bot, and is told why the model gives no answer.
         grace_seconds: for turns and sends in progress to finish.
         store_seconds: for storing messages that were read.
         stuck_seconds: after so long without life from Signal, the watchdog is not fed.
@@ -104,7 +106,7 @@ async def run(
         BotError: a part cannot start, or (MessagesLost) messages could not be stored.
         StoreError: the store cannot be opened, or failed while running.
     """
-    async with wired(settings, trust, clock, messenger) as parts:
+    async with wired(settings, trust, clock, messenger, to_operator=to_operator) as parts:
         await parts.resume()
         async with asyncio.TaskGroup() as tasks:
             background = [

@@ -31,7 +31,10 @@ class ModelRequest:
 Prepare = Callable[[Sequence[AcceptedMessage]], Awaitable[ModelRequest | None]]
 """Returns what a turn of these messages would ask first; None where that cannot be told yet."""
 
-Ask = Callable[[ModelRequest], Awaitable[Completion]]
+StillTrying = Callable[[], None]
+"""Told once that the model makes its caller wait."""
+
+Ask = Callable[[ModelRequest, StillTrying], Awaitable[Completion]]
 """Asks the model; raises LlmError."""
 
 
@@ -49,18 +52,27 @@ class EarlyRequest:
         self._request: ModelRequest | None = None
         self._answer: asyncio.Task[Completion | LlmError | None] | None = None
         self._begun = 0
+        self._is_slow = False
+        self._still_trying: StillTrying | None = None
 
     def ask(self, pieces: Sequence[AcceptedMessage]) -> None:
         """Ask about these messages, instead of those that were asked about before."""
         self.discard()
         if self._begun < MAX_EARLY_REQUESTS:
             self._begun += 1
+            self._is_slow = False
             self._answer = asyncio.create_task(self._run(pieces))
 
-    async def answer_to(self, request: ModelRequest) -> Completion | None:
+    async def answer_to(
+        self, request: ModelRequest, still_trying: StillTrying
+    ) -> Completion | None:
         """Return the answer to a request, once; None unless exactly that was asked.
 
         None as well where the model has failed already: it may fare better now.
+
+        Args:
+            request: what a turn asks.
+            still_trying: told when the model makes the turn wait, at once if it has so far.
 
         Raises:
             LlmError: the model could not answer it.
@@ -70,6 +82,9 @@ class EarlyRequest:
             return None
         answer, self._answer = self._answer, None
         metrics.EARLY_REQUESTS.labels("used").inc()
+        self._still_trying = still_trying
+        if self._is_slow:
+            still_trying()
         completion = await answer
         if isinstance(completion, LlmError):
             raise completion
@@ -87,9 +102,14 @@ class EarlyRequest:
         if self._request is None:
             return None
         try:
-            return await self._ask(self._request)
+            return await self._ask(self._request, self._note_slow)
         except LlmError as error:  # the turn raises it, if it wants this answer at all
             return error
+
+    def _note_slow(self) -> None:
+        self._is_slow = True
+        if self._still_trying is not None:
+            self._still_trying()
 
 
 def _has_failed(answer: asyncio.Task[Completion | LlmError | None]) -> bool:

@@ -100,6 +100,7 @@ class ChatHandler:
         renderer: turns answers into messages.
         proofs: checks the signatures of answers; None where the endpoint signs none.
         model_name: for the record.
+        words_for: what a person is told of a model that cannot answer.
         clock: seconds since 1970.
     """
 
@@ -114,6 +115,7 @@ class ChatHandler:
         renderer: Renderer,
         proofs: SignatureDesk | None,
         model_name: str,
+        words_for: Callable[[LlmError], str],
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
@@ -125,6 +127,7 @@ class ChatHandler:
         self._renderer = renderer
         self._proofs = proofs
         self._model_name = model_name
+        self._words_for = words_for
         self._clock = clock
 
     def asking_early(self) -> AbstractAsyncContextManager[EarlyRequest]:
@@ -168,12 +171,15 @@ class ChatHandler:
             shown = await self._renderer.as_typed(refusal, ())
             return TurnResult(turn, TurnStatus.FAILED, refusal, shown, TurnUsage())
         history = await self._history(accepted.message.chat, now, turn.messages)
-        state = TurnState(turn, history, fleeting, early)
+        context = self._contexts.of(accepted, turn)
+        state = TurnState(
+            turn, history, fleeting, early, still_trying=context.progress.still_trying
+        )
         try:
-            answer = await self._loop.run(state, self._contexts.of(accepted, turn), now)
+            answer = await self._loop.run(state, context, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return await self._failed(state, error.sentence)
+            return await self._failed(state, self._words_for(error))
         if not answer:
             return await self._failed(state, EMPTY)
         shown = await self._renderer.messages(answer, state.notices)

@@ -1,5 +1,7 @@
 """The sign that something is being done: one message a turn, edited as tools start and end.
 
+It says as well that the model makes the turn wait.
+
 What is to be seen is only noted; a task of the turn's own shows the latest of it, so nothing waits
 for Signal but the end of a turn, and that within a bound.
 """
@@ -26,6 +28,8 @@ MAX_EDITS: Final = 10
 
 MAX_EDITS_FOR_MARKS: Final = 5
 """After so many edits, that a tool has ended is shown together with the next one that starts."""
+
+STILL_TRYING: Final = "The model is busy. Still trying…"
 
 Remember = Callable[[int], None]
 """Keeps the timestamp that the next edit has to name, in ms."""
@@ -68,6 +72,7 @@ class Progress:
         self._timestamp = timestamp
         self._remember = remember
         self._tools: dict[str, _Tool] = {}
+        self._still_trying = False
         self._edits = 0
         self._shown = ""
         self._tools_shown = 0
@@ -83,9 +88,9 @@ class Progress:
             # A call that starts when no other of the tool runs is a new try.
             tool.failed = tool.failed and tool.running > 0
             tool.running += 1
+            self._still_trying = False
             self._changed.set()
-        if self._tasks is not None and self._showing is None:
-            self._showing = self._tasks.create_task(self._keep_shown())
+        self._start_showing()
 
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
@@ -93,6 +98,16 @@ class Progress:
         tool.running -= 1
         tool.failed = tool.failed or not ok
         self._changed.set()
+
+    def still_trying(self) -> None:
+        """Note that the model makes the turn wait, until the next tool starts."""
+        self._still_trying = True
+        self._changed.set()
+        self._start_showing()
+
+    def _start_showing(self) -> None:
+        if self._tasks is not None and self._showing is None and not self._over:
+            self._showing = self._tasks.create_task(self._keep_shown())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -127,7 +142,7 @@ class Progress:
             await self._show()
 
     def _is_worth_an_edit(self) -> bool:
-        if not self._tools or self._text() == self._shown:
+        if self._text() in ("", self._shown):
             return False
         if self._timestamp is None:
             return True
@@ -137,7 +152,9 @@ class Progress:
     def _text(self) -> str:
         tools = ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
         busy = any(tool.running for tool in self._tools.values())
-        return f"🔧 Using {tools}{'…' if busy else ''}"
+        using = f"Using {tools}{'…' if busy else ''}" if tools else ""
+        said = "\n".join(filter(None, (using, STILL_TRYING if self._still_trying else "")))
+        return f"🔧 {said}" if said else ""
 
     async def _show(self) -> None:
         """Send or edit the message; on trouble the next change tries again."""

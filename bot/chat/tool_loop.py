@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from bot.chat.early_request import ModelRequest
+from bot.chat.early_request import ModelRequest, StillTrying
 from bot.chat.prompt import Prompt
 from bot.chat.turn_context import TurnContext
 from bot.chat.turn_state import TurnState
@@ -115,9 +115,16 @@ class ToolLoop:
             return None
         return ModelRequest(messages, self._tools)
 
-    async def send(self, request: ModelRequest) -> Completion:
-        """Send a request that may be a turn's first one; raises LlmError."""
-        return await self._model.complete(request.messages, request.tools)
+    async def send(self, request: ModelRequest, still_trying: StillTrying) -> Completion:
+        """Send a request that may be a turn's first one; raises LlmError.
+
+        Args:
+            request: what is asked.
+            still_trying: told once when the model makes its caller wait.
+        """
+        return await self._model.complete(
+            request.messages, request.tools, still_trying=still_trying
+        )
 
     @property
     def _tools(self) -> tuple[ToolSpec, ...]:
@@ -150,11 +157,11 @@ class ToolLoop:
         except LlmRejected as error:
             if shows_images and not state.images_disabled and may_be_about_images(error):
                 messages = without_images(messages)
-                completion = await self._model.complete(messages, tools, may_call=may_call)
+                completion = await self._complete(state, messages, tools, may_call=may_call)
                 self._vision.refused()
                 state.disable_images()
             elif tools and not may_call:  # perhaps the endpoint does not know `tool_choice`
-                completion = await self._model.complete(messages)
+                completion = await self._complete(state, messages, (), may_call=True)
             else:
                 raise
         state.count(completion)
@@ -173,10 +180,12 @@ class ToolLoop:
         """Return the answer to a request, which may have been made early."""
         early, state.early = state.early, None
         if early is not None and may_call:
-            completion = await early.answer_to(ModelRequest(messages, tools))
+            completion = await early.answer_to(ModelRequest(messages, tools), state.still_trying)
             if completion is not None:
                 return completion
-        return await self._model.complete(messages, tools, may_call=may_call)
+        return await self._model.complete(
+            messages, tools, may_call=may_call, still_trying=state.still_trying
+        )
 
     async def _words(self, state: TurnState, completion: Completion, now: datetime) -> str:
         """Return a completion's text; where it has none, ask once more, for words alone."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from bot.chat.early_request import EarlyRequest
+from bot.chat.early_request import EarlyRequest, StillTrying
 from bot.chat.media import CANNOT_SEE
 from bot.chat.quotes import without_bots_words
 from bot.llm.messages import Completion
@@ -20,6 +20,7 @@ class TurnState:
         history: what came before.
         fleeting: images that are shown and never kept.
         early: may have the answer to the first request already.
+        still_trying: told when the model makes the turn wait.
     """
 
     def __init__(
@@ -28,9 +29,12 @@ class TurnState:
         history: Sequence[Sequence[Message]],
         fleeting: Sequence[Image] = (),
         early: EarlyRequest | None = None,
+        *,
+        still_trying: StillTrying,
     ) -> None:
         self.turn = turn
         self.early = early
+        self.still_trying = still_trying
         self.history = history
         person, *rest = turn.messages
         self.messages = [replace(person, images=(*person.images, *fleeting)), *rest]

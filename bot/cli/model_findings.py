@@ -31,11 +31,11 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
                 names = await client.models()
                 sees = await client.sees_images()
                 time = await client.time()
-        except LlmUnauthorized:
-            yield failed("llm", "The endpoint refuses the key. Set LLM__API_KEY.")
+        except LlmError as error:
+            yield failed("llm", client.explained(error))
             return
-        except (LlmError, TimeoutError):
-            yield failed("llm", "The endpoint does not answer. See LLM__BASE_URL.")
+        except TimeoutError:
+            yield failed("llm", "The endpoint does not answer in time. See LLM__BASE_URL.")
             return
         yield ok("llm", "The endpoint answers.")
         if settings.llm.model in names:

@@ -23,6 +23,15 @@ class Workload(Protocol):
         ...
 
 
+class ModelConnection(Protocol):
+    """Knows how the model's endpoint fares. Implemented by `LlmClient`."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Return where the last request failed and why; None after one that was answered."""
+        ...
+
+
 class Status:
     """Says version, model, uptime and load; to admins, in private, how the bot itself is.
 
@@ -32,6 +41,7 @@ class Status:
         version: of the program.
         model: its name.
         model_state: what is known of its attestation.
+        endpoint: the way to it.
         registry: the tools.
         sandboxes: what is known of the walls around them.
         workload: the answers in progress.
@@ -53,6 +63,7 @@ class Status:
         version: str,
         model: str,
         model_state: ModelSummary,
+        endpoint: ModelConnection,
         registry: Registry,
         sandboxes: SandboxPolicy,
         workload: Workload,
@@ -66,6 +77,7 @@ class Status:
         self._version = version
         self._model = model
         self._model_state = model_state
+        self._endpoint = endpoint
         self._registry = registry
         self._sandboxes = sandboxes
         self._workload = workload
@@ -95,6 +107,8 @@ class Status:
         store = size(sizes.file_bytes + sizes.log_bytes)
         yield ""
         yield f"Signal: {self._signal()}"
+        if (trouble := self._endpoint.trouble) is not None:
+            yield f"Model's endpoint: {trouble}"
         yield f"Waiting: {waiting}"
         yield f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk"
         if (figures := self._figures()) is not None:
@@ -102,9 +116,9 @@ class Status:
             yield f"Process: {size(figures.memory_bytes)} of memory, {limit}"
         if missing := self._sandboxes.missing:
             yield f"Sandboxes: without {', '.join(missing)}, which this machine lacks"
-        if (trouble := self._trouble()) is not None:
-            kind = f" ({trouble.kind})" if trouble.kind else ""
-            yield f"Last trouble: {trouble.event}{kind}, {self._since(trouble.at)} ago"
+        if (last := self._trouble()) is not None:
+            kind = f" ({last.kind})" if last.kind else ""
+            yield f"Last trouble: {last.event}{kind}, {self._since(last.at)} ago"
 
     def _signal(self) -> str:
         since = self._connection.connected_since

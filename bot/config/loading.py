@@ -99,6 +99,11 @@ def _check_together(settings: Settings) -> None:
         # Without TLS no key can identify the other side.
         name = next(name for name, on in wanted.items() if on)
         raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
+    if settings.llm.api_key is not None and "@" in urlsplit(settings.llm.base_url).netloc:
+        raise SettingsError(
+            "LLM__API_KEY: must be unset, or LLM__BASE_URL without user and password: only one of"
+            " them can be sent"
+        )
     if settings.llm.transcription_model and (required or attestation.e2ee):
         # Voices would go to a model that nothing vouches for.
         raise SettingsError(

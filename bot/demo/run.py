@@ -71,6 +71,7 @@ async def _converse(settings: Settings, say: Sequence[str]) -> int:
                 told_to_stop=told_to_stop,
                 ready=ready.set,
                 messenger=messenger,
+                to_operator=True,
                 grace_seconds=GRACE_SECONDS,
             )
         )

@@ -1,5 +1,9 @@
 """The model's endpoint: one request in, one whole answer out.
 
+An endpoint that has not answered once since the start may have a wrong address: it is tried for a
+few seconds only. One that has answered, or says that it is busy, is worth the patience of
+`RetryPolicy`.
+
 The answer is streamed where the endpoint can stream, so that a silent endpoint is told from a
 slow one, and only a whole answer leaves. So a request may be tried again also after an answer has
 begun and broken off; only a few times, as the model has worked for each. Wire format: bot.llm.wire;
@@ -28,10 +32,18 @@ from bot.http_client import new_tls_context
 from bot.llm.attested import Admission, Encryption, Exchange, Sealing
 from bot.llm.counting import counted
 from bot.llm.endpoint import Endpoint
-from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnavailable
+from bot.llm.errors import (
+    LlmBroken,
+    LlmError,
+    LlmRejected,
+    LlmTimeout,
+    LlmUnavailable,
+    LlmUnreachable,
+)
 from bot.llm.failures import EndpointRefusal, refusal_from_http
 from bot.llm.messages import Completion, ToolSpec
-from bot.llm.retry import RetryPolicy, retry_after_seconds
+from bot.llm.reach import Reach
+from bot.llm.retry import LongWait, RetryPolicy, retry_after_seconds
 from bot.llm.stream import AnswerReader, EventStream, WholeBody
 from bot.llm.transport import AiohttpTransport, bounded_body, sent
 from bot.llm.wire import ModelList, Streaming, request_body
@@ -58,6 +70,8 @@ MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
 DEFAULT_RETRY: Final = RetryPolicy()
 
+WEB_PAGE: Final = "It answers with a web page. LLM__BASE_URL ends with /v1 at most servers."
+
 __all__ = ["Endpoint", "LlmClient", "open_transport"]
 
 log = structlog.get_logger()
@@ -82,6 +96,10 @@ def open_transport(
         silence_seconds=endpoint.timeout_seconds,
         tls=tls,
     )
+
+
+def _tell_nobody() -> None:
+    """Whoever asks does not mind the wait."""
 
 
 class _TryAgain(Exception):
@@ -137,6 +155,16 @@ class LlmClient:
         self._completions_url = httpx.URL(endpoint.url("chat/completions"))
         self._models_url = httpx.URL(endpoint.url("models"))
         self._headers = _headers(endpoint)
+        self._reach = Reach(endpoint.base_url)
+
+    @property
+    def trouble(self) -> str | None:
+        """Host and reason of the last failure; None after a request that was answered."""
+        return self._reach.trouble
+
+    def explained(self, error: LlmError) -> str:
+        """Return for operators where something went wrong, and what."""
+        return self._reach.explained(error)
 
     @property
     def busy(self) -> bool:
@@ -154,6 +182,7 @@ class LlmClient:
         tools: Sequence[ToolSpec] = (),
         *,
         may_call: bool = True,
+        still_trying: Callable[[], None] = _tell_nobody,
     ) -> Completion:
         """Return the model's whole answer.
 
@@ -165,14 +194,16 @@ class LlmClient:
             tools: what the model is told that it may call; none are offered when empty.
             may_call: whether it may call them in this answer. Where it may not, they are sent all
                 the same, so that the request begins like the one before and can be cached.
+            still_trying: called once when the endpoint has been tried again for so long that
+                whoever waits is to be told.
 
         Raises:
             LlmError: no usable answer, see bot.llm.errors for the kinds.
         """
-        with counted("answer"):
-            completion = await self._answer(
-                partial(request_body, self._model, messages, tools, may_call=may_call)
-            )
+        body_for = partial(request_body, self._model, messages, tools, may_call=may_call)
+        long_wait = LongWait(self._retry.silent_seconds, still_trying)
+        with counted("answer"), self._reach.noting(), long_wait:
+            completion = await self._answer(body_for, long_wait)
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
             LLM_TOKENS.labels("completion").inc(completion.usage.completion_tokens)
@@ -185,6 +216,18 @@ class LlmClient:
             LlmError: no usable answer.
         """
         return tuple(entry.id for entry in (await self._listing()).data)
+
+    async def look(self) -> None:
+        """Ask once whether the endpoint is there; note and log if it is not, or refuses the key.
+
+        That it has no list of models says nothing: it may answer all the same.
+        """
+        try:
+            await self._listing()
+        except (LlmRejected, LlmBroken):
+            return
+        except LlmError as error:
+            self._reach.failed(error)
 
     async def time(self) -> datetime | None:
         """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).
@@ -217,6 +260,8 @@ class LlmClient:
             body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
         if not response.is_success:
             raise refusal_from_http(response.status_code, body).as_error()
+        if _is_web_page(response):
+            raise LlmUnreachable(WEB_PAGE)
         try:
             return ModelList.model_validate_json(body)
         except ValidationError as error:
@@ -228,15 +273,16 @@ class LlmClient:
         request = httpx.Request("GET", self._models_url, headers=self._headers)
         try:
             async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
+                self._reach.reached()
                 yield response
         except (TimeoutError, httpx.ReadTimeout):
             raise LlmTimeout("The endpoint sent no list of models in time.") from None
         except httpx.TransportError as error:
-            raise LlmUnavailable(str(error)) from error
+            raise self._reach.lost(error) from error
 
-    async def _answer(self, body_for: Callable[..., bytes]) -> Completion:
+    async def _answer(self, body_for: Callable[..., bytes], long_wait: LongWait) -> Completion:
         """Attempt until an answer comes, a failure is final or the time for retries is over."""
-        give_up_at = math.inf
+        give_up_at = unreached_until = math.inf
         failures = broken = 0
         while True:
             try:
@@ -248,20 +294,31 @@ class LlmClient:
                     self._slots.release()
             except _TryAgain as again:
                 error, after_seconds = again.error, again.after_seconds
+            except LlmUnreachable:
+                raise
             except (LlmBroken, LlmUnavailable) as broke:  # after the first byte of an answer
                 error, after_seconds = broke, None
                 broken += 1
             failures += 1
             left = give_up_at - time.monotonic()
+            if isinstance(error, LlmUnreachable):
+                unreached_until = min(
+                    unreached_until, time.monotonic() + self._retry.unreached_seconds
+                )
+                left = min(left, unreached_until - time.monotonic())
             if left <= 0 or broken == MAX_BROKEN_ANSWERS:
                 raise error from None
             pause = min(left, self._retry.pause(failures, after_seconds))
+            long_wait.begin()
+            self._reach.note(error)
             LLM_RETRIES.inc()
             log.warning(
                 "llm.retry",
                 attempt=failures,
                 delay_seconds=round(pause, 3),
                 error=type(error).__name__,
+                host=self._reach.host,
+                reason=error.reason,
             )
             await asyncio.sleep(pause)
 
@@ -303,8 +360,11 @@ class LlmClient:
                 asyncio.timeout(self._total_seconds) as bound,
                 sent(self._transport, request) as response,
             ):
+                self._reach.reached()
                 if not response.is_success:
                     raise await _refusal(response)
+                if _is_web_page(response):
+                    raise LlmUnreachable(WEB_PAGE)
                 reader = _reader_for(response, sealing)
                 response_sha256 = await _read(response, reader, bound, asked_at)
         except (TimeoutError, httpx.ReadTimeout):
@@ -312,7 +372,9 @@ class LlmClient:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
         except httpx.TransportError as error:
             if not reader.begun:
-                raise _TryAgain(LlmUnavailable(str(error))) from error
+                lost = self._reach.lost(error)
+                is_final = isinstance(lost, LlmUnreachable) and lost.final
+                raise (lost if is_final else _TryAgain(lost)) from error
         completion = reader.completion()
         exchange = _exchange(reader.completion_id, body, response_sha256)
         return replace(completion, exchange=exchange)
@@ -336,6 +398,12 @@ def _headers(endpoint: Endpoint) -> httpx.Headers:
             "content-type": "application/json",
         }
     )
+
+
+def _is_web_page(response: httpx.Response) -> bool:
+    """Whether it is meant for a browser, as where an address lacks its `/v1`."""
+    content_type: str = response.headers.get("content-type", "")
+    return content_type.startswith("text/html")
 
 
 def _reader_for(response: httpx.Response, sealing: Sealing | None) -> AnswerReader:

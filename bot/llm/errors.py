@@ -2,6 +2,7 @@
 
 LlmError
 ├── LlmUnavailable    down, overloaded or rate limited, and still so after every retry
+│   └── LlmUnreachable     nothing usable is at the address, and nothing has been since the start
 ├── LlmTimeout        connected, but no byte for longer than the bound
 ├── LlmBroken         the answer broke off or made no sense, several times
 ├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
@@ -9,7 +10,8 @@ LlmError
 ├── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
 └── LlmNotAttested    it has not proven what it must prove, so it is not used
 
-No message of these errors holds what a person or a model wrote.
+No message of these errors holds what a person or a model wrote. `reason` is for operators: a
+sentence from a closed set, without the host, fit for the log.
 """
 
 from bot.errors import BotError
@@ -21,10 +23,15 @@ class LlmError(BotError):
     Attributes:
         outcome: as what it is counted.
         sentence: for the person.
+        reason: for the operator; the error's own text where nothing else is given.
     """
 
     outcome: str = "failed"
     sentence: str = "The model gave no answer. Please try again."
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class LlmUnavailable(LlmError):
@@ -32,6 +39,21 @@ class LlmUnavailable(LlmError):
 
     outcome = "unavailable"
     sentence = "The model cannot be reached right now. Please try again in a few minutes."
+
+
+class LlmUnreachable(LlmUnavailable):
+    """The address is wrong, or its server has not answered once: somebody has to look at it.
+
+    Args:
+        message: for the operator.
+        final: trying again changes nothing.
+    """
+
+    sentence = "I cannot reach my model. Please tell the operator of this bot."
+
+    def __init__(self, message: str, *, final: bool = True) -> None:
+        super().__init__(message)
+        self.final = final
 
 
 class LlmTimeout(LlmError):
@@ -54,13 +76,14 @@ class LlmRejected(LlmError):
     Args:
         status: the HTTP status.
         message: the endpoint's own short code for it; never its prose, which may quote people.
+        reason: for the operator.
     """
 
     outcome = "rejected"
     sentence = "The model did not accept this request. Please tell the operator of this bot."
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"HTTP {status}: {message}")
+    def __init__(self, status: int, message: str, reason: str = "") -> None:
+        super().__init__(f"HTTP {status}: {message}", reason or f"HTTP {status}.")
         self.status = status
 
 
@@ -91,5 +114,5 @@ class LlmNotAttested(LlmError):
     outcome = "not_attested"
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
+        super().__init__(sentence, "It has not proven who reads along.")
         self.sentence = sentence

@@ -25,6 +25,19 @@ MAX_PROSE_CHARACTERS: Final = 2000
 
 NO_STATUS: Final = 0
 
+WRONG_KEY: Final = "It does not accept the key. See LLM__API_KEY."
+NO_CREDIT: Final = "The account has no credit."
+UNKNOWN_MODEL: Final = "It does not know the model. See LLM__MODEL."
+WRONG_PATH: Final = (
+    "It has no model under this address. LLM__BASE_URL ends with /v1 at most servers."
+)
+WANTS_TLS: Final = "It speaks TLS. LLM__BASE_URL must begin with https://."
+REDIRECTS: Final = (
+    "It redirects, which the bot does not follow. Set LLM__BASE_URL to where it leads; often that"
+    " is the same address with https://."
+)
+BROKE_OFF: Final = "Its answer ended in an error."
+
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TOO_LONG = re.compile(
@@ -33,6 +46,8 @@ _TOO_LONG = re.compile(
     r"|maximum.{0,20}(context|input|prompt).{0,20}(length|tokens)|reduce the length",
     re.IGNORECASE,
 )
+_MODEL = re.compile(r"\bmodel(\b|_)", re.IGNORECASE)
+_WANTS_TLS = re.compile(r"\bHTTPS (server|port)\b", re.IGNORECASE)
 _STREAM_OPTIONS = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _STREAM = re.compile(r"\bstream(ing)?\b", re.IGNORECASE)
 
@@ -68,16 +83,32 @@ class EndpointRefusal:
 
     def as_error(self) -> LlmError:
         """Return the error that this refusal is for the rest of the program."""
-        said = self.code or _PHRASES.get(self.status, "no reason given")
-        if self.status in (401, 402, 403) or self.code == "insufficient_quota":
-            return LlmUnauthorized(f"HTTP {self.status}: {said}")
+        phrase = _PHRASES.get(self.status, "no reason given")
+        said = self.code or phrase
+        message, reason = f"HTTP {self.status}: {said}", f"HTTP {self.status}, {phrase}."
+        if self.status == HTTPStatus.PAYMENT_REQUIRED or self.code == "insufficient_quota":
+            return LlmUnauthorized(message, f"{reason} {NO_CREDIT}")
+        if self.status in (401, 403):
+            return LlmUnauthorized(message, f"{reason} {WRONG_KEY}")
         if self.is_temporary:
-            return LlmUnavailable(f"HTTP {self.status}: {said}")
+            return LlmUnavailable(message, reason)
         if self._too_long:
-            return LlmContextTooLong(self.status, said)
+            return LlmContextTooLong(self.status, said, reason)
         if self.status == NO_STATUS:
-            return LlmBroken(f"The endpoint's answer ended in an error: {said}")
-        return LlmRejected(self.status, said)
+            return LlmBroken(f"The endpoint's answer ended in an error: {said}", BROKE_OFF)
+        return LlmRejected(self.status, said, f"{reason} {self._advice}".rstrip())
+
+    @property
+    def _advice(self) -> str:
+        """What the operator can do about a request that was refused for good."""
+        if _WANTS_TLS.search(self.prose):
+            return WANTS_TLS
+        if 300 <= self.status < 400:
+            return REDIRECTS
+        if self.status == HTTPStatus.NOT_FOUND and _MODEL.search(f"{self.code} {self.prose}"):
+            return UNKNOWN_MODEL
+        wrong_path = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+        return WRONG_PATH if self.status in wrong_path else ""
 
     @property
     def _too_long(self) -> bool:

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import io
+import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import aiohttp
@@ -23,6 +26,49 @@ GULP_SECONDS_PER_STREAM: Final = 0.005
 """How long it may wait for each answer that is on its way: who is alone hardly waits at all."""
 
 MAX_GULP_SECONDS: Final = 0.1
+
+REFUSED: Final = "It refuses connections. Is the model's server running there?"
+UNKNOWN_HOST: Final = "There is no host of this name."
+NO_NAME_SERVER: Final = "Its name could not be looked up: no name server answers."
+NO_ROUTE: Final = "This machine has no way to it."
+SILENT: Final = f"It took no connection within {CONNECT_SECONDS:g} seconds."
+NOT_OPENED: Final = "No connection to it could be opened."
+NO_MEANS: Final = "This machine has no room for another connection now."
+NO_ANSWER: Final = "It closed the connection without an answer."
+BROKE: Final = "The connection broke."
+NO_HTTP: Final = "It does not speak HTTP."
+NO_TLS: Final = "It does not speak TLS as the bot does. If it speaks plain HTTP, use http://."
+NOT_TRUSTED: Final = "Its certificate comes from no public authority that the bot knows."
+KEY_NOT_ACCEPTED: Final = "Its TLS key is not one that may be used now."
+
+_BY_ERRNO: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        errno.ECONNREFUSED: REFUSED,
+        errno.EHOSTUNREACH: NO_ROUTE,
+        errno.ENETUNREACH: NO_ROUTE,
+        errno.ECONNRESET: NO_ANSWER,
+    }
+)
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+# OpenSSL's X509_V_ERR_..., see X509_STORE_CTX_get_error(3).
+_BY_VERIFY_CODE: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        9: "Its certificate is not valid yet. Is the clock of this machine right?",
+        10: "Its certificate has expired.",
+        62: "Its certificate is for another name.",
+        64: "Its certificate is for another name.",
+    }
+)
+_OTHER_PROTOCOL: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"})
+
+
+class HopelessConnection(httpx.ConnectError):
+    """What listens there cannot be used under this address, however often it is tried."""
+
+
+class PassingTrouble(httpx.ConnectError):
+    """There is no connection now, for a reason that says nothing against the address."""
 
 
 class AiohttpTransport(httpx.AsyncBaseTransport):
@@ -153,18 +199,53 @@ async def bounded_body(response: httpx.Response, max_bytes: int) -> bytes:
 
 @contextlib.contextmanager
 def _httpx_errors() -> Iterator[None]:
-    """Translate aiohttp's errors, most specific first."""
+    """Translate aiohttp's errors, most specific first; no text names a host or quotes a server."""
     try:
         yield
-    except aiohttp.ClientConnectorDNSError as error:
-        raise httpx.ConnectError("The server's name is unknown.") from error
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise httpx.ConnectError("The server's certificate is not trusted.") from error
-    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-        raise httpx.ConnectError("No connection to the server.") from error
+    except UnicodeError as error:  # a name that cannot be looked up, such as one with two dots
+        raise HopelessConnection(UNKNOWN_HOST) from error
+    except (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError) as error:
+        raise _not_connected(error) from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise httpx.ConnectTimeout(SILENT) from error
     except TimeoutError as error:
         raise httpx.ReadTimeout("The server is silent.") from error
+    except aiohttp.ServerDisconnectedError as error:
+        raise httpx.RemoteProtocolError(NO_ANSWER) from error
     except aiohttp.ClientOSError as error:
-        raise httpx.ReadError("The connection broke.") from error
+        raise httpx.ReadError(BROKE) from error
     except aiohttp.ClientError as error:
-        raise httpx.RemoteProtocolError("The server does not speak proper HTTP.") from error
+        raise httpx.RemoteProtocolError(NO_HTTP) from error
+
+
+def _not_connected(
+    error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError,
+) -> httpx.ConnectError:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _not_trusted(error.certificate_error)
+    code = error.os_error.errno
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return httpx.ConnectError(NO_NAME_SERVER if code == socket.EAI_AGAIN else UNKNOWN_HOST)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return _no_tls(error.os_error)
+    if code in _SHORTAGES:
+        return PassingTrouble(NO_MEANS)
+    return httpx.ConnectError(_BY_ERRNO.get(code or 0, NOT_OPENED))
+
+
+def _not_trusted(error: Exception) -> httpx.ConnectError:
+    """Say what is wrong with a certificate; only OpenSSL's own verdicts have a code.
+
+    Whoever pins keys may accept this one a moment later.
+    """
+    code = getattr(error, "verify_code", None)
+    if code is None:
+        return PassingTrouble(KEY_NOT_ACCEPTED)
+    return HopelessConnection(_BY_VERIFY_CODE.get(code, NOT_TRUSTED))
+
+
+def _no_tls(error: OSError) -> httpx.ConnectError:
+    """Tell a server that speaks no TLS from one that went away during the handshake."""
+    if isinstance(error, ssl.SSLError) and error.reason in _OTHER_PROTOCOL:
+        return HopelessConnection(NO_TLS)
+    return httpx.ConnectError(NO_ANSWER if isinstance(error, ssl.SSLEOFError) else NO_TLS)

@@ -28,9 +28,9 @@ ALLOWED_KEYS: Final = frozenset(
     {
         "event", "level", "timestamp", "logger",
         "attempt", "attempts", "backend", "bytes", "chat", "code", "commit", "count", "deleted",
-        "delay_seconds", "duration_ms", "error", "fate", "finish_reason", "kind", "limit", "model",
-        "outcome", "part", "person", "pid", "port", "reason", "running", "seconds", "setting",
-        "signal", "state", "status", "tool", "turn", "version", "waiting", "where",
+        "delay_seconds", "duration_ms", "error", "fate", "finish_reason", "host", "kind", "limit",
+        "model", "outcome", "part", "person", "pid", "port", "reason", "running", "seconds",
+        "setting", "signal", "state", "status", "tool", "turn", "version", "waiting", "where",
     }
 )  # fmt: skip
 ID_KEYS: Final = frozenset({"chat", "person"})

@@ -51,6 +51,7 @@ def chat_commands(
                 version=__version__,
                 model=settings.llm.model,
                 model_state=endpoint.proof,
+                endpoint=endpoint.client,
                 registry=registry,
                 sandboxes=sandboxes,
                 workload=turns,

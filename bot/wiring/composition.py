@@ -97,6 +97,8 @@ async def wired(
     trust: Trust,
     clock: SteadyClock | None = None,
     messenger: Messenger | None = None,
+    *,
+    to_operator: bool = False,
 ) -> AsyncIterator[Parts]:
     """Open and connect every part.
 
@@ -105,6 +107,7 @@ async def wired(
         trust: whom verifications trust.
         clock: only tests give another than the machine's.
         messenger: carries the messages; None: the transport that SIGNAL__URL names.
+        to_operator: whoever writes runs the bot, and is told why the model gives no answer.
 
     Raises:
         BotError: a part cannot start.
@@ -191,6 +194,7 @@ async def wired(
                 presence=presence,
                 proofs=proofs,
                 clock=clock.time,
+                to_operator=to_operator,
                 reload=reload,
             )
         )
@@ -290,6 +294,7 @@ async def wired(
                 file_cleanup.run,
                 _profile_keeper(settings, messenger, store).run,
                 endpoint.keep_verified,
+                endpoint.first_look,
                 pairing.run,
                 *((partial(_check_signatures, endpoint, proofs),) if proofs is not None else ()),
             ),

@@ -14,6 +14,8 @@ from bot.config.settings import Settings
 from bot.dispatch.outgoing.noted_sends import NotedSends
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.outgoing.proofs import AnswerProofs
+from bot.llm.client import LlmClient
+from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
 from bot.llm.vision import Vision
 from bot.messaging.messenger import Messenger
 from bot.wiring.endpoint import OpenEndpoint
@@ -41,6 +43,7 @@ async def open_conversation(
     presence: Presence,
     proofs: AnswerProofs | None,
     clock: Callable[[], float],
+    to_operator: bool,
     reload: Reload,
 ) -> AsyncIterator[ChatHandler]:
     """Provide what answers a conversation; the settings that it goes by can be reloaded."""
@@ -106,5 +109,21 @@ async def open_conversation(
             renderer=renderer,
             proofs=proofs,
             model_name=settings.llm.model,
+            words_for=_explained(endpoint.client) if to_operator else _sentence,
             clock=clock,
         )
+
+
+def _sentence(error: LlmError) -> str:
+    return error.sentence
+
+
+def _explained(client: LlmClient) -> Callable[[LlmError], str]:
+    """Return what tells an operator where the model failed and why."""
+
+    def words_for(error: LlmError) -> str:
+        if isinstance(error, LlmContextTooLong | LlmNotAttested):
+            return error.sentence  # says all there is to say
+        return f"The model gave no answer. {client.explained(error)}"
+
+    return words_for

@@ -89,6 +89,11 @@ class OpenEndpoint:
     settled: Work = _nothing_to_do
     keep_verified: Work = _nothing_to_do
 
+    async def first_look(self) -> None:
+        """Log at the start if the endpoint cannot be reached, once connections are admitted."""
+        await self.settled()
+        await self.client.look()
+
 
 @asynccontextmanager
 async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:

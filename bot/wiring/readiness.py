@@ -121,9 +121,7 @@ def health_checks(
         try:
             await endpoint.client.models()
         except LlmError as error:
-            known = Health(
-                ok=False, detail=f"The endpoint does not answer: {type(error).__name__}."
-            )
+            known = Health(ok=False, detail=endpoint.client.explained(error))
         else:
             known = Health(ok=True, detail="The endpoint answers.")
         return known

@@ -18,6 +18,7 @@ from bot.llm.errors import (
     LlmTimeout,
     LlmUnauthorized,
     LlmUnavailable,
+    LlmUnreachable,
 )
 from bot.llm.messages import Completion, ToolSpec, Usage
 from bot.llm.retry import RetryPolicy
@@ -378,6 +379,7 @@ FAILURES: dict[str, tuple[fake.Step, type[LlmError]]] = {
         LlmContextTooLong,
     ),
     "redirect": (status(307, headers={"location": "http://127.0.0.1:1/"}), LlmRejected),
+    "html": (fake.raw_body(b"<html></html>", content_type="text/html"), LlmUnreachable),
     "401": (status(401), LlmUnauthorized),
     "402": (status(402, {"error": {"message": "no credit"}}), LlmUnauthorized),
     "403": (status(403, "<html>no</html>"), LlmUnauthorized),
@@ -406,7 +408,6 @@ BROKEN_ANSWERS: dict[str, tuple[fake.Step, type[LlmError]]] = {
     "no_object": (sse([1, 2]), LlmBroken),
     "deep": (sse("[" * 100_000), LlmBroken),
     "not_text": (sse(b"\xff\xfe".decode("latin-1")), LlmBroken),
-    "html": (fake.raw_body(b"<html></html>", content_type="text/html"), LlmBroken),
     "half_document": (fake.raw_body(b'{"choices": [', content_type=fake.JSON), LlmBroken),
     "no_choice": (fake.whole({"choices": []}), LlmBroken),
     "error": (sse(CONTENT, {"error": {"message": "oops"}}), LlmBroken),
@@ -588,7 +589,8 @@ async def test_the_models_of_the_endpoint_are_listed() -> None:
         (status(401), LlmUnauthorized),
         (status(404), LlmRejected),
         (status(503), LlmUnavailable),
-        (fake.cut, LlmUnavailable),
+        (fake.cut, LlmUnreachable),
+        (fake.raw_body(b"<html></html>", content_type="text/html"), LlmUnreachable),
         (fake.whole(["x"]), LlmBroken),
         (fake.held(asyncio.Event()), LlmTimeout),
     ],

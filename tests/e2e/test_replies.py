@@ -200,7 +200,9 @@ def test_an_address_that_only_the_bot_has_named_is_nobodys_word(
 ) -> None:
     said = ReceivedMessage("+49", ADA.aci, 6, chat, "what is that?", received_at=6, quote=quote)
     content = Prompt(32_000, Registry()).user_content([said])
-    (people,) = TurnState(Turn(1, 1, (Message(Role.USER, content),)), ()).heard.people
+    (people,) = TurnState(
+        Turn(1, 1, (Message(Role.USER, content),)), (), still_trying=lambda: None
+    ).heard.people
     assert (EVIL in people) is is_named
     assert people.endswith("what is that?")
     assert holds_marked(people) is holds_marked(content)

@@ -28,7 +28,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """A server's certificate, for localhost and 127.0.0.1, and its key."""
+    """A server's certificate and its key."""
 
     certificate_pem: str
     key_sha256: bytes
@@ -57,15 +57,22 @@ class Authority:
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         self._certificate = self._sign(self._name, self._key.public_key(), constraints)
 
-    def issue(self) -> ServerIdentity:
-        """Return a new server certificate with a new key."""
+    def issue(self, *, address: str = "127.0.0.1", starts_in_days: int = -1) -> ServerIdentity:
+        """Return a new server certificate with a new key.
+
+        Args:
+            address: that it is for, beside localhost.
+            starts_in_days: from now; it is valid for 31 days.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
         constraints = x509.BasicConstraints(ca=False, path_length=None)
         names = x509.SubjectAlternativeName(
-            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
         )
-        certificate = self._sign(subject, key.public_key(), constraints, names)
+        certificate = self._sign(
+            subject, key.public_key(), constraints, names, starts_in_days=starts_in_days
+        )
         spki = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return ServerIdentity(_pem(certificate), hashlib.sha256(spki).digest(), key_pem.decode())
@@ -75,9 +82,13 @@ class Authority:
         return ssl.create_default_context(cadata=_pem(self._certificate))
 
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *extensions: x509.ExtensionType,
+        starts_in_days: int = -1,
     ) -> x509.Certificate:
-        now: Final = datetime.now(UTC)
+        start: Final = datetime.now(UTC) + timedelta(days=starts_in_days)
         issuer_key = self._key.public_key()
         builder = (
             x509.CertificateBuilder()
@@ -85,8 +96,8 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=30))
+            .not_valid_before(start)
+            .not_valid_after(start + timedelta(days=31))
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False

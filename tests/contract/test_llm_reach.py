@@ -1,0 +1,322 @@
+"""What is said of an endpoint that cannot be reached or used, at the wire of real servers."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized, LlmUnavailable, LlmUnreachable
+from bot.llm.retry import RetryPolicy
+from conversation_store.models import Message, Role
+from tests.fakes.accepting import close_listener
+from tests.fakes.certificates import Authority
+from tests.fakes.openai_server import (
+    OpenAiServer,
+    Step,
+    cut,
+    echo,
+    openai_server,
+    raw,
+    raw_body,
+    script,
+    status,
+)
+
+KEY: Final = "sk-sesame"
+HELLO: Final = [Message(Role.USER, "frobnicate")]
+PATIENT: Final = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, unreached_seconds=0.02)
+"""What is final within its bound is so quickly; what is waited out would outlast the test."""
+
+NOBODY: Final = "http://127.0.0.1:9"
+
+
+@contextlib.asynccontextmanager
+async def client_at(
+    base_url: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    retry: RetryPolicy = PATIENT,
+    api_key: str | None = KEY,
+) -> AsyncIterator[LlmClient]:
+    endpoint = Endpoint(base_url=base_url, model="m", api_key=api_key)
+    async with open_transport(endpoint, tls=tls) as transport:
+        yield LlmClient(transport, endpoint, retry=retry)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    context: ssl.SSLContext | None = None, handler: Step = echo
+) -> AsyncIterator[OpenAiServer]:
+    server = OpenAiServer(handler, tls=context)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def failure(client: LlmClient) -> LlmError:
+    with pytest.raises(LlmError) as caught:
+        await client.complete(HELLO)
+    return caught.value
+
+
+# Nothing usable at the address --------------------------------------------------------------------
+
+
+async def test_who_never_answered_and_refuses_is_given_up_soon_and_named_in_the_log() -> None:
+    async with client_at(f"{NOBODY}/v1") as client:
+        with capture_logs() as logs:
+            error = await failure(client)
+    assert type(error) is LlmUnreachable
+    assert error.reason.startswith("It refuses connections.")
+    assert client.trouble == f"127.0.0.1:9: {error.reason}"
+    assert {entry["event"] for entry in logs} == {"llm.retry", "llm.failed"}
+    assert {(entry["host"], entry["reason"]) for entry in logs} == {("127.0.0.1:9", error.reason)}
+    assert not any(word in str(logs) for word in (KEY, "frobnicate"))
+
+
+async def test_by_itself_the_bot_gives_up_an_endpoint_that_never_answered_within_seconds() -> None:
+    assert RetryPolicy().unreached_seconds <= 5.0
+    async with (
+        asyncio.timeout(10),
+        client_at(f"{NOBODY}/v1", retry=RetryPolicy()) as client,
+    ):
+        assert type(await failure(client)) is LlmUnreachable
+
+
+@pytest.mark.parametrize("host", ["no-such-host.localhost.invalid", "two..dots"])
+async def test_an_unknown_host_is_said(host: str) -> None:
+    async with client_at(f"http://{host}/v1") as client:
+        error = await failure(client)
+    assert type(error) is LlmUnreachable
+    assert "name" in error.reason
+    assert client.trouble is not None
+    assert client.trouble.startswith(f"{host}: ")
+
+
+async def test_what_stands_before_the_host_in_an_address_is_never_told() -> None:
+    async with client_at("http://user:sesame@127.0.0.1:9/v1", api_key=None) as client:
+        with capture_logs() as logs:
+            await failure(client)
+    assert client.trouble is not None
+    assert client.trouble.startswith("127.0.0.1:9: ")
+    assert "sesame" not in str(logs) + client.trouble
+
+
+ADDRESSES: dict[str, tuple[Step, type[LlmError], str]] = {
+    "no path": (status(404, {"detail": "Not Found"}), LlmRejected, "ends with /v1"),
+    "no method": (status(405), LlmRejected, "ends with /v1"),
+    "web page": (
+        raw_body(b"<!doctype html>", content_type="text/html; charset=utf-8"),
+        LlmUnreachable,
+        "ends with /v1",
+    ),
+    "redirect": (status(301, headers={"location": "https://a/"}), LlmRejected, "redirects"),
+    "TLS wanted": (
+        status(400, "<h1>The plain HTTP request was sent to HTTPS port</h1>"),
+        LlmRejected,
+        "must begin with https://",
+    ),
+    "model": (
+        status(404, {"error": {"message": "model 'x' not found", "code": "model_not_found"}}),
+        LlmRejected,
+        "See LLM__MODEL",
+    ),
+    "key": (status(401, {"error": {"message": "sesame"}}), LlmUnauthorized, "See LLM__API_KEY"),
+    "credit": (status(402), LlmUnauthorized, "no credit"),
+    "own code": (status(400, {"error": {"code": "frobnicate"}}), LlmRejected, "HTTP 400"),
+}
+
+
+@pytest.mark.parametrize(("step", "kind", "reason"), ADDRESSES.values(), ids=list(ADDRESSES))
+async def test_what_is_wrong_with_address_model_or_key_is_said_at_the_first_answer(
+    step: Step, kind: type[LlmError], reason: str
+) -> None:
+    async with openai_server(step) as server, client_at(server.base_url) as client:
+        with capture_logs() as logs:
+            error = await failure(client)
+    assert type(error) is kind
+    assert reason in error.reason
+    assert len(server.requests) == 1
+    assert [entry["reason"] for entry in logs] == [error.reason]
+    assert not any(word in str(logs) for word in (KEY, "sesame", "frobnicate"))
+
+
+@pytest.mark.parametrize("ending", ["", "/v1/v1", "/v1/chat/completions"])
+async def test_an_address_with_too_little_or_too_much_at_its_end_is_named(ending: str) -> None:
+    async with openai_server() as server:
+        address = server.base_url.removesuffix("/v1") + ending
+        async with client_at(address) as client:
+            error = await failure(client)
+    assert "LLM__BASE_URL ends with /v1" in error.reason
+    assert len(server.received) == 1
+
+
+# TLS ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "starts_in_days", "reason"),
+    [
+        ("127.0.0.2", -1, "another name"),
+        ("127.0.0.1", -60, "has expired"),
+        ("127.0.0.1", 2, "not valid yet"),
+    ],
+)
+async def test_what_is_wrong_with_a_certificate_is_said_at_once(
+    address: str, starts_in_days: int, reason: str
+) -> None:
+    authority = Authority()
+    identity = authority.issue(address=address, starts_in_days=starts_in_days)
+    async with (
+        listening(identity.context()) as server,
+        client_at(server.base_url, tls=authority.client_context()) as client,
+    ):
+        error = await failure(client)
+    assert type(error) is LlmUnreachable
+    assert reason in error.reason
+    assert server.received == []
+
+
+async def test_a_certificate_of_an_unknown_authority_is_said_at_once() -> None:
+    async with (
+        listening(Authority().issue().context()) as server,
+        client_at(server.base_url) as client,
+    ):
+        error = await failure(client)
+    assert type(error) is LlmUnreachable
+    assert "no public authority" in error.reason
+
+
+async def test_plain_http_behind_an_https_address_is_said_at_once() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with client_at(f"https://127.0.0.1:{port}/v1") as client:
+        error = await failure(client)
+    await close_listener(server)
+    assert type(error) is LlmUnreachable
+    assert "use http://" in error.reason
+
+
+async def test_tls_behind_a_plain_address_is_guessed_soon() -> None:
+    async with listening(Authority().issue().context()) as server:
+        async with client_at(server.base_url.replace("https", "http")) as client:
+            error = await failure(client)
+    assert type(error) is LlmUnreachable
+    assert "If it speaks TLS, LLM__BASE_URL must begin with https://." in error.reason
+
+
+async def test_a_certificate_that_turns_bad_is_said_at_once_although_it_worked_before() -> None:
+    authority = Authority()
+    async with (
+        listening(authority.issue().context()) as server,
+        client_at(server.base_url, tls=authority.client_context()) as client,
+    ):
+        assert (await client.complete(HELLO)).message.content == "answer to: frobnicate"
+        await server.stop()
+        server.tls = authority.issue(starts_in_days=-60).context()
+        await server.start()
+        assert "has expired" in (await failure(client)).reason
+
+
+# What passes --------------------------------------------------------------------------------------
+
+SOON: Final = RetryPolicy(
+    first_seconds=0.001, longest_seconds=0.01, unreached_seconds=0.02, silent_seconds=0.05
+)
+
+
+@pytest.mark.parametrize("away", [None, cut, raw(b"no HTTP\r\n\r\n"), status(503), status(429)])
+async def test_who_has_answered_before_is_waited_for_and_that_is_said_once(
+    away: Step | None,
+) -> None:
+    told = asyncio.Event()
+    times = []
+
+    def still_trying() -> None:
+        times.append("still trying")
+        told.set()
+
+    async with openai_server() as server, client_at(server.base_url, retry=SOON) as client:
+        await client.complete(HELLO)
+        if away is None:
+            await server.stop()
+        else:
+            server.handler = away
+        waiting = asyncio.create_task(client.complete(HELLO, still_trying=still_trying))
+        await told.wait()
+        assert client.trouble is not None
+        if away is None:
+            await server.start()
+        server.handler = echo
+        assert (await waiting).message.content == "answer to: frobnicate"
+    assert times == ["still trying"]
+    assert client.trouble is None
+
+
+async def test_a_short_trouble_and_a_slow_answer_are_not_called_a_long_wait() -> None:
+    told: list[str] = []
+    steps = script(status(503), status(429))
+    async with openai_server(steps) as server, client_at(server.base_url) as client:
+        await client.complete(HELLO, still_trying=lambda: told.append("still trying"))
+    assert told == []
+
+
+async def test_who_starts_while_it_is_asked_gets_the_patience_that_a_busy_one_gets() -> None:
+    answers = RetryPolicy(first_seconds=0.01, longest_seconds=0.02, unreached_seconds=5.0)
+    async with openai_server(script(*[status(503)] * 5)) as server:
+        await server.stop()
+        async with client_at(server.base_url, retry=answers) as client:
+            waiting = asyncio.create_task(client.complete(HELLO))
+            while client.trouble is None:  # noqa: ASYNC110 - the first failure has no event
+                await asyncio.sleep(0.001)
+            await server.start()
+            assert (await waiting).message.content == "answer to: frobnicate"
+
+
+async def test_an_endpoint_that_is_busy_beyond_every_bound_is_not_called_unreachable() -> None:
+    short = RetryPolicy(bound_seconds=0.05, first_seconds=0.001, longest_seconds=0.01)
+    async with (
+        openai_server(status(503)) as server,
+        client_at(server.base_url, retry=short) as client,
+    ):
+        error = await failure(client)
+    assert type(error) is LlmUnavailable
+    assert error.reason == "HTTP 503, Service Unavailable."
+
+
+# The first look -----------------------------------------------------------------------------------
+
+
+async def test_the_first_look_logs_who_is_not_there_and_minds_no_missing_list() -> None:
+    with capture_logs() as logs:
+        async with client_at(f"{NOBODY}/v1") as client:
+            await client.look()
+        async with openai_server() as server, client_at(server.base_url) as client:
+            await client.look()
+            server.models_handler = status(404)
+            await client.look()
+    assert [(entry["event"], entry["error"]) for entry in logs] == [
+        ("llm.failed", "LlmUnreachable")
+    ]
+
+
+async def test_the_first_look_logs_that_the_key_is_refused() -> None:
+    with capture_logs() as logs:
+        async with openai_server() as server, client_at(server.base_url) as client:
+            server.models_handler = status(401)
+            await client.look()
+            assert client.trouble is not None
+    assert [entry["error"] for entry in logs] == ["LlmUnauthorized"]
