@@ -212,7 +212,7 @@ class Media:
                     case FileKind.OTHER:
                         return _unread(file, f"I cannot read it. {WHAT_I_READ}")
         except LlmError as error:
-            log.info("media.not_heard", error=type(error).__name__)
+            log.info("media.not_heard", error=type(error).__name__, reason=error.reason)
             return _Found(_UNHEARD, NOT_HEARD, understood=False)
         except (WorkError, SandboxBug, SignalError, TimeoutError) as error:
             log.info("media.not_read", error=type(error).__name__)

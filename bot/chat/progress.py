@@ -123,6 +123,7 @@ class Progress:
             except Exception as error:  # Raised below: the group would wrap it.
                 failure = error
             self._over = True
+            self._still_trying = self._still_trying and not self._tools
             self._changed.set()
             if self._showing is not None:
                 await asyncio.wait([self._showing], timeout=PROGRESS_SECONDS)

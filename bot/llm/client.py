@@ -261,7 +261,7 @@ class LlmClient:
         if not response.is_success:
             raise refusal_from_http(response.status_code, body).as_error()
         if _is_web_page(response):
-            raise LlmUnreachable(WEB_PAGE)
+            raise LlmUnreachable(WEB_PAGE, final=False)
         try:
             return ModelList.model_validate_json(body)
         except ValidationError as error:
@@ -294,9 +294,9 @@ class LlmClient:
                     self._slots.release()
             except _TryAgain as again:
                 error, after_seconds = again.error, again.after_seconds
-            except LlmUnreachable:
-                raise
             except (LlmBroken, LlmUnavailable) as broke:  # after the first byte of an answer
+                if isinstance(broke, LlmUnreachable) and broke.final:
+                    raise
                 error, after_seconds = broke, None
                 broken += 1
             failures += 1
@@ -364,7 +364,7 @@ class LlmClient:
                 if not response.is_success:
                     raise await _refusal(response)
                 if _is_web_page(response):
-                    raise LlmUnreachable(WEB_PAGE)
+                    raise LlmUnreachable(WEB_PAGE, final=False)
                 reader = _reader_for(response, sealing)
                 response_sha256 = await _read(response, reader, bound, asked_at)
         except (TimeoutError, httpx.ReadTimeout):

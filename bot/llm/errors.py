@@ -51,7 +51,7 @@ class LlmUnreachable(LlmUnavailable):
 
     sentence = "I cannot reach my model. Please tell the operator of this bot."
 
-    def __init__(self, message: str, *, final: bool = True) -> None:
+    def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
         self.final = final
 

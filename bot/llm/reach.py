@@ -16,6 +16,7 @@ from bot.llm.errors import LlmContextTooLong, LlmError, LlmUnavailable, LlmUnrea
 from bot.llm.transport import HopelessConnection, PassingTrouble
 
 SEE_BASE_URL: Final = "See LLM__BASE_URL."
+PERHAPS_PLAIN: Final = "If it speaks plain HTTP, LLM__BASE_URL must begin with http://."
 PERHAPS_TLS: Final = "If it speaks TLS, LLM__BASE_URL must begin with https://."
 
 log = structlog.get_logger()
@@ -67,6 +68,8 @@ class Reach:
         except LlmError as error:
             self.failed(error)
             raise
+        if self.trouble is not None:
+            log.info("llm.answers_again", host=self.host)
         self.trouble = None
 
     def lost(self, error: httpx.TransportError) -> LlmUnavailable:
@@ -76,8 +79,12 @@ class Reach:
             return LlmUnreachable(f"{reason} {SEE_BASE_URL}", final=True)
         if self._reached or isinstance(error, PassingTrouble):
             return LlmUnavailable(reason)
-        # A TLS server that is spoken to in plain HTTP just closes the connection.
-        unclear = isinstance(error, httpx.RemoteProtocolError | httpx.ReadError)
-        advice = PERHAPS_TLS if self._is_plain and unclear else SEE_BASE_URL
         slow = isinstance(error, httpx.ConnectTimeout)
+        advice = self._advice_on(error, slow=slow)
         return LlmUnreachable(f"{reason} {advice}", final=slow)
+
+    def _advice_on(self, error: httpx.TransportError, *, slow: bool) -> str:
+        """Guess the wrong protocol: TLS servers close plain connections, plain ones may wait."""
+        if self._is_plain and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+            return PERHAPS_TLS
+        return PERHAPS_PLAIN if slow and not self._is_plain else SEE_BASE_URL

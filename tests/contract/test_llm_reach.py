@@ -6,11 +6,13 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Final
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from bot.llm.client import Endpoint, LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized, LlmUnavailable, LlmUnreachable
+from bot.llm.reach import Reach
 from bot.llm.retry import RetryPolicy
 from conversation_store.models import Message, Role
 from tests.fakes.accepting import close_listener
@@ -112,11 +114,6 @@ async def test_what_stands_before_the_host_in_an_address_is_never_told() -> None
 ADDRESSES: dict[str, tuple[Step, type[LlmError], str]] = {
     "no path": (status(404, {"detail": "Not Found"}), LlmRejected, "ends with /v1"),
     "no method": (status(405), LlmRejected, "ends with /v1"),
-    "web page": (
-        raw_body(b"<!doctype html>", content_type="text/html; charset=utf-8"),
-        LlmUnreachable,
-        "ends with /v1",
-    ),
     "redirect": (status(301, headers={"location": "https://a/"}), LlmRejected, "redirects"),
     "TLS wanted": (
         status(400, "<h1>The plain HTTP request was sent to HTTPS port</h1>"),
@@ -146,6 +143,16 @@ async def test_what_is_wrong_with_address_model_or_key_is_said_at_the_first_answ
     assert len(server.requests) == 1
     assert [entry["reason"] for entry in logs] == [error.reason]
     assert not any(word in str(logs) for word in (KEY, "sesame", "frobnicate"))
+
+
+async def test_a_web_page_in_place_of_each_answer_means_a_wrong_address() -> None:
+    page = raw_body(b"<!doctype html>", content_type="text/html; charset=utf-8")
+    async with openai_server(page) as server, client_at(server.base_url) as client:
+        error = await failure(client)
+    assert type(error) is LlmUnreachable
+    assert (
+        error.reason == "It answers with a web page. LLM__BASE_URL ends with /v1 at most servers."
+    )
 
 
 @pytest.mark.parametrize("ending", ["", "/v1/v1", "/v1/chat/completions"])
@@ -216,6 +223,13 @@ async def test_tls_behind_a_plain_address_is_guessed_soon() -> None:
             error = await failure(client)
     assert type(error) is LlmUnreachable
     assert "If it speaks TLS, LLM__BASE_URL must begin with https://." in error.reason
+
+
+def test_a_server_that_lets_the_tls_handshake_run_out_of_time_may_speak_plain_http() -> None:
+    error = Reach("https://127.0.0.1/v1").lost(httpx.ConnectTimeout("No connection."))
+    assert isinstance(error, LlmUnreachable)
+    assert error.final
+    assert error.reason.endswith("LLM__BASE_URL must begin with http://.")
 
 
 async def test_a_certificate_that_turns_bad_is_said_at_once_although_it_worked_before() -> None:

@@ -72,6 +72,8 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         ("LLM__BASE_URL", "example.org", "http:// or https://"),
         ("LLM__BASE_URL", "http://[::1", "http:// or https://"),
         ("LLM__BASE_URL", "http://host:secret", "http:// or https://"),
+        ("LLM__BASE_URL", "http://host/v1/chat/completions", "must end before /chat/completions"),
+        ("LLM__BASE_URL", "http://host/v1/chat/completions/", "must end before /chat/completions"),
         ("LLM__TIMEOUT_SECONDS", "inf", "finite"),
         ("LLM__TIMEOUT_SECONDS", "soon", "valid number"),
         ("LLM__MAX_CONCURRENCY", "0", "greater than or equal to 1"),
@@ -330,6 +332,15 @@ def test_proof_that_is_required_needs_an_endpoint_over_tls(
     assert plain == (f"{name}: needs an LLM__BASE_URL that begins with https://",)
     monkeypatch.setenv("LLM__BASE_URL", "https://model.test/v1")
     assert load_settings().llm.base_url == "https://model.test/v1"
+
+
+def test_a_key_and_a_password_in_the_address_cannot_both_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLM__BASE_URL", "https://ada:sesame@model.test/v1")
+    (problem,) = problems_of(monkeypatch, LLM__API_KEY="sk-sesame")
+    assert problem.startswith("LLM__API_KEY: must be unset, or LLM__BASE_URL without user")
+    assert "sesame" not in problem
 
 
 def test_proof_that_is_required_needs_pins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,44 @@ async def a_while() -> None:
     await asyncio.sleep(1)
 
 
+def test_a_long_wait_for_the_model_is_one_message_however_often_it_is_noted() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.still_trying()
+            await a_while()
+            progress.still_trying()
+            await a_while()
+        assert channel.shown == [("🔧 The model is busy. Still trying…", None)]
+
+    run_without_waiting(scenario())
+
+
+def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_next() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show(["calculate"])
+            await a_while()
+            progress.finished("calculate", ok=True)
+            progress.still_trying()
+            await a_while()
+            progress.show(["web_search"])
+            await a_while()
+            progress.finished("web_search", ok=True)
+            progress.still_trying()
+            await a_while()
+        assert channel.shown == [
+            ("🔧 Using calculate…", None),
+            ("🔧 Using calculate ✓\nThe model is busy. Still trying…", 101),
+            ("🔧 Using calculate ✓, web_search…", 102),
+            ("🔧 Using calculate ✓, web_search ✓\nThe model is busy. Still trying…", 103),
+            ("🔧 Using calculate ✓, web_search ✓", 104),
+        ]
+
+    run_without_waiting(scenario())
+
+
 def test_one_message_is_edited_as_tools_start_and_end() -> None:
     async def scenario() -> None:
         channel = Channel()

@@ -1,0 +1,136 @@
+"""A model that cannot be reached, or not now: what people, the operator and the log are told."""
+
+import asyncio
+import json
+import time
+from typing import Final
+
+import pytest
+
+from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_check_and_demo import run_cli
+from tests.fakes.certificates import Authority
+from tests.fakes.openai_server import OpenAiServer, Step, echo, raw_body, status
+from tests.fakes.signal_side import ADA
+
+NOBODY: Final = "http://127.0.0.1:9/v1"
+SAID_WITHIN_SECONDS: Final = 9.0
+WAIT_SAID_AFTER_SECONDS: Final = 20.0
+STILL_TRYING: Final = "🔧 The model is busy. Still trying…"
+SECRETS: Final = ("frobnicate", "sk-sesame", ADA.aci)
+
+
+async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins() -> None:
+    async with world() as here:
+        settings = environment(
+            here, LLM__BASE_URL=NOBODY, LLM__API_KEY="sk-sesame", ACCESS__ADMINS=ADA.aci
+        )
+        async with daemon(settings, folder=here.folder) as bot:
+            await bot.event("llm.failed")  # at the start, before anybody has asked
+            began = time.monotonic()
+            await here.signal.say("frobnicate")
+            answer = (await here.answer()).text
+            assert time.monotonic() - began < SAID_WITHIN_SECONDS
+            await here.signal.say("!status")
+            status_said = (await here.answer()).text
+            logged = bot.events("llm.failed")[-1]
+            log = "\n".join(bot.stderr)
+    assert answer == "I cannot reach my model. Please tell the operator of this bot."
+    reason = "It refuses connections. Is the model's server running there? See LLM__BASE_URL."
+    assert (logged["host"], logged["reason"]) == ("127.0.0.1:9", reason)
+    assert f"\nModel's endpoint: 127.0.0.1:9: {reason}\n" in status_said
+    assert len(here.answers()) == 2
+    assert not any(secret in log for secret in SECRETS)
+
+
+async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
+    async with world() as here, running_bot(here.settings(llm={"base_url": NOBODY})):
+        await here.signal.say("hello")
+        answer = (await here.answer()).text
+        await here.signal.say("!status")
+        said = (await here.answer()).text
+    assert "127.0.0.1" not in answer + said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("away", [False, True], ids=["busy", "restarting"])
+async def test_a_long_wait_for_the_model_is_said_once_and_the_answer_comes_once(
+    *, away: bool
+) -> None:
+    async with world() as here, daemon(environment(here), folder=here.folder):
+        await here.signal.say("one")
+        await here.answer()
+        if away:
+            await here.model.stop()
+        else:
+            here.model.handler = status(429)
+        began = time.monotonic()
+        await here.signal.say("two")
+        said = await here.signal.next_sent(seconds=2 * WAIT_SAID_AFTER_SECONDS)
+        assert said.text == STILL_TRYING
+        assert time.monotonic() - began > WAIT_SAID_AFTER_SECONDS / 2
+        if away:
+            await here.model.start()
+        here.model.handler = echo
+        await here.answer()
+    first, waiting, second = [sent.text for sent in here.signal.sent]
+    assert first.endswith("one")
+    assert waiting == STILL_TRYING
+    assert second.endswith("two")
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (status(404), "It has no model under this address."),
+        (status(401), "It does not accept the key. See LLM__API_KEY."),
+        (raw_body(b"<html>", content_type="text/html"), "It answers with a web page."),
+    ],
+)
+async def test_in_the_demo_the_reason_is_shown(step: Step, reason: str) -> None:
+    async with world(step) as here:
+        done = await asyncio.to_thread(
+            run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=here.model.base_url
+        )
+    shown = " ".join(done.stdout.replace("│", " ").split())
+    assert "The model gave no answer. 127.0.0.1:" in shown
+    assert reason in shown
+
+
+async def test_the_demo_shows_who_refuses_connections_within_seconds() -> None:
+    began = time.monotonic()
+    async with world() as here:
+        done = await asyncio.to_thread(
+            run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=NOBODY
+        )
+    shown = " ".join(done.stdout.replace("│", " ").split())
+    assert "127.0.0.1:9: It refuses connections." in shown
+    assert time.monotonic() - began < 2 * SAID_WITHIN_SECONDS
+
+
+async def test_check_names_host_and_reason() -> None:
+    tls = OpenAiServer(tls=Authority().issue().context())
+    await tls.start()
+    async with world() as here:
+        here.model.models_handler = status(404, {"detail": "Not Found"})
+        plain = here.model.base_url
+        said = {url: await _checked(here, url) for url in (NOBODY, tls.base_url, plain)}
+    await tls.stop()
+    assert "127.0.0.1:9: It refuses connections." in said[NOBODY]
+    assert f"127.0.0.1:{tls.port}: Its certificate comes from no public" in said[tls.base_url]
+    assert "LLM__BASE_URL ends with /v1" in said[plain]
+
+
+async def _checked(here: World, base_url: str) -> str:
+    """Return what `check` says of the model's endpoint."""
+    settings = {
+        "SIGNAL__PHONE_NUMBER": "+4915100000000",
+        "SIGNAL__URL": f"unix:{here.folder / 'nowhere'}",
+        "ATTESTATION__MODEL_POLICY": "off",
+        "LLM__BASE_URL": base_url,
+    }
+    done = await asyncio.to_thread(run_cli, "check", "--json", folder=here.folder, **settings)
+    findings = json.loads(done.stdout)["findings"]
+    (words,) = [one["words"] for one in findings if one["part"] == "llm"]
+    return str(words)
