@@ -32,7 +32,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
                 sees = await client.sees_images()
                 time = await client.time()
         except LlmError as error:
-            yield failed("llm", client.explained(error))
+            yield failed("llm", client.reach.explained(error))
             return
         except TimeoutError:
             yield failed("llm", "The endpoint does not answer in time. See LLM__BASE_URL.")

@@ -24,7 +24,7 @@ class Workload(Protocol):
 
 
 class ModelConnection(Protocol):
-    """Knows how the model's endpoint fares. Implemented by `LlmClient`."""
+    """Knows how the model's endpoint fares. Implemented by `bot.llm.reach.Reach`."""
 
     @property
     def trouble(self) -> str | None:

@@ -131,6 +131,9 @@ class LlmClient:
         total_seconds: bound of one attempt, from the request to the last byte.
         admission: asked before everything that is sent of a conversation; None admits all.
         encryption: of what is said, to the model; None sends it as it is.
+
+    Attributes:
+        reach: what is known of the way to the endpoint.
     """
 
     def __init__(
@@ -155,16 +158,7 @@ class LlmClient:
         self._completions_url = httpx.URL(endpoint.url("chat/completions"))
         self._models_url = httpx.URL(endpoint.url("models"))
         self._headers = _headers(endpoint)
-        self._reach = Reach(endpoint.base_url)
-
-    @property
-    def trouble(self) -> str | None:
-        """Host and reason of the last failure; None after a request that was answered."""
-        return self._reach.trouble
-
-    def explained(self, error: LlmError) -> str:
-        """Return for operators where something went wrong, and what."""
-        return self._reach.explained(error)
+        self.reach = Reach(endpoint.base_url)
 
     @property
     def busy(self) -> bool:
@@ -202,7 +196,7 @@ class LlmClient:
         """
         body_for = partial(request_body, self._model, messages, tools, may_call=may_call)
         long_wait = LongWait(self._retry.silent_seconds, still_trying)
-        with counted("answer"), self._reach.noting(), long_wait:
+        with counted("answer"), self.reach.noting(), long_wait:
             completion = await self._answer(body_for, long_wait)
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
@@ -227,7 +221,7 @@ class LlmClient:
         except (LlmRejected, LlmBroken):
             return
         except LlmError as error:
-            self._reach.failed(error)
+            self.reach.failed(error)
 
     async def time(self) -> datetime | None:
         """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).
@@ -273,12 +267,12 @@ class LlmClient:
         request = httpx.Request("GET", self._models_url, headers=self._headers)
         try:
             async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
-                self._reach.reached()
+                self.reach.reached()
                 yield response
         except (TimeoutError, httpx.ReadTimeout):
             raise LlmTimeout("The endpoint sent no list of models in time.") from None
         except httpx.TransportError as error:
-            raise self._reach.lost(error) from error
+            raise self.reach.lost(error) from error
 
     async def _answer(self, body_for: Callable[..., bytes], long_wait: LongWait) -> Completion:
         """Attempt until an answer comes, a failure is final or the time for retries is over."""
@@ -310,14 +304,14 @@ class LlmClient:
                 raise error from None
             pause = min(left, self._retry.pause(failures, after_seconds))
             long_wait.begin()
-            self._reach.note(error)
+            self.reach.note(error)
             LLM_RETRIES.inc()
             log.warning(
                 "llm.retry",
                 attempt=failures,
                 delay_seconds=round(pause, 3),
                 error=type(error).__name__,
-                host=self._reach.host,
+                host=self.reach.host,
                 reason=error.reason,
             )
             await asyncio.sleep(pause)
@@ -360,7 +354,7 @@ class LlmClient:
                 asyncio.timeout(self._total_seconds) as bound,
                 sent(self._transport, request) as response,
             ):
-                self._reach.reached()
+                self.reach.reached()
                 if not response.is_success:
                     raise await _refusal(response)
                 if _is_web_page(response):
@@ -372,7 +366,7 @@ class LlmClient:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
         except httpx.TransportError as error:
             if not reader.begun:
-                lost = self._reach.lost(error)
+                lost = self.reach.lost(error)
                 is_final = isinstance(lost, LlmUnreachable) and lost.final
                 raise (lost if is_final else _TryAgain(lost)) from error
         completion = reader.completion()

@@ -51,7 +51,7 @@ def chat_commands(
                 version=__version__,
                 model=settings.llm.model,
                 model_state=endpoint.proof,
-                endpoint=endpoint.client,
+                endpoint=endpoint.client.reach,
                 registry=registry,
                 sandboxes=sandboxes,
                 workload=turns,

@@ -124,6 +124,6 @@ def _explained(client: LlmClient) -> Callable[[LlmError], str]:
     def words_for(error: LlmError) -> str:
         if isinstance(error, LlmContextTooLong | LlmNotAttested):
             return error.sentence  # says all there is to say
-        return f"The model gave no answer. {client.explained(error)}"
+        return f"The model gave no answer. {client.reach.explained(error)}"
 
     return words_for

@@ -79,6 +79,7 @@ class OpenEndpoint:
         signatures: checks the signatures of answers, if the endpoint signs them.
         settled: returns once the first verification has ended, whatever its result.
         keep_verified: runs as long as the bot.
+        first_look: logs at the start if the endpoint cannot be reached, where no verification does.
     """
 
     client: LlmClient
@@ -88,11 +89,7 @@ class OpenEndpoint:
     signatures: "AnswerSignatures | None" = None
     settled: Work = _nothing_to_do
     keep_verified: Work = _nothing_to_do
-
-    async def first_look(self) -> None:
-        """Log at the start if the endpoint cannot be reached, once connections are admitted."""
-        await self.settled()
-        await self.client.look()
+    first_look: Work = _nothing_to_do
 
 
 @asynccontextmanager
@@ -106,7 +103,11 @@ async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
         transcriber = Transcriber(transport, endpoint, listener) if listener else None
         listening = () if transcriber is None else (transcriber.use_key,)
         yield OpenEndpoint(
-            client, NothingProven(why), (client.use_key, *listening), transcriber=transcriber
+            client,
+            NothingProven(why),
+            (client.use_key, *listening),
+            transcriber=transcriber,
+            first_look=client.look,
         )
 
 

@@ -121,7 +121,7 @@ def health_checks(
         try:
             await endpoint.client.models()
         except LlmError as error:
-            known = Health(ok=False, detail=endpoint.client.explained(error))
+            known = Health(ok=False, detail=endpoint.client.reach.explained(error))
         else:
             known = Health(ok=True, detail="The endpoint answers.")
         return known

@@ -77,7 +77,7 @@ async def test_who_never_answered_and_refuses_is_given_up_soon_and_named_in_the_
             error = await failure(client)
     assert type(error) is LlmUnreachable
     assert error.reason.startswith("It refuses connections.")
-    assert client.trouble == f"127.0.0.1:9: {error.reason}"
+    assert client.reach.trouble == f"127.0.0.1:9: {error.reason}"
     assert {entry["event"] for entry in logs} == {"llm.retry", "llm.failed"}
     assert {(entry["host"], entry["reason"]) for entry in logs} == {("127.0.0.1:9", error.reason)}
     assert not any(word in str(logs) for word in (KEY, "frobnicate"))
@@ -98,17 +98,17 @@ async def test_an_unknown_host_is_said(host: str) -> None:
         error = await failure(client)
     assert type(error) is LlmUnreachable
     assert "name" in error.reason
-    assert client.trouble is not None
-    assert client.trouble.startswith(f"{host}: ")
+    assert client.reach.trouble is not None
+    assert client.reach.trouble.startswith(f"{host}: ")
 
 
 async def test_what_stands_before_the_host_in_an_address_is_never_told() -> None:
     async with client_at("http://user:sesame@127.0.0.1:9/v1", api_key=None) as client:
         with capture_logs() as logs:
             await failure(client)
-    assert client.trouble is not None
-    assert client.trouble.startswith("127.0.0.1:9: ")
-    assert "sesame" not in str(logs) + client.trouble
+    assert client.reach.trouble is not None
+    assert client.reach.trouble.startswith("127.0.0.1:9: ")
+    assert "sesame" not in str(logs) + client.reach.trouble
 
 
 ADDRESSES: dict[str, tuple[Step, type[LlmError], str]] = {
@@ -271,13 +271,13 @@ async def test_who_has_answered_before_is_waited_for_and_that_is_said_once(
             server.handler = away
         waiting = asyncio.create_task(client.complete(HELLO, still_trying=still_trying))
         await told.wait()
-        assert client.trouble is not None
+        assert client.reach.trouble is not None
         if away is None:
             await server.start()
         server.handler = echo
         assert (await waiting).message.content == "answer to: frobnicate"
     assert times == ["still trying"]
-    assert client.trouble is None
+    assert client.reach.trouble is None
 
 
 async def test_a_short_trouble_and_a_slow_answer_are_not_called_a_long_wait() -> None:
@@ -294,7 +294,7 @@ async def test_who_starts_while_it_is_asked_gets_the_patience_that_a_busy_one_ge
         await server.stop()
         async with client_at(server.base_url, retry=answers) as client:
             waiting = asyncio.create_task(client.complete(HELLO))
-            while client.trouble is None:  # noqa: ASYNC110 - the first failure has no event
+            while client.reach.trouble is None:  # noqa: ASYNC110 - the first failure has no event
                 await asyncio.sleep(0.001)
             await server.start()
             assert (await waiting).message.content == "answer to: frobnicate"
@@ -332,5 +332,5 @@ async def test_the_first_look_logs_that_the_key_is_refused() -> None:
         async with openai_server() as server, client_at(server.base_url) as client:
             server.models_handler = status(401)
             await client.look()
-            assert client.trouble is not None
+            assert client.reach.trouble is not None
     assert [entry["error"] for entry in logs] == ["LlmUnauthorized"]
