@@ -35,7 +35,6 @@ from bot.llm.endpoint import Endpoint
 from bot.llm.errors import (
     LlmBroken,
     LlmError,
-    LlmRejected,
     LlmTimeout,
     LlmUnavailable,
     LlmUnreachable,
@@ -210,18 +209,6 @@ class LlmClient:
             LlmError: no usable answer.
         """
         return tuple(entry.id for entry in (await self._listing()).data)
-
-    async def look(self) -> None:
-        """Ask once whether the endpoint is there; note and log if it is not, or refuses the key.
-
-        That it has no list of models says nothing: it may answer all the same.
-        """
-        try:
-            await self._listing()
-        except (LlmRejected, LlmBroken):
-            return
-        except LlmError as error:
-            self.reach.failed(error)
 
     async def time(self) -> datetime | None:
         """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).

@@ -294,7 +294,6 @@ async def wired(
                 file_cleanup.run,
                 _profile_keeper(settings, messenger, store).run,
                 endpoint.keep_verified,
-                endpoint.first_look,
                 pairing.run,
                 *((partial(_check_signatures, endpoint, proofs),) if proofs is not None else ()),
             ),

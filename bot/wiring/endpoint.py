@@ -79,7 +79,6 @@ class OpenEndpoint:
         signatures: checks the signatures of answers, if the endpoint signs them.
         settled: returns once the first verification has ended, whatever its result.
         keep_verified: runs as long as the bot.
-        first_look: logs at the start if the endpoint cannot be reached, where no verification does.
     """
 
     client: LlmClient
@@ -89,7 +88,6 @@ class OpenEndpoint:
     signatures: "AnswerSignatures | None" = None
     settled: Work = _nothing_to_do
     keep_verified: Work = _nothing_to_do
-    first_look: Work = _nothing_to_do
 
 
 @asynccontextmanager
@@ -107,7 +105,6 @@ async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
             NothingProven(why),
             (client.use_key, *listening),
             transcriber=transcriber,
-            first_look=client.look,
         )
 
 

@@ -309,28 +309,3 @@ async def test_an_endpoint_that_is_busy_beyond_every_bound_is_not_called_unreach
         error = await failure(client)
     assert type(error) is LlmUnavailable
     assert error.reason == "HTTP 503, Service Unavailable."
-
-
-# The first look -----------------------------------------------------------------------------------
-
-
-async def test_the_first_look_logs_who_is_not_there_and_minds_no_missing_list() -> None:
-    with capture_logs() as logs:
-        async with client_at(f"{NOBODY}/v1") as client:
-            await client.look()
-        async with openai_server() as server, client_at(server.base_url) as client:
-            await client.look()
-            server.models_handler = status(404)
-            await client.look()
-    assert [(entry["event"], entry["error"]) for entry in logs] == [
-        ("llm.failed", "LlmUnreachable")
-    ]
-
-
-async def test_the_first_look_logs_that_the_key_is_refused() -> None:
-    with capture_logs() as logs:
-        async with openai_server() as server, client_at(server.base_url) as client:
-            server.models_handler = status(401)
-            await client.look()
-            assert client.reach.trouble is not None
-    assert [entry["error"] for entry in logs] == ["LlmUnauthorized"]

@@ -27,7 +27,6 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
             here, LLM__BASE_URL=NOBODY, LLM__API_KEY="sk-sesame", ACCESS__ADMINS=ADA.aci
         )
         async with daemon(settings, folder=here.folder) as bot:
-            await bot.event("llm.failed")  # at the start, before anybody has asked
             began = time.monotonic()
             await here.signal.say("frobnicate")
             answer = (await here.answer()).text
