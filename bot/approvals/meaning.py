@@ -8,7 +8,6 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator
 from enum import Enum
-from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -51,18 +50,17 @@ def meaning_of(text: str) -> Meaning:
     if not words:
         # `?` and `...` speak of what was said last.
         return Meaning.UNCLEAR if text.strip() else Meaning.OTHER
-    kinds = _known()
-    said = {kinds.get(phrase, "") for phrase in _phrases_in(words)} - {"polite"}
+    said = {_KNOWN.get(phrase, "") for phrase in _phrases_in(words)} - {"polite"}
     if said and said <= {"yes", "no", "unsure"}:
         return Meaning(said.pop()) if said in ({"yes"}, {"no"}) else Meaning.UNCLEAR
-    return Meaning.UNCLEAR if words[0] in _first_words() else Meaning.OTHER
+    return Meaning.UNCLEAR if words[0] in _FIRST_WORDS else Meaning.OTHER
 
 
 def _phrases_in(words: _Phrase) -> Iterator[_Phrase]:
     """Yield known phrases, the longest that fits first, and words that are in none."""
     while words:
         sizes = range(min(MAX_WORDS_OF_A_PHRASE, len(words)), 1, -1)
-        size = next((size for size in sizes if words[:size] in _known()), 1)
+        size = next((size for size in sizes if words[:size] in _KNOWN), 1)
         yield words[:size]
         words = words[size:]
 
@@ -87,28 +85,29 @@ def _words(text: str) -> Iterator[str]:
         yield word.rstrip(_APOSTROPHE)
 
 
-@cache
 def _known() -> dict[_Phrase, str]:
     """Return what each phrase says: yes, no, unsure or polite."""
     return {
         tuple(_words(phrase)): kind
-        for language in _languages().values()
+        for language in _LANGUAGES.values()
         for kind, phrases in language.items()
         if kind != "begins"
         for phrase in phrases
     }
 
 
-@cache
 def _first_words() -> frozenset[str]:
     return frozenset(
         word
-        for language in _languages().values()
+        for language in _LANGUAGES.values()
         for phrase in language.get("begins", ())
         for word in _words(phrase)
     )
 
 
-@cache
-def _languages() -> dict[str, dict[str, list[str]]]:
-    return tomllib.loads(resources.files(__package__).joinpath(PHRASES).read_text("utf-8"))
+# Read at the start: a turn must not depend on a file that can be opened.
+_LANGUAGES: Final[dict[str, dict[str, list[str]]]] = tomllib.loads(
+    resources.files(__package__).joinpath(PHRASES).read_text("utf-8")
+)
+_KNOWN: Final = _known()
+_FIRST_WORDS: Final = _first_words()

@@ -41,6 +41,16 @@ def command_line() -> CommandParser:
         does="Answer messages until told to stop. SIGTERM or Ctrl-C lets answers in progress"
         " finish, a second one stops at once; SIGHUP reloads the settings.",
     )
+    setup = command(
+        "setup",
+        "set up the bot: model, Signal account, who may write",
+        "signal-tee-bot setup",
+        "signal-tee-bot setup --yes --model-url http://127.0.0.1:8080/v1 --model qwen"
+        " --number +4915112345678",
+        does="Ask which model answers, which Signal account the bot has and who may write to it,"
+        " try each answer at once, and write .env. Who breaks off goes on where it was.",
+    )
+    _add_setup_arguments(setup)
     command(
         "demo",
         "try the whole bot in this terminal, without account or key",
@@ -218,6 +228,23 @@ def command_line() -> CommandParser:
     # For those scripts alone: the words that were typed are read from standard input.
     completion.add_argument("--words", action="store_true", help=argparse.SUPPRESS)
     return parser
+
+
+def _add_setup_arguments(setup: argparse.ArgumentParser) -> None:
+    setup.add_argument("--model-url", metavar="URL", help="of the model's endpoint: LLM__BASE_URL")
+    setup.add_argument("--model", metavar="NAME", help="of the model: LLM__MODEL")
+    setup.add_argument(
+        "--key-file", type=Path, metavar="FILE", help="has the key of the endpoint: LLM__API_KEY"
+    )
+    setup.add_argument("--signal", metavar="URL", help="where signal-cli is: SIGNAL__URL")
+    setup.add_argument("--number", metavar="NUMBER", help="the bot's: SIGNAL__PHONE_NUMBER")
+    setup.add_argument("--admin", metavar="WHO", help="numbers or ACIs: ACCESS__ADMINS")
+    setup.add_argument(
+        "--yes", action="store_true", help="ask nothing; what is missing is an error"
+    )
+    setup.add_argument(
+        "--force", action="store_true", help="with --yes: replace .env, which is kept beside it"
+    )
 
 
 def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:

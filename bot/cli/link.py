@@ -68,14 +68,15 @@ async def run_link(console: Console | None = None) -> None:
     try:
         console.say(BEFORE)
         async with open_setup(settings, console) as setup:
-            await link(setup, console)
+            number = await link(setup, console)
+        console.say(f"Put this into .env:\n\nSIGNAL__PHONE_NUMBER={number}")
     except asyncio.CancelledError:
         console.say("\nStopped; nothing was linked.")
         raise
 
 
-async def link(setup: AccountSetup, console: Console) -> None:
-    """Show one code after the other until the phone scans one.
+async def link(setup: AccountSetup, console: Console) -> str:
+    """Show one code after the other until the phone scans one; return its number.
 
     Raises:
         BotError: none was scanned, or Signal refuses.
@@ -93,8 +94,8 @@ async def link(setup: AccountSetup, console: Console) -> None:
                 raise
             console.say("That code has expired.\n")
         else:
-            console.say(f"Linked: {number}. Put this into .env:\n\nSIGNAL__PHONE_NUMBER={number}")
-            return
+            console.say(f"Linked: {number}.")
+            return number
     raise BotError("Nobody scanned a code; nothing was linked. Run it again, phone in hand.")
 
 

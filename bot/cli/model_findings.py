@@ -18,6 +18,9 @@ from conversation_store.models import Message, Role
 
 PART_SECONDS: Final = 20.0
 MODEL_PROOF_SECONDS: Final = 60.0
+ONE_WORD_SECONDS: Final = 60.0
+"""A model on a small machine may have to be loaded first."""
+
 ONE_WORD: Final = "Say one word."
 
 
@@ -46,6 +49,21 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
     yield _voice_notes(settings, names)
     for finding in machine.clock(time):
         yield finding
+
+
+async def trouble_with(settings: Settings) -> str | None:
+    """Return why the model does not say one word, and which setting to look at; None if it does."""
+    endpoint = llm_endpoint(settings)
+    async with open_transport(endpoint) as transport:
+        client = LlmClient(transport, endpoint)
+        try:
+            async with asyncio.timeout(ONE_WORD_SECONDS):
+                await client.complete((Message(Role.USER, ONE_WORD),))
+        except LlmError as error:
+            return client.reach.explained(error)
+        except TimeoutError:
+            return f"{client.reach.host}: It does not answer in time. See LLM__BASE_URL."
+    return None
 
 
 async def _unlisted(model: str, client: LlmClient) -> Finding:

@@ -87,7 +87,7 @@ def approve(book: PairingBook, code: str, access: AccessSettings, *, admin: bool
     if person is None:
         raise BotError(UNKNOWN_CODE)
     said = "Admin" if admin else "Let in"
-    return "\n".join((f"{said}: {_who(person)}", *_unused(access)))
+    return "\n".join((f"{said}: {who_is(person)}", *_unused(access)))
 
 
 def as_stored(who: str) -> str:
@@ -106,7 +106,7 @@ def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
     person = _one_of(book.revoke(who), nobody=NOBODY_MEANT)
     listed = access.allowed | access.admins
     still_allowed = access.policy == "open" or bool({person.person, person.number} & listed)
-    return "\n".join((f"Put out: {_who(person)}", *((STILL_ALLOWED,) if still_allowed else ())))
+    return "\n".join((f"Put out: {who_is(person)}", *((STILL_ALLOWED,) if still_allowed else ())))
 
 
 def _one_of(meant: Sequence[PairedPerson], *, nobody: str) -> PairedPerson:
@@ -124,16 +124,16 @@ def _unused(access: AccessSettings) -> Iterable[str]:
 
 def _waiting_line(request: PairingRequest) -> str:
     age_ms = CODE_MS - (request.expires_at - time.time_ns() // 1_000_000)
-    return f"  {request.code}  {_who(request)}, {_minutes(age_ms)} ago"
+    return f"  {request.code}  {who_is(request)}, {_minutes(age_ms)} ago"
 
 
 def _person_line(person: PairedPerson) -> str:
     since = datetime.fromtimestamp(person.since / 1_000, UTC)
     admin = ", admin" if person.admin else ""
-    return f"  {_who(person)}, since {since:%Y-%m-%d %H:%M} UTC{admin}"
+    return f"  {who_is(person)}, since {since:%Y-%m-%d %H:%M} UTC{admin}"
 
 
-def _who(person: PairingRequest | PairedPerson) -> str:
+def who_is(person: PairingRequest | PairedPerson) -> str:
     """Return name, number and ACI as far as known; a name may hold anything, so it is cut."""
     name = "".join(filter(str.isprintable, person.name or ""))[:NAME_CHARACTERS].strip()
     return " ".join(filter(None, (name or "(no name)", person.number, person.person)))

@@ -27,12 +27,9 @@ CAPTCHA: Final = """\
 """
 PRESENT: Final = "The account is there already."
 DONE: Final = """\
-Registered: {number}. Put this into .env:
-
-SIGNAL__PHONE_NUMBER={number}
-
-Keep a copy of signal-cli's folder in a safe place: without it the account is gone. See \
-docs/SIGNAL.md."""
+Registered: {number}. Keep a copy of signal-cli's folder in a safe place: without it the account \
+is gone. See docs/SIGNAL.md."""
+SETTING: Final = "Put this into .env:\n\nSIGNAL__PHONE_NUMBER={number}"
 
 
 def run(arguments: Namespace) -> int:
@@ -85,6 +82,7 @@ async def run_register(
                 console.say(PRESENT)
                 return
             await register(setup, console, number, voice=voice, captcha=captcha, code=code)
+            console.say(SETTING.format(number=number))
     except asyncio.CancelledError:
         console.say("\nStopped; the number is not registered.")
         raise

@@ -1,0 +1,105 @@
+"""What `setup` has found out so far, and the file `.env` that comes of it."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from dotenv import dotenv_values
+
+from bot.cli.account_setup import UNKNOWN_NUMBER
+from bot.cli.env import example
+from bot.cli.env_file import ENV_FILE, write_private
+from bot.config.loading import settings_of
+from bot.config.settings import Settings
+from bot.errors import BotError
+
+DRAFT_FILE: Final = Path(".env.setup")
+"""What was answered before `setup` was broken off."""
+
+OTHERS: Final = "\n# Taken over from the .env before.\n"
+
+_PLAIN_VALUE: Final = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
+_LINE: Final = re.compile(r"^#?(?P<name>[A-Z][A-Z0-9_]*)=.*$", re.MULTILINE)
+
+
+class Draft:
+    """Settings by their names; each answer is on disk before the next question."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    @classmethod
+    def begun(cls) -> "Draft | None":
+        """Return what an earlier run has left; None if there was none, or it came to its end."""
+        return cls.read(DRAFT_FILE) if DRAFT_FILE.exists() else None
+
+    @classmethod
+    def read(cls, file: Path) -> "Draft":
+        """Return the settings in a file.
+
+        Raises:
+            BotError: it cannot be read.
+        """
+        try:
+            found = dotenv_values(file, interpolate=False, encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BotError(f"{file} cannot be read") from error
+        return cls({name: value for name, value in found.items() if value})
+
+    def __getitem__(self, name: str) -> str:
+        return self._values.get(name, "")
+
+    def keep(self, **answers: str) -> None:
+        """Take answers, and remember them for the case that this is broken off."""
+        self._values |= answers
+        _write(DRAFT_FILE, "".join(_line(name, self[name]) for name in sorted(self._values)))
+
+    def settings(self, **more: str) -> Settings:
+        """Return the settings as they would be.
+
+        Raises:
+            SettingsError: one of them is wrong.
+        """
+        known = {"SIGNAL__PHONE_NUMBER": UNKNOWN_NUMBER} | self._values | more
+        return settings_of({name: value for name, value in known.items() if value})
+
+    def write(self) -> None:
+        """Make `.env` of the commented list of settings; one that is there is kept beside it."""
+        if ENV_FILE.exists():
+            written = Draft.read(ENV_FILE)
+            if all(written[name] == value for name, value in self._values.items()):
+                return
+            moment = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+            ENV_FILE.rename(ENV_FILE.with_name(f"{ENV_FILE.name}.before-{moment}"))
+        _write(ENV_FILE, self._filled(example()))
+
+    def end(self) -> None:
+        """Forget what was remembered: it is in `.env`."""
+        DRAFT_FILE.unlink(missing_ok=True)
+
+    def _filled(self, text: str) -> str:
+        left = dict(self._values)
+
+        def fill(line: re.Match[str]) -> str:
+            name = line["name"]
+            return _line(name, left.pop(name)).rstrip("\n") if name in left else line[0]
+
+        filled = _LINE.sub(fill, text)
+        others = "".join(_line(name, value) for name, value in left.items())
+        return f"{filled}{OTHERS}{others}" if others else filled
+
+
+def _line(name: str, value: str) -> str:
+    if _PLAIN_VALUE.fullmatch(value):
+        return f"{name}={value}\n"
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{name}='{quoted}'\n"
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        write_private(file, text)
+    except OSError as error:
+        raise BotError(f"{file} cannot be written: {error.strerror}") from error
