@@ -45,8 +45,8 @@ def command_line() -> CommandParser:
         "setup",
         "set up the bot: model, Signal account, who may write",
         "signal-tee-bot setup",
-        "signal-tee-bot setup --yes --model-url http://127.0.0.1:8080/v1 --model qwen"
-        " --number +4915112345678",
+        "signal-tee-bot setup --yes --model-url http://127.0.0.1:8080/v1 \\\n"
+        "    --model qwen --number +4915112345678",
         does="Ask which model answers, which Signal account the bot has and who may write to it,"
         " try each answer at once, and write .env. Who breaks off goes on where it was.",
     )

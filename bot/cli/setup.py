@@ -24,7 +24,7 @@ from bot.observability import logs
 from conversation_store.backup import is_there
 
 BEGIN: Final = """\
-This sets up the bot: which model answers, which Signal account it has, and who may write to it.
+This sets up the bot: which model answers, which Signal account it has, and who may write to it. \
 Each answer is tried before the next question. Ctrl-C breaks off; run it again to go on.
 """
 GO_ON: Final = "Going on where this was broken off."
@@ -104,9 +104,7 @@ async def set_up_unattended(arguments: Namespace, console: Console) -> None:
     if missing:
         raise SettingsError(*(f"{option}: is required with --yes" for option in missing))
     if ENV_FILE.exists() and not arguments.force:
-        raise SettingsError(
-            "--force: is required to replace .env, which is kept beside the new one"
-        )
+        raise SettingsError("--force: is required to replace .env, which is kept beside it")
     draft = Draft.read(ENV_FILE) if ENV_FILE.exists() else Draft({})
     draft.keep(**_given(arguments))
     await try_model(console, draft.settings())

@@ -46,7 +46,7 @@ class Draft:
             found = dotenv_values(file, interpolate=False, encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BotError(f"{file} cannot be read") from error
-        return cls({name: value for name, value in found.items() if value})
+        return cls({name: value for name, value in found.items() if value is not None})
 
     def __getitem__(self, name: str) -> str:
         return self._values.get(name, "")
@@ -62,8 +62,9 @@ class Draft:
         Raises:
             SettingsError: one of them is wrong.
         """
-        known = {"SIGNAL__PHONE_NUMBER": UNKNOWN_NUMBER} | self._values | more
-        return settings_of({name: value for name, value in known.items() if value})
+        known = self._values | more
+        number = known.get("SIGNAL__PHONE_NUMBER") or UNKNOWN_NUMBER
+        return settings_of(known | {"SIGNAL__PHONE_NUMBER": number})
 
     def write(self) -> None:
         """Make `.env` of the commented list of settings; one that is there is kept beside it."""

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from bot.cli.choices import choose
 from bot.cli.console import Console
@@ -101,12 +102,25 @@ async def _model(console: Console, draft: Draft, answers: dict[str, str]) -> str
 
 async def _servers_here() -> list[_Server]:
     async def look(name: str, url: str) -> _Server:
+        if not await _listens(url):
+            return _Server(name, url, ())
         settings = Draft({"LLM__BASE_URL": url}).settings()
         return _Server(name, url, tuple(await _models_at(settings, LOOK_SECONDS)))
 
     async with asyncio.TaskGroup() as tasks:
         looks = [tasks.create_task(look(*one)) for one in ON_THIS_MACHINE.items()]
     return [look.result() for look in looks if look.result().models]
+
+
+async def _listens(url: str) -> bool:
+    address = urlsplit(url)
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 async def _models_at(settings: Settings, seconds: float) -> list[str]:

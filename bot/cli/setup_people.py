@@ -24,8 +24,8 @@ STOP_SECONDS: Final = 20.0
 LAST_LINES: Final = 5
 
 WRITE: Final = """
-The bot runs. Write anything to {number} from your own phone; it answers with a code, which need not
-be typed: this terminal sees it, too.
+The bot runs. Write anything to {number} from your own phone. The bot answers with a code, which \
+need not be typed: this terminal knows it.
 """
 WRITE_TO_YOURSELF: Final = """
 The bot runs. Write something into your Note to Self on the phone: it answers there.

@@ -1,18 +1,14 @@
 """`link` and `register` as an operator meets them: at a terminal, with Signal on loopback."""
 
 import asyncio
-import codecs
-import fcntl
 import os
 import re
 import signal
-import struct
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -32,6 +28,7 @@ from bot.messaging.registration import Reason, RegistrationRefused
 from bot.messaging.rest_setup import RestSetup
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import running_bot, world
+from tests.e2e.terminal import COLUMNS, ROWS, at_a_terminal
 from tests.fakes.registering import (
     CAPTCHA,
     CODE,
@@ -48,9 +45,6 @@ from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
 from tests.fakes.signal_side import BOT
 from tests.skipped_waits import run_without_waiting
 
-READ_BYTES: Final = 65_536
-ROWS: Final = 24
-COLUMNS: Final = 80
 PNG: Final = b"\x89PNG\r\n\x1a\n and more"
 LINKED: Final = f"Linked: {BOT.number}."
 REGISTERED: Final = f"Registered: {BOT.number}."
@@ -79,106 +73,6 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="stb-") as name:
         yield Path(name)
 
-
-class Terminal:
-    """A program at a terminal of its own. Made by `at_a_terminal`.
-
-    Attributes:
-        shown: everything that the terminal has got so far.
-    """
-
-    def __init__(self, process: asyncio.subprocess.Process, keys: int) -> None:
-        self._process = process
-        self._keys = keys
-        self._changed = asyncio.Condition()
-        self._seen = 0
-        self.shown = ""
-
-    async def reads(self, text: str) -> None:
-        """Wait until the program has written that, wrapped or not, after what was read before."""
-        wanted = re.compile(r"\s+".join(map(re.escape, text.split())))
-        async with self._changed:
-            await self._changed.wait_for(lambda: wanted.search(self.shown, self._seen))
-        found = wanted.search(self.shown, self._seen)
-        assert found is not None
-        self._seen = found.end()
-
-    async def answers(self, question: str, answer: str) -> None:
-        """Wait for a question and type an answer."""
-        await self.reads(question)
-        os.write(self._keys, f"{answer}\n".encode())
-
-    def presses_ctrl_c(self) -> None:
-        os.write(self._keys, b"\x03")
-
-    async def exit_code(self) -> int:
-        return await self._process.wait()
-
-    async def listen(self) -> None:
-        """Collect what is written until the program has ended."""
-        decode = codecs.getincrementaldecoder("utf-8")().decode
-        while piece := await self._read():
-            self.shown += decode(piece)
-            async with self._changed:
-                self._changed.notify_all()
-
-    async def _read(self) -> bytes:
-        loop = asyncio.get_running_loop()
-        readable = asyncio.Event()
-        loop.add_reader(self._keys, readable.set)
-        try:
-            await readable.wait()
-            return os.read(self._keys, READ_BYTES)
-        except OSError:  # how a terminal says that nobody writes to it any more
-            return b""
-        finally:
-            loop.remove_reader(self._keys)
-
-
-@asynccontextmanager
-async def at_a_terminal(
-    *arguments: str,
-    url: str,
-    folder: Path,
-    columns: int = COLUMNS,
-    rows: int = ROWS,
-    path: Path | None = None,
-) -> AsyncIterator[Terminal]:
-    """Run `python -m bot ...` at a terminal until the end of the block."""
-    keys, its = os.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
-    search = os.environ["PATH"] if path is None else f"{path}:{os.environ['PATH']}"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", AT_ITS_TERMINAL, *arguments,
-        stdin=its, stdout=its, stderr=its,
-        cwd=folder,
-        env={
-            "PATH": search,
-            "SIGNAL__URL": url,
-            "STORE__PATH": str(folder / "store.db"),
-            "TERM": "xterm",
-        },
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(its)
-    terminal = Terminal(process, keys)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(terminal.listen())
-        try:
-            yield terminal
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-    os.close(keys)
-
-
-AT_ITS_TERMINAL: Final = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
-from bot.cli.main import main
-sys.exit(main())
-"""
 
 # Linking
 

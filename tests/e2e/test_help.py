@@ -43,7 +43,7 @@ def test_every_command_says_what_it_does_and_gives_examples_that_are_understood(
         for example in parser.examples:
             assert example.splitlines()[-1] in said
             if example.startswith("signal-tee-bot "):
-                read_arguments(shlex.split(example.partition(" > ")[0])[1:])
+                read_arguments(shlex.split(example.replace("\\\n", "").partition(" > ")[0])[1:])
         assert max(map(len, said.splitlines())) <= COLUMNS + 4, parser.prog
         assert [action.dest for action in parser.arguments if not action.help] == [], parser.prog
 

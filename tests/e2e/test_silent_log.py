@@ -155,7 +155,7 @@ async def test_a_store_that_fails_is_told_without_what_was_to_be_stored() -> Non
     [bug] = bot.events("app.bug")
     assert bug["error"] == "ConstraintError"
     [said] = other.stderr
-    assert said.startswith("STORE__KEY: the key does not fit, or the file is no database.")
+    assert said.startswith("STORE__KEY: the store is not encrypted yet")
     assert leaks(bot) == leaks(other) == []
 
 

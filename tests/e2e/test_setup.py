@@ -1,0 +1,235 @@
+"""`signal-tee-bot setup`: from nothing to a first answer, at a terminal or for scripts."""
+
+import re
+import stat
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from dotenv import dotenv_values
+
+from bot.cli.setup_draft import Draft
+from bot.dispatch.incoming.pairing import WELCOME_ADMIN
+from tests.e2e.daemon_process import run_command
+from tests.e2e.running_bot import World, world
+from tests.e2e.terminal import Terminal, at_a_terminal
+from tests.fakes.openai_server import models, status
+from tests.fakes.registering import CODE, RegisteringSignalCli
+from tests.fakes.signal_side import BOT
+
+ROOT: Final = Path(__file__).parents[2]
+KEY: Final = "sk-secret"
+BEFORE: Final = """\
+# mine
+BOT__SETTLE_SECONDS=0
+HEALTH__LISTEN=127.0.0.1:0
+MCP__SERVERS__NOTES__COMMAND='python -m "my notes"'
+MCP__SERVERS__NOTES__TOOLS=none
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder to set the bot up in, between a model and a Signal without the account."""
+
+    here: World
+    signal: RegisteringSignalCli
+    folder: Path
+
+    @property
+    def env(self) -> Path:
+        return self.folder / ".env"
+
+    def settings(self) -> dict[str, str | None]:
+        return dotenv_values(self.env, interpolate=False)
+
+    def options(self) -> list[str]:
+        return [
+            *("--model-url", self.here.model.base_url, "--model", "fake"),
+            *("--number", "+1 (555) 010-0000", "--signal", self.signal.url),
+        ]
+
+    async def unattended(self, *more: str) -> tuple[int, str, str]:
+        arguments = ["setup", "--yes", *self.options(), *more]
+        return await run_command(arguments, {}, folder=self.folder)
+
+
+@asynccontextmanager
+async def place() -> AsyncIterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="stb-") as name:
+        folder = Path(name)
+        async with world() as here, RegisteringSignalCli.open(folder / "socket") as signal:
+            yield Place(here, signal, folder)
+
+
+async def takes(terminal: Terminal, option: str) -> None:
+    """Take an option of a list by its number."""
+    await terminal.reads(option)
+    found = re.findall(rf"(\d)\. {re.escape(option)}", terminal.shown)
+    await terminal.answers("Number [1]:", found[-1])
+
+
+async def names_the_model(terminal: Terminal, at: Place) -> None:
+    await takes(terminal, "OpenAI, or any server")
+    await terminal.answers("Address,", at.here.model.base_url)
+    await terminal.answers("API key", KEY)
+
+
+async def test_from_nothing_to_a_first_answer_on_ones_own_phone() -> None:
+    async with place() as at:
+        at.env.write_text(BEFORE)
+        async with at_a_terminal(
+            "setup", "--signal", at.signal.url, url="", folder=at.folder
+        ) as terminal:
+            await terminal.answers("There is a .env already.", "yes")
+            await names_the_model(terminal, at)
+            await terminal.reads("It answers.")
+            await takes(terminal, "The number of a spare phone")
+            await terminal.reads("Waiting for the phone")
+            at.signal.registrar.linked.set()
+            await terminal.reads(f"Linked: {BOT.number}.")
+            await terminal.reads("All of it is in .env")
+            await terminal.reads(f"Write anything to {BOT.number}")
+            await at.signal.until(lambda: at.signal.subscribed)
+            await at.signal.say("hello")
+            await terminal.answers("Ada +15550100001", "Yes please")
+            await at.signal.wait_for(lambda sent: sent.text == WELCOME_ADMIN)
+            await at.signal.say("Are you there?")
+            await at.signal.wait_for(lambda sent: sent.text.endswith("Are you there?"))
+            await terminal.answers("Press Enter here", "")
+            await terminal.reads("To keep the bot running:")
+            assert await terminal.exit_code() == 0
+        assert KEY not in terminal.shown
+        kept = at.settings()
+        assert kept["LLM__BASE_URL"] == at.here.model.base_url
+        assert (kept["LLM__MODEL"], kept["LLM__API_KEY"]) == ("test-model", KEY)
+        assert kept["SIGNAL__PHONE_NUMBER"] == BOT.number
+        assert len(kept["STORE__KEY"] or "") == 64
+        assert stat.S_IMODE(at.env.stat().st_mode) == 0o600
+        assert "# The bot's own number" in at.env.read_text()
+        # What was there before is kept, in the new file and as it was beside it.
+        assert kept["MCP__SERVERS__NOTES__COMMAND"] == 'python -m "my notes"'
+        assert [file.read_text() for file in at.folder.glob(".env.before-*")] == [BEFORE]
+        assert not (at.folder / ".env.setup").exists()
+
+
+async def test_a_number_of_its_own_is_registered() -> None:
+    async with place() as at:
+        async with at_a_terminal(
+            "setup", *at.options()[:4], "--signal", at.signal.url, "--admin", "+15550100001",
+            url="", folder=at.folder,
+        ) as terminal:  # fmt: skip
+            await terminal.reads("It answers.")
+            await takes(terminal, "A number of its own")
+            await terminal.answers("The number, such as", "no number")
+            await terminal.reads("must be a number in international form")
+            await takes(terminal, "A number of its own")
+            await terminal.answers("The number, such as", "+1 (555) 010-0000")
+            await terminal.answers("The code:", CODE)
+            await terminal.reads("To keep the bot running:")
+            assert await terminal.exit_code() == 0
+        assert at.settings()["ACCESS__ADMINS"] == "+15550100001"
+
+
+async def test_whoever_breaks_off_goes_on_where_it_was() -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        arguments = ("setup", "--signal", at.signal.url, "--admin", "+15550100001")
+        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
+            await names_the_model(terminal, at)
+            await terminal.reads("Is it the bot's?")
+            terminal.presses_ctrl_c()
+            await terminal.reads("Run it again to go on.")
+            assert await terminal.exit_code() == 130
+        assert not at.env.exists()
+        assert stat.S_IMODE((at.folder / ".env.setup").stat().st_mode) == 0o600
+        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
+            await terminal.reads("Going on where this was broken off.")
+            await terminal.reads("It answers.")
+            await terminal.answers("Is it the bot's?", "y")
+            await terminal.reads("To keep the bot running:")
+            assert await terminal.exit_code() == 0
+        assert at.settings()["LLM__API_KEY"] == KEY
+
+
+async def test_a_wrong_answer_is_said_at_once_and_asked_again() -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        at.here.model.models_handler = models("fake", "other")
+        arguments = ("setup", "--signal", at.signal.url, "--admin", "+15550100001")
+        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
+            await takes(terminal, "OpenAI, or any server")
+            await terminal.answers("Address,", "not an address")
+            await terminal.answers("API key", "")
+            await terminal.reads("LLM__BASE_URL: must be an http:// or https:// address")
+            await takes(terminal, "OpenAI, or any server")
+            await terminal.answers("Address,", "http://127.0.0.1:9/v1")
+            await terminal.answers("API key", "")
+            await terminal.answers("Model [openai/gpt-oss-120b]:", "")
+            await terminal.reads("It refuses connections.")
+            await names_the_model(terminal, at)
+            await takes(terminal, "other")
+            await terminal.answers("Is it the bot's?", "")
+            await terminal.reads("To keep the bot running:")
+        assert at.settings()["LLM__MODEL"] == "other"
+
+
+# For scripts --------------------------------------------------------------------------------------
+
+
+async def test_scripts_get_an_env_that_was_tried() -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        (at.folder / "key").write_text(f"{KEY}\n")
+        code, out, err = await at.unattended("--key-file", "key", "--admin", "+15550100001")
+        assert (code, err) == (0, "")
+        assert f"{BOT.number} is registered" in out
+        assert KEY not in out
+        kept = at.settings()
+        assert (kept["LLM__API_KEY"], kept["ACCESS__ADMINS"]) == (KEY, "+15550100001")
+        example = (ROOT / ".env.example").read_text()
+        assert at.env.read_text().count("\n") == example.count("\n")
+
+        code, _, err = await at.unattended()
+        assert (code, err) == (
+            2,
+            "--force: is required to replace .env, which is kept beside it\n",
+        )
+        code, _, _ = await at.unattended("--force")
+        assert code == 0
+        assert at.settings()["STORE__KEY"] == kept["STORE__KEY"]
+
+
+async def test_scripts_are_told_which_options_are_missing(tmp_path: Path) -> None:
+    code, out, err = await run_command(["setup", "--yes"], {}, folder=tmp_path)
+    named = [line.split(":")[0] for line in err.splitlines()]
+    assert (code, out, named) == (2, "", ["--model-url", "--model", "--number"])
+    assert not (tmp_path / ".env.setup").exists()
+
+
+@pytest.mark.parametrize("broken", ["key", "account", "model"])
+async def test_what_fails_when_it_is_tried_is_said_and_no_env_is_written(broken: str) -> None:
+    async with place() as at:
+        at.signal.registrar.registered = broken != "account"
+        at.here.model.handler = {"key": status(401), "model": status(404)}.get(
+            broken, at.here.model.handler
+        )
+        code, _, err = await at.unattended()
+        expected = {"key": "key", "account": "not registered", "model": "LLM__BASE_URL"}[broken]
+        assert (code, expected in err) == (1, True), err
+        assert not at.env.exists()
+
+
+@pytest.mark.parametrize("value", ["plain", "with 'quotes' and \\ and #", 'a "b" $c', ""])
+def test_what_is_written_is_read_again(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Draft({}).keep(BOT__SYSTEM_PROMPT=value)
+    again = Draft.begun()
+    assert again is not None
+    assert again["BOT__SYSTEM_PROMPT"] == value
