@@ -131,7 +131,9 @@ def command_line() -> CommandParser:
         does="Register a number with Signal for the bot. It asks for what Signal wants: a captcha,"
         " the code of an SMS or a call, a PIN.",
     )
-    register.add_argument("number", nargs="?", metavar="NUMBER", help="such as +4915112345678")
+    register.add_argument(
+        "number", nargs="*", metavar="NUMBER", help="such as +4915112345678, spaces or not"
+    )
     register.add_argument(
         "--voice", action="store_true", help="have Signal call instead of sending an SMS"
     )

@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     logs.configure(level="error", log_format="console")  # the console says what happens
     asyncio.run(
         run_register(
-            arguments.number,
+            " ".join(arguments.number) or None,
             voice=arguments.voice,
             # A container's variable is empty where it is unset.
             captcha=arguments.captcha or os.environ.get("SIGNAL_CAPTCHA") or None,

@@ -1,5 +1,6 @@
 """Reads all settings at once; errors name settings and what is expected, never a value."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +56,8 @@ def settings_files() -> list[Path]:
 
 def _problems_of_env_file() -> tuple[str, ...]:
     try:
+        # The library would print a warning for each line that is a problem here.
+        logging.getLogger("dotenv").setLevel(logging.ERROR)
         return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
     except (OSError, UnicodeDecodeError):
         return ()  # reading the settings says so

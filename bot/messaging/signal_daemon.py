@@ -258,9 +258,11 @@ class SignalDaemon(DaemonRequests):
 
     async def _set_up(self) -> None:
         """Learn who the bot is and subscribe, as far as either is still to be done."""
-        if self._account.aci is None and not self.unregistered:
+        if self.unregistered and await self._finds_no_account():
+            return
+        if self._account.aci is None:  # before the first message, which may mention it
             await self._learn_aci()
-        if self._wants_messages:
+        if self._wants_messages and not self.unregistered:
             await self._subscribe()
 
     async def _learn_aci(self) -> None:
@@ -349,6 +351,7 @@ class SignalDaemon(DaemonRequests):
             finally:
                 self._connection = None
                 self._subscription = None
+                self.unregistered = False
                 self._missed_probes = 0
                 SIGNAL_CONNECTED.set(0)
 

@@ -335,8 +335,9 @@ class SignalRest(RestRequests):
         Raises:
             SignalError: it did not, or it does not know the account.
         """
-        self.unregistered = self._account.number not in await self._ask(PROBE_PATH, NUMBERS)
-        if self.unregistered:
+        self.unregistered = False  # without an answer this is unknown
+        if self._account.number not in await self._ask(PROBE_PATH, NUMBERS):
+            self.unregistered = True
             raise SignalRejected(NOT_REGISTERED)
         if self._account.aci is None:
             await self._learn_aci()

@@ -73,23 +73,25 @@ class Reload:
                 log.error("settings.refused", setting=setting, reason=shown)
             return
         differing = _differing(self._running, wanted)
-        changed = [name for name in differing if self._is_live(name, wanted)]
+        waiting = {name: self._waits_because(name, wanted) for name in differing}
+        changed = [name for name, because in waiting.items() if because is None]
         self._running = _with(self._running, wanted, changed)
         # One step of the event loop: no message meets half of it.
         for apply in self._parts if changed else ():
             apply(self._running)
         log.info("settings.reloaded", setting=changed)
-        for name in differing:
-            if name not in changed:
-                log.warning("settings.need_restart", setting=name)
+        for name, because in waiting.items():
+            if because is not None:
+                log.warning("settings.need_restart", setting=name, reason=because)
 
-    def _is_live(self, name: str, wanted: Settings) -> bool:
-        if name == "STORE__RETENTION_DAYS":
-            return not self._makes_proofs
-        if name == "TOOLS__MAX_TOOL_CALLS":
-            # A bot that was started without any call has opened no tools.
-            return bool(self._running.tools.max_tool_calls) and bool(wanted.tools.max_tool_calls)
-        return name in LIVE
+    def _waits_because(self, name: str, wanted: Settings) -> str | None:
+        """Return why a change waits for the next start; None where it does not."""
+        if name == "STORE__RETENTION_DAYS" and self._makes_proofs:
+            return "proofs state the retention that the bot was started with"
+        calls = (self._running.tools.max_tool_calls, wanted.tools.max_tool_calls)
+        if name == "TOOLS__MAX_TOOL_CALLS" and not all(calls):
+            return "tools are opened and closed with the bot"
+        return None if name in LIVE else "it is read only at the start"
 
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:

@@ -366,8 +366,11 @@ async def test_an_account_that_is_not_registered_is_not_connected() -> None:
         messenger = SignalRest(api.url, NUMBER)
         async with in_background(messenger.run(ignore)):
             await api.wait_until(lambda: api.requests > 2)
+            await Receiver().until(lambda: messenger.unregistered)
             assert not messenger.connected
             assert api.connections == 0
+            api.accounts.append(NUMBER)
+            await Receiver().until(lambda: messenger.connected and not messenger.unregistered)
 
 
 async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> None:

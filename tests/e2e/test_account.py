@@ -299,6 +299,14 @@ async def test_a_number_is_registered_with_captcha_code_and_pin(
         assert side.registrar.asked[-1] == ("verify", {"code": CODE, "pin": PIN})
 
 
+async def test_a_number_is_registered_as_phones_show_it(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        shown = ("+1", "(555)", "010-0000")
+        async with at_a_terminal("register", *shown, url=side.url, folder=folder) as terminal:
+            await terminal.answers("The code:", CODE)
+            await terminal.reads(f"SIGNAL__PHONE_NUMBER={BOT.number}")
+
+
 async def test_the_number_is_asked_for_where_it_is_not_given(folder: Path) -> None:
     async with (
         RegisteringSignalCli.open(folder / "socket") as side,

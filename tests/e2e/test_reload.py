@@ -18,8 +18,10 @@ from structlog.testing import capture_logs
 
 from bot.attestation.trust import REAL
 from bot.config.loading import load_settings
+from bot.config.names import ANY_NAME, setting_names
 from bot.dispatch.incoming.access import AccessRules
 from bot.dispatch.incoming.pairing import WELCOME
+from bot.observability import logs
 from bot.wiring import composition, conversation
 from bot.wiring.composition import wired
 from bot.wiring.reload import LIVE, Reload
@@ -291,13 +293,32 @@ async def test_the_log_says_why_a_reload_is_refused(name: str, value: str, reaso
         assert (await bot.event("settings.refused"))["reason"] == reason
 
 
+@pytest.mark.usefixtures("unconfigured_log")
+async def test_the_log_withholds_the_reason_of_no_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world() as here:
+        reload_now = Reload(here.settings(), makes_proofs=False)
+        for name in setting_names():
+            for value in ("?", "-1", "01511 2345678", "/nowhere", "http://", "x" * 5_000):
+                with monkeypatch.context() as set_once, capture_logs() as logged:
+                    set_once.setenv(name.replace(ANY_NAME.upper(), "NOTES"), value)
+                    await reload_now()
+                for line in logged:
+                    assert logs.WITHHELD not in logs.withhold_values(None, "", dict(line)).values()
+
+
 async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> None:
     async with world(text("hello")) as here:
         settings = {"LLM__MODEL": "fake", "BOT__SETTLE_SECONDS": "0"}
         async with configured_bot(here, **settings) as bot:
             write_settings(here, LLM__MODEL="another", BOT__SETTLE_SECONDS="0.5")
             assert await reload(bot) == ["BOT__SETTLE_SECONDS"]
-            assert (await bot.event("settings.need_restart"))["setting"] == "LLM__MODEL"
+            need = await bot.event("settings.need_restart")
+            assert (need["setting"], need["reason"]) == (
+                "LLM__MODEL",
+                "it is read only at the start",
+            )
             assert await reload(bot, times=2) == []
             assert (await bot.event("settings.need_restart", times=2))["setting"] == "LLM__MODEL"
             await here.signal.say("hello?")

@@ -427,9 +427,12 @@ def test_names_of_other_programs_may_stand_in_env() -> None:
 @pytest.mark.parametrize(
     "line", ["LLM__MODEL: x", "LLM__MODEL", "=x", 'LLM__MODEL="x', "two words=x"]
 )
-def test_a_line_of_env_that_cannot_be_read_is_an_error_with_file_and_line(line: str) -> None:
+def test_a_line_of_env_that_cannot_be_read_is_an_error_with_file_and_line(
+    line: str, caplog: pytest.LogCaptureFixture
+) -> None:
     expected = ".env, line 4: is no setting; NAME=value is expected"
     assert problems_of_file(f"\n# mine\n{line}\n") == (expected,)
+    assert caplog.messages == []  # the library's own words would stand beside it
 
 
 def test_what_is_wrong_in_env_and_in_the_settings_is_said_at_once(

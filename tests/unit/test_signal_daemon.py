@@ -28,7 +28,7 @@ from bot.messaging.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from conversation_store.models import MAX_ATTACHMENT_BYTES, ChatId, ReceivedFile, ReceivedQuote
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
-from tests.fakes.json_rpc_server import HangUp, Json, LostReply, Refusal
+from tests.fakes.json_rpc_server import Client, HangUp, Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
@@ -415,8 +415,26 @@ async def test_frames_outside_a_subscription_are_understood_too(tmp_path: Path) 
         assert (await receiver.next_message()).text == "bare"
 
 
+class NotingSignalCli(RegisteringSignalCli):
+    """Notes what it was asked about the account once it had it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.answered: list[str] = []
+
+    async def _list_identities(self, client: Client, params: Json) -> object:
+        answer = await super()._list_identities(client, params)
+        self.answered.append("listIdentities")
+        return answer
+
+    async def _subscribe(self, client: Client, params: Json) -> object:
+        answer = await super()._subscribe(client, params)
+        self.answered.append("subscribeReceive")
+        return answer
+
+
 async def test_an_account_that_is_registered_later_is_connected_then(tmp_path: Path) -> None:
-    async with RegisteringSignalCli.open(tmp_path / "socket") as side:
+    async with NotingSignalCli.open(tmp_path / "socket") as side:
         messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
         receiver = Receiver()
         with capture_logs() as said:
@@ -426,8 +444,19 @@ async def test_an_account_that_is_registered_later_is_connected_then(tmp_path: P
                 side.registrar.registered = True
                 await receiver.until(lambda: messenger.connected)
                 assert not messenger.unregistered
+    assert side.answered[-2:] == ["listIdentities", "subscribeReceive"]  # whom mentions mean
     events = [line["event"] for line in said]
     assert events.count("signal.account_not_registered") == 1
+
+
+async def test_a_signal_cli_that_is_gone_is_not_said_to_lack_the_account(tmp_path: Path) -> None:
+    async with RegisteringSignalCli.open(tmp_path / "socket") as side:
+        messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
+        receiver = Receiver()
+        async with in_background(messenger.run(receiver.deliver)):
+            await receiver.until(lambda: messenger.unregistered)
+            await side.go_away()
+            await receiver.until(lambda: not messenger.unregistered)
 
 
 async def test_an_unknown_account_is_no_connection_and_its_sends_are_refused(
@@ -437,7 +466,7 @@ async def test_an_unknown_account_is_no_connection_and_its_sends_are_refused(
     async with signal_cli(tmp_path) as side:
         messenger = SignalDaemon(side.url, "+4915299999999", bounds=daemon_bounds(impatient=True))
         async with in_background(messenger.run(receiver.deliver)):
-            await receiver.until(lambda: side.asked.count("subscribeReceive") == 2)
+            await receiver.until(lambda: side.asked.count("listAccounts") == 2)
             assert not messenger.connected
             assert side.asked.count("version") == 1
             with pytest.raises(SignalRejected):
