@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test coverage test-full check format bench soak audit image release lock clean
+.PHONY: help demo run test coverage test-full check format bench picture soak audit image release lock clean
 
 help: ## this list
 	@echo "signal-tee-bot: a Signal assistant. \`make demo\` needs no account and no key."
@@ -79,6 +79,9 @@ format: $(VENV)/.installed-dev ## format the code, and mend what the linter can
 bench: $(VENV)/.installed-soak ## measure, into benchmarks/results.json
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.plot
+
+picture: $(VENV)/.installed ## draw the picture of README, from a run of the demo
+	@$(BIN)/python -m scripts.draw_demo
 
 # Half an hour of mixed traffic and faults; `make soak MINUTES=10` for less. Results are in soak/.
 MINUTES ?= 30
