@@ -15,6 +15,7 @@ from bot.config.loading import load_settings
 from bot.errors import BotError
 from bot.wiring.parts import store_key
 from conversation_store.backup import encrypt, is_plain, is_there, key_fits
+from conversation_store.database import locked
 from conversation_store.errors import StoreError, StoreLocked, WrongKey
 
 KEY_BYTES: Final = 32
@@ -42,6 +43,10 @@ def run(arguments: Namespace) -> int:
         if key is None:
             if present and not plain:
                 raise WrongKey
+            if present:
+                # With a key for a plain store, a bot that runs now could not start again.
+                with locked(path):
+                    pass
             key = secrets.token_hex(KEY_BYTES)
             # Before the store: a crash in between must not lose the only key.
             add_setting("STORE__KEY", key)

@@ -61,6 +61,16 @@ async def test_whoever_follows_check_after_the_first_conversation_gets_an_encryp
     assert env.read_text().endswith("\nLLM__MODEL=some\n")
 
 
+async def test_while_a_bot_runs_nothing_is_changed_and_no_key_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "data/conversations.db"
+    async with open_store(path, key=None):
+        refused = encrypt(tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.endswith("stop the bot first\n")
+    assert is_plain(path)
+    assert not (tmp_path / ".env").exists()
+
+
 async def test_a_key_that_was_set_too_late_is_no_dead_end(tmp_path: Path) -> None:
     await make(tmp_path)
     assert "signal-tee-bot encrypt encrypts it" in store_line(tmp_path, STORE__KEY=SECRET)
