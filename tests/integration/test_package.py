@@ -1,0 +1,104 @@
+"""The package as an index takes it: wheel and source, and the program installed elsewhere."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+from typing import Final
+
+import pytest
+from packaging.metadata import Metadata
+
+from bot import __version__
+
+ROOT: Final = Path(__file__).parents[2]
+BUILD_SECONDS: Final = 60.0
+RUN_SECONDS: Final = 60.0
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build wheel and source of the checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=BUILD_SECONDS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel in a new environment, with the dependencies of this one; return its bin."""
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=BUILD_SECONDS)
+    [wheel] = built.glob("*.whl")
+    install = [str(folder / "bin/python"), "-m", "pip", "install", "--no-index", "--no-deps"]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=BUILD_SECONDS)
+    [own] = folder.glob("lib/python*/site-packages")
+    [dependencies] = (path for path in map(Path, sys.path) if path.name == "site-packages")
+    # Only a path: what .pth files there add, the checkout among it, is left out.
+    (own / "dependencies.pth").write_text(f"{dependencies}\n")
+    return folder / "bin"
+
+
+def test_what_an_index_shows_is_complete_and_its_links_lead_somewhere(built: Path) -> None:
+    [wheel] = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        raw = archive.read(name)
+    metadata = Metadata.from_email(raw, validate=True)
+    assert (metadata.name, str(metadata.version)) == ("signal-tee-bot", __version__)
+    assert metadata.license_expression == "Apache-2.0"
+    assert {"Homepage", "Issues", "Changelog"} <= (metadata.project_urls or {}).keys()
+    assert metadata.keywords
+    assert metadata.description_content_type == "text/markdown"
+    readme = str(message_from_bytes(raw).get_payload())
+    targets = re.findall(r"\]\(([^)]+)\)|^\[[^\]]+\]: (\S+)$", readme, re.MULTILINE)
+    assert [
+        one for pair in targets for one in pair if one and "://" not in one and one[0] != "#"
+    ] == []
+
+
+def test_the_archives_hold_the_program_and_nothing_else(built: Path) -> None:
+    [wheel], [source] = built.glob("*.whl"), built.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "bot", "tools", "documents", "sandbox", "conversation_store",
+    }  # fmt: skip
+    assert {"bot/cli/env.example", "bot/approvals/phrases.toml", "bot/py.typed"} <= names
+    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+    with tarfile.open(source) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    assert {".env.example", "README.md", "LICENSE", "bot/cli/env.py", "pyproject.toml"} <= sources
+    assert not [name for name in sources if name.startswith(("tests", "benchmarks", "deploy"))]
+
+
+async def run(program: Path, *arguments: str, folder: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, cwd=folder, env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE
+    )
+    async with asyncio.timeout(RUN_SECONDS):
+        out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+async def test_the_installed_program_works_outside_the_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    program = installed / "signal-tee-bot"
+    said = await run(program, "--version", folder=tmp_path)
+    assert said == f"signal-tee-bot {__version__}\n"
+    where = await run(
+        installed / "python", "-c", "import bot; print(bot.__file__)", folder=tmp_path
+    )
+    assert Path(where).is_relative_to(installed.parent)
+    assert await run(program, "env", folder=tmp_path) == (ROOT / ".env.example").read_text()
+    assert "127*43 = 5461." in await run(program, "demo", "--say", "127*43?", folder=tmp_path)
