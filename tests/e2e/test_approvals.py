@@ -17,6 +17,7 @@ from conversation_store.models import ApprovalState, ChatId, ReceivedKind, Recei
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
+from tests.e2e.traces import there
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
 
@@ -241,6 +242,7 @@ async def test_a_question_that_a_crash_left_open_is_not_asked_again_and_its_answ
         async with running_bot(with_notes(here)) as bot:
             await here.signal.say("note: buy milk")
             asked = await question(here)
+            await there(here, str(asked.timestamp))
             await kill(bot)
         await here.signal.react("👍", asked.timestamp)
         async with running_bot(with_notes(here)):
@@ -256,6 +258,7 @@ async def test_a_yes_that_was_said_before_the_question_does_not_answer_it() -> N
             await here.signal.say("note: buy milk")
             await here.signal.say("yes")  # to something else: it waits behind the turn
             asked = await question(here)
+            await there(here, str(asked.timestamp))
             await kill(bot)
         async with running_bot(with_notes(here)):
             await here.signal.react("👎", asked.timestamp)
@@ -309,7 +312,8 @@ async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None
         settings = with_notes(here)
         async with running_bot(settings) as bot:
             await here.signal.say("note: buy milk")
-            await question(here)
+            asked = await question(here)
+            await there(here, str(asked.timestamp))
             await kill(bot)
         async with open_store(settings.store.path) as store:
             (waiting,) = await store.approvals.waiting()
@@ -420,6 +424,7 @@ async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call(
         async with running_bot(settings) as bot:
             noted = await here.signal.say("note: buy milk")
             asked = await question(here)
+            await there(here, str(asked.timestamp))
             await kill(bot)
         async with open_store(settings.store.path) as store:
             # Something that is to be sent keeps the turn waiting until it is taken back.

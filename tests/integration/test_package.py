@@ -73,7 +73,7 @@ def test_the_archives_hold_the_program_and_nothing_else(built: Path) -> None:
         "bot", "tools", "documents", "sandbox", "conversation_store",
     }  # fmt: skip
     assert {"bot/cli/env.example", "bot/approvals/phrases.toml", "bot/py.typed"} <= names
-    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+    assert not [name for name in names if "tests/" in name or name.endswith(".pyc")]
     with tarfile.open(source) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
     assert {".env.example", "README.md", "LICENSE", "bot/cli/env.py", "pyproject.toml"} <= sources
