@@ -16,6 +16,7 @@ MEGA: Final = 1_000_000
 JOINER: Final = "\N{ZERO WIDTH JOINER}"
 FRAME_COLOUR_OF_YOU: Final = "\x1b[36m"
 FRAME_COLOUR_OF_THE_BOT: Final = "\x1b[32m"
+DIM: Final = "\x1b[2m"
 RESET: Final = "\x1b[0m"
 QUOTE_MARK: Final = "┃ "
 
@@ -33,6 +34,7 @@ class Bubble:
         mine: written on this phone; shown at the right.
         time: of writing, ready to be shown.
         quote: the beginning of the message that it replies to, if any.
+        note: what the phone itself says, without a frame.
     """
 
     timestamp: int
@@ -43,6 +45,7 @@ class Bubble:
     attachments: tuple[Attachment, ...] = ()
     styles: tuple[StyleRange, ...] = ()
     quote: str = ""
+    note: bool = False
 
     @property
     def footer(self) -> str:
@@ -54,6 +57,9 @@ class Bubble:
 def render(bubble: Bubble, *, columns: int, colour: bool) -> list[str]:
     """Return the rows of a bubble and of its files, narrower than `columns`."""
     columns = max(columns, MIN_COLUMNS) - 1
+    if bubble.note:
+        notes = wrap(bubble.text, columns)
+        return [f"{DIM}{row}{RESET}" for row in notes] if colour else notes
     width = int(columns * SHARE_OF_THE_WIDTH) - 4
     rows = wrap(clean(marked(StyledText(bubble.text, bubble.styles))), width)
     if bubble.quote:

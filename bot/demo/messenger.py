@@ -1,11 +1,11 @@
 """The demo's `Messenger`: its other side is the phone in the same process.
 
-There is one person with one private chat. Typing, reactions and receipts are not shown.
+There is one person with one private chat. Reactions and receipts are not shown.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,12 +42,17 @@ class FromBot:
 
 
 class DemoMessenger:
-    """Carries messages between the bot and the phone on the terminal."""
+    """Carries messages between the bot and the phone on the terminal.
+
+    Attributes:
+        on_typing: told whether the bot is writing.
+    """
 
     stuck = False
     unregistered = False
 
     def __init__(self) -> None:
+        self.on_typing: Callable[[bool], None] = lambda _: None
         self._to_bot = DeliveryQueue()
         self._to_phone: asyncio.Queue[FromBot] = asyncio.Queue()
         self._receiving = asyncio.Event()
@@ -145,7 +150,8 @@ class DemoMessenger:
         """Show nothing."""
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
-        """Show nothing."""
+        """Show on the phone that the bot is writing, or no longer."""
+        self.on_typing(not stop)
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         """Show nothing."""

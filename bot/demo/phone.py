@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
 from bot.demo.bubbles import Bubble
-from bot.demo.keyboard import key_by_key, typed_lines
+from bot.demo.keyboard import Line, key_by_key, typed_messages
 from bot.demo.messenger import FromBot
 from bot.demo.screen import PlainScreen, Screen, screen_on
 
@@ -18,10 +19,18 @@ FURTHER_PARTS_SECONDS: Final = 0.3
 WATCH_SECONDS: Final = 60.0
 PROGRESS_MARK: Final = "🔧 "
 QUIT: Final = "/quit"
+HELP: Final = "/help"
+HELP_TEXT: Final = """\
+Enter sends, Alt-Enter begins a new line; lines that are pasted are one message.
+Cursor keys, Home, End and Ctrl with left or right move; up and down bring back what was sent.
+Ctrl-W deletes a word, Ctrl-U to the start, Ctrl-K to the end; /quit or Ctrl-D ends.
+!help asks the bot what it can do."""
 
 
 class ChatWithBot(Protocol):
     """Both directions of the chat: `DemoMessenger`, and scripts in tests."""
+
+    on_typing: Callable[[bool], None]
 
     async def say(self, text: str) -> int:
         """Write to the bot and return the message's timestamp."""
@@ -49,11 +58,14 @@ async def run_phone(
     screen = screen_on(output)
     phone = Phone(chat, screen)
     if not say and os.isatty(keyboard):
+        chat.on_typing = screen.show_typing
         await _talk(phone, screen, keyboard)
         return 0
     try:
         async for text in _each(say) if say else _typed_messages(keyboard):
-            if not await phone.ask(text, answer_seconds):
+            if text.strip() == HELP:
+                phone.help()
+            elif not await phone.ask(text, answer_seconds):
                 errors.write(f"No answer came within {answer_seconds:g} seconds.\n")
                 return 1
     except BrokenPipeError:
@@ -71,26 +83,32 @@ def _discard_the_rest(output: TextIO) -> None:
 
 async def _talk(phone: "Phone", screen: Screen, keyboard: int) -> None:
     """Let a person and the bot write at any time."""
+    loop = asyncio.get_running_loop()
     with nullcontext() if isinstance(screen, PlainScreen) else key_by_key(keyboard):
-        screen.show_input("")
+        screen.show_input(Line())
+        loop.add_signal_handler(signal.SIGWINCH, screen.redraw)
         try:
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(phone.watch())
                 async for text in _typed_messages(keyboard, on_change=screen.show_input):
-                    await phone.say(text)
+                    if text.strip() == HELP:
+                        phone.help()
+                    else:
+                        await phone.say(text)
                 watching.cancel()
         finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
             screen.show_input(None)
 
 
 async def _typed_messages(
-    keyboard: int, on_change: Callable[[str], None] | None = None
+    keyboard: int, on_change: Callable[[Line], None] | None = None
 ) -> AsyncIterator[str]:
-    async for line in typed_lines(keyboard, on_change):
-        if line.strip() == QUIT:
+    async for text in typed_messages(keyboard, on_change):
+        if text.strip() == QUIT:
             return
-        if line.strip():
-            yield line
+        if text.strip():
+            yield text
 
 
 async def _each(texts: Sequence[str]) -> AsyncIterator[str]:
@@ -110,6 +128,10 @@ class Phone:
         text = text.encode(errors="replace").decode()
         timestamp = await self._chat.say(text)
         self._screen.show(Bubble(timestamp, mine=True, text=text, time=_local_time(timestamp)))
+
+    def help(self) -> None:
+        """Show what can be done here."""
+        self._screen.show(Bubble(0, mine=True, text=HELP_TEXT, time="", note=True))
 
     async def ask(self, text: str, seconds: float) -> bool:
         """Send a message, show what comes back, and return whether an answer came in time.
@@ -137,6 +159,7 @@ class Phone:
 
     async def _receive(self, seconds: float) -> FromBot:
         sent = await self._chat.next_sent(seconds=seconds)
+        self._screen.show_typing(False)  # as phones do with every message
         bubble = Bubble(
             sent.timestamp,
             mine=False,

@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import re
+import signal
 import struct
 import termios
 from collections import deque
@@ -14,6 +15,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot.demo.bubbles import Bubble, cells, clean, render, wrap
 from bot.demo.keyboard import LineEditor
@@ -166,8 +169,66 @@ def test_keys_become_lines() -> None:
     assert editor.feed(b"hellp\x7fo\r") == ["hello"]
     assert editor.feed(b"one two\x17") == []
     assert editor.text == "one "
-    assert editor.feed(b"\x15new\x1b[A\x1b[3~\x1bOP\ttext\n\nmore") == ["new text", ""]
+    assert editor.feed(b"\x15new\x1b[3~\x1bOP\ttext\n\nmore") == ["new text", ""]
     assert editor.text == "more"
+
+
+@pytest.mark.parametrize(
+    ("keys", "sent"),
+    [
+        (b"helo\x1b[Dl\r", "hello"),
+        (b"ello\x1b[Hh\r", "hello"),
+        (b"ello\x01h\x1b[F!\r", "hello!"),
+        (b"one two three\x1b[1;5D\x1b[1;5D\x17\r", "two three"),
+        (b"one two\x1bb\x1bb\x1bf,\r", "one, two"),
+        (b"abc\x1b[D\x1b[D\x1b[3~\r", "ac"),
+        (b"abc\x1b[D\x04\r", "ab"),
+        (b"abc\x1b[D\x15\r", "c"),
+        (b"abc\x1b[D\x0b\r", "ab"),
+        ("👨‍👩‍👧e\u0301x".encode() + b"\x1b[D\x1b[D\x7f\r", "e\u0301x"),
+        (b"\x1b[D\x1b[C\x7f\x1b[3~\x1b[Aa\r", "a"),
+    ],
+)
+def test_the_cursor_moves_by_characters_and_words(keys: bytes, sent: str) -> None:
+    assert LineEditor().feed(keys) == [sent]
+
+
+def test_up_and_down_bring_back_what_was_sent_and_what_was_being_typed() -> None:
+    editor = LineEditor()
+    editor.feed(b"one\rtwo\rtwo\r \rhalf")
+    for key, shown in (("A", "two"), ("A", "one"), ("A", "one"), ("B", "two"), ("B", "half")):
+        editor.feed(f"\x1b[{key}".encode())
+        assert (editor.text, editor.cursor) == (shown, len(shown))
+    assert editor.feed(b"\x1b[A\x1b[A!\r") == ["one!"]
+
+
+def test_lines_that_are_pasted_or_ended_with_alt_enter_are_one_message() -> None:
+    editor = LineEditor()
+    pasted = b"a list:\r\x1b[31mone\x1b[0m\n\ttwo\x04\x03"
+    assert editor.feed(b"\x1b[200~" + pasted + b"\x1b[201~") == []
+    assert editor.text == "a list:\none\ntwo"
+    assert editor.feed(b"\x1b\rthree\r") == ["a list:\none\ntwo\nthree"]
+
+
+def test_a_key_that_arrives_in_pieces_is_one_key() -> None:
+    editor = LineEditor()
+    for byte in b"helo\x1b[1;5D\x1b[200~>\x1b[201~\r":
+        found = editor.feed(bytes([byte]))
+    assert found == [">helo"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"\x1b[D", b"\x1b[C", b"\x1b[A", b"\x7f", b"\x17", b"e\xcc\x81", b"x ", b"\r"]
+        )
+    )
+)
+def test_no_order_of_keys_leaves_the_text(keys: list[bytes]) -> None:
+    editor = LineEditor()
+    for key in keys:
+        editor.feed(key)
+        assert 0 <= editor.cursor <= len(editor.text)
 
 
 def test_backspace_takes_a_whole_emoji_and_broken_utf8_becomes_visible() -> None:
@@ -202,6 +263,7 @@ class ScriptedBot:
 
     def __init__(self, *script: Sequence[FromBot]) -> None:
         self.said: list[str] = []
+        self.on_typing: Callable[[bool], None] = lambda _: None
         self._script = deque(script)
         self._sent: asyncio.Queue[FromBot] = asyncio.Queue()
 
@@ -410,7 +472,7 @@ class Window:
         written = self._decoder.decode(os.read(self._our_end, 65536))
         self.written += written
         for control, count, final, char in re.findall(
-            r"(\x1b\[(\d*)([A-Za-z]))|(.)", written, re.DOTALL
+            r"(\x1b\[\??(\d*)([A-Za-z]))|(.)", written, re.DOTALL
         ):
             if control:
                 self._control(int(count or 1), final)
@@ -427,7 +489,9 @@ class Window:
             case "J":
                 del self._rows[self._row + 1 :]
                 self._rows[self._row] = self._rows[self._row][: self._column]
-            case "m":
+            case "H":
+                self._row = self._column = 0
+            case "m" | "h" | "l":
                 pass
             case _:
                 raise AssertionError(final)
@@ -557,6 +621,83 @@ async def test_a_long_line_shows_its_end_while_it_is_typed(columns: int) -> None
         await window.shows(lambda text: text.endswith("the end"))
         assert cells(window.text) < columns
         assert "\n" not in window.text
+        window.type("\x15\x04")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 12)])
+async def test_what_is_typed_is_seen_around_the_cursor(columns: int, rows: int) -> None:
+    window, side = Window(columns=columns, rows=rows), ScriptedBot()
+    async with phone_in(window, side):
+        window.type(f"{'begin ' * 30}middle{' end' * 30}")
+        await window.shows(lambda text: text.endswith(" end end"))
+        window.type("\x1b[1;5D" * 30)
+        await window.shows(lambda text: "middle end" in text)
+        assert cells(window.text) < columns
+        window.type("\x1b[H>")
+        await window.shows(lambda text: text.startswith("> >begin begin"))
+        window.type("\x1b[F\r")
+        await window.shows(lambda text: "> Write" in text)
+        window.type("\x04")
+    [said] = side.said
+    assert said.startswith(">begin")
+    assert said.endswith("end end")
+
+
+async def test_pasted_lines_are_one_message_and_what_was_sent_comes_back() -> None:
+    window, side = Window(), ScriptedBot()
+    async with phone_in(window, side):
+        assert "\x1b[?2004h" in window.written
+        window.type("\x1b[200~one\rtwo\x1b[201~")
+        await window.shows(lambda text: text == "> one⏎two")
+        window.type("\r\x1b[A")
+        await window.shows(lambda text: text.endswith("> one⏎two"))
+        window.type("\x1b[B\x04")
+    assert "\x1b[?2004l" in window.written
+    assert side.said == ["one\ntwo"]
+
+
+async def test_help_says_what_can_be_done_and_is_no_message() -> None:
+    window, side = Window(columns=80), ScriptedBot()
+    async with phone_in(window, side):
+        window.type("/help\r")
+        await window.shows(lambda text: "Alt-Enter" in text and text.count("\n") > 3)
+        assert max(map(len, window.text.splitlines())) <= 80
+        window.type("/quit\r")
+    assert side.said == []
+
+
+async def test_typing_is_shown_above_the_input_until_something_comes() -> None:
+    window, side = Window(), ScriptedBot()
+    async with phone_in(window, side):
+        side.on_typing(True)
+        side.on_typing(True)
+        await window.shows(lambda text: text.startswith("Bot is typing…\n> "))
+        window.type("hm")
+        await window.shows(lambda text: text == "Bot is typing…\n> hm")
+        side.send(FromBot(NOON, "hello"))
+        await window.shows(lambda text: text.endswith("╯\n> hm"))
+        assert "typing" not in window.text
+        side.on_typing(True)
+        side.send(FromBot(NOON + 1, "hello again", replaces=NOON))
+        await window.shows(lambda text: "hello again" in text)
+        assert (window.text.count("╭"), "typing" in window.text) == (1, False)
+        window.type("\x15\x04")
+
+
+async def test_a_window_that_is_resized_is_drawn_anew() -> None:
+    window, side = Window(columns=60), ScriptedBot()
+    async with phone_in(window, side):
+        side.send(FromBot(NOON, "a text of thirty characters ok"))
+        window.type("unsent")
+        await window.shows(lambda text: "╯\n> unsent" in text)
+        window.resize(40, 12)
+        os.kill(os.getpid(), signal.SIGWINCH)
+        await window.shows(lambda text: text.count("│") > 2)
+        assert max(map(cells, window.text.splitlines())) < 40
+        assert window.text.endswith("╯\n> unsent")
+        side.send(FromBot(NOON + 1, "edited", replaces=NOON))
+        await window.shows(lambda text: "edited" in text)
+        assert "thirty" not in window.text
         window.type("\x15\x04")
 
 
