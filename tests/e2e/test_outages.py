@@ -112,7 +112,7 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
             assert read_store(disk.folder / "store.db").answered == answered
             async with daemon(settings, folder=here.folder) as bot:
                 await everybody_writes(people)
-                await here.signal.until(lambda: is_last_answered(here, people))
+                await last_answered(here, people)
                 assert await readiness(await bot.port(), without=set())
 
 
@@ -288,10 +288,17 @@ def expected(people: Traffic) -> dict[ChatId, list[str]]:
     return texts
 
 
-def is_last_answered(here: World, people: Traffic) -> bool:
-    """Whether each chat has the answer to what was written there last."""
+async def last_answered(here: World, people: Traffic) -> None:
+    """Wait until each chat has the answer to what was written there last."""
     last = {question.chat: question.answer[-1] for question in people.said}
-    return last.items() <= {chat: texts[-1] for chat, texts in told(here).items()}.items()
+
+    def are_there() -> bool:
+        return last.items() <= {chat: texts[-1] for chat, texts in told(here).items()}.items()
+
+    try:
+        await here.signal.until(are_there)
+    except TimeoutError:
+        raise AssertionError(f"Written: {people.said}. Told: {told(here)}") from None
 
 
 # The machine --------------------------------------------------------------------------------------
