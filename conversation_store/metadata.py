@@ -9,6 +9,12 @@ def find(execute: Execute, name: str) -> str | None:
     return next((value for (value,) in rows), None)
 
 
+def below(execute: Execute, prefix: str) -> dict[str, str]:
+    """Return what is known by names that begin so, by these names."""
+    sql = "SELECT name, value FROM facts WHERE substr(name, 1, ?) = ?"
+    return dict(list(execute(sql, (len(prefix), prefix))))
+
+
 def put(execute: Execute, name: str, value: str) -> None:
     """Remember a value by a name, instead of the one before."""
     execute(

@@ -113,6 +113,10 @@ class ConversationStore:
         """Return what the bot remembers about itself by a name."""
         return await self._database.read(lambda execute: metadata.find(execute, name))
 
+    async def metadata_below(self, prefix: str) -> dict[str, str]:
+        """Return what the bot remembers about itself by names that begin so."""
+        return await self._database.read(lambda execute: metadata.below(execute, prefix))
+
     async def set_metadata(self, name: str, value: str) -> None:
         """Remember something about the bot itself, instead of what was known by the name."""
         await self._database.write(lambda execute: metadata.put(execute, name, value))

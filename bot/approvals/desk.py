@@ -23,6 +23,7 @@ import structlog
 from bot.approvals.meaning import Meaning, meaning_of
 from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRejected
+from bot.language.languages import Languages
 from bot.messaging.events import Person, Reaction
 from bot.messaging.messenger import Sender
 from bot.messaging.questions import QuestionMessage, question_messages
@@ -105,6 +106,7 @@ class ApprovalDesk:
         store: where they are kept.
         channel: where they are asked.
         is_admin: whether a person may answer for others.
+        languages: in which the bot itself speaks.
         patience_seconds: silence for so long is no.
         catch_up_seconds: after a restart, how long answers may take to come in.
         clock: seconds since 1970.
@@ -116,6 +118,7 @@ class ApprovalDesk:
         store: ConversationStore,
         channel: Sender,
         is_admin: Callable[[Person], bool],
+        languages: Languages,
         patience_seconds: float = PATIENCE_SECONDS,
         catch_up_seconds: float = CATCH_UP_SECONDS,
         clock: Callable[[], float] = time.time,
@@ -123,6 +126,7 @@ class ApprovalDesk:
         self._store = store
         self._channel = channel
         self._is_admin = is_admin
+        self._languages = languages
         self._patience_seconds = patience_seconds
         self._catch_up_seconds = catch_up_seconds
         self._clock = clock
@@ -178,7 +182,9 @@ class ApprovalDesk:
             return
         try:
             async with asyncio.timeout(REMIND_SECONDS):
-                await self._channel.send(question.chat, REMINDER)
+                await self._channel.send(
+                    question.chat, self._languages.say(question.chat, REMINDER)
+                )
         except (SignalError, TimeoutError) as error:
             log.info("approval.not_reminded", reason=type(error).__name__)
 
@@ -231,7 +237,8 @@ class ApprovalDesk:
     async def _put(self, stored: StoredApproval, tool: str, text: str) -> Question | None:
         """Send a question, trying again while there is no connection; None if it cannot be."""
         minutes = f"{self._patience_seconds / 60:g} minutes"
-        messages = question_messages(tool, text, HOW_TO_ANSWER.format(minutes=minutes))
+        how = self._languages.say(stored.chat, HOW_TO_ANSWER.format(minutes=minutes))
+        messages = question_messages(tool, text, how)
         timestamp = await self._send_all(stored.chat, messages)
         if timestamp is None:
             return None

@@ -21,6 +21,7 @@ from bot.chat.rendering.layout import plain
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContexts
 from bot.chat.turn_state import TurnState
+from bot.language.languages import Languages
 from bot.llm.errors import LlmError
 from bot.observability import metrics
 from conversation_store.models import (
@@ -100,6 +101,7 @@ class ChatHandler:
         renderer: turns answers into messages.
         proofs: checks the signatures of answers; None where the endpoint signs none.
         model_name: for the record.
+        languages: in which the bot itself speaks.
         words_for: what a person is told of a model that cannot answer.
         clock: seconds since 1970.
     """
@@ -115,6 +117,7 @@ class ChatHandler:
         renderer: Renderer,
         proofs: SignatureDesk | None,
         model_name: str,
+        languages: Languages,
         words_for: Callable[[LlmError], str],
         clock: Callable[[], float],
     ) -> None:
@@ -127,6 +130,7 @@ class ChatHandler:
         self._renderer = renderer
         self._proofs = proofs
         self._model_name = model_name
+        self._languages = languages
         self._words_for = words_for
         self._clock = clock
 
@@ -165,7 +169,8 @@ class ChatHandler:
         log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
         if turn.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
-            return TurnResult(turn, TurnStatus.FAILED, GIVEN_UP, plain(GIVEN_UP, ()), TurnUsage())
+            shown = plain(self._languages.say(accepted.message.chat, GIVEN_UP), ())
+            return TurnResult(turn, TurnStatus.FAILED, GIVEN_UP, shown, TurnUsage())
         if not can_be_asked:
             refusal = "\n".join(turn.notices)
             shown = await self._renderer.as_typed(refusal, ())
@@ -179,9 +184,9 @@ class ChatHandler:
             answer = await self._loop.run(state, context, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return await self._failed(state, self._words_for(error))
+            return await self._failed(state, accepted.message.chat, self._words_for(error))
         if not answer:
-            return await self._failed(state, EMPTY)
+            return await self._failed(state, accepted.message.chat, EMPTY)
         shown = await self._renderer.messages(answer, state.notices)
         return _result(state, TurnStatus.ANSWERED, answer, shown)
 
@@ -197,8 +202,9 @@ class ChatHandler:
     async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
         return await self._store.messages.overheard(chat) if chat.is_group else ()
 
-    async def _failed(self, state: TurnState, sentence: str) -> TurnResult:
-        shown = await self._renderer.as_typed(sentence, state.notices)
+    async def _failed(self, state: TurnState, chat: ChatId, sentence: str) -> TurnResult:
+        said = self._languages.say(chat, sentence)
+        shown = await self._renderer.as_typed(said, state.notices)
         return _result(state, TurnStatus.FAILED, sentence, shown)
 
     async def _begin(
@@ -221,7 +227,7 @@ class ChatHandler:
                 messages, words=_said(messages, prepared), overheard=overheard
             ),
             images=prepared.images,
-            notices=prepared.notices,
+            notices=tuple(self._languages.say(chat, one) for one in prepared.notices),
             overheard=overheard,
         )
         at_once = [message for message in messages if message.view_once]

@@ -4,6 +4,7 @@ from bot import __version__
 from bot.commands import catalog as command_catalog
 from bot.commands.base import Command
 from bot.commands.clear import Clear
+from bot.commands.language import Language
 from bot.commands.models import Models
 from bot.commands.pair import Pair
 from bot.commands.status import Status
@@ -16,6 +17,7 @@ from bot.dispatch.incoming.access import Access
 from bot.dispatch.incoming.identities import Identities
 from bot.dispatch.incoming.pairing import Pairing
 from bot.dispatch.turns.running import Turns
+from bot.language.languages import Languages
 from bot.messaging.messenger import Messenger
 from bot.wiring.endpoint import OpenEndpoint
 from conversation_store.store import ConversationStore
@@ -36,6 +38,7 @@ def chat_commands(
     identities: Identities,
     pairing: Pairing,
     turns: Turns,
+    languages: Languages,
 ) -> dict[str, Command]:
     """Return the commands by name, without the exclamation mark."""
     trust = TrustCommand(identities, access)
@@ -60,6 +63,7 @@ def chat_commands(
                 admins=access,
             ),
             Stop(turns),
+            Language(languages),
             Verify(prover, endpoint.proof, store.exchanges),
         ),
         for_admins=() if settings.access.note_to_self else for_admins,

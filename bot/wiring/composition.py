@@ -37,6 +37,7 @@ from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
+from bot.language.languages import Languages
 from bot.messaging.events import IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.observability import log_ids, logs, metrics
@@ -130,7 +131,7 @@ async def wired(
         registry = await opened(open_tools(tool_settings(settings), sandboxes))
         in_tee = prover is not None and await _can_quote(settings, trust)
 
-        access = Access(access_rules(settings))
+        access, languages = Access(access_rules(settings)), Languages(store)
 
         # What goes out
         mailboxes, urgent = Mailboxes(tasks), Mailboxes(tasks, lane="urgent")
@@ -150,13 +151,21 @@ async def wired(
         outbox = Outbox(messenger, store, untrusted=look_at_key)
         doubts = Doubts(messenger, store, outbox, reacts=lambda: presence.ack_reaction is not None)
         notices = Notices(
-            store=store, mailboxes=mailboxes, outbox=outbox, admins=lambda: access.admins
+            store=store,
+            mailboxes=mailboxes,
+            outbox=outbox,
+            languages=languages,
+            admins=lambda: access.admins,
         )
         proofs = _answer_proofs(settings, endpoint, store, mailboxes, outbox)
 
         # Who may talk
         pairing = Pairing(
-            pairings=store.pairings, access=access, notes=notices, now_ms=clock.now_ms
+            pairings=store.pairings,
+            access=access,
+            notes=notices,
+            languages=languages,
+            now_ms=clock.now_ms,
         )
 
         async def send_what_waited(person: str) -> None:
@@ -177,7 +186,11 @@ async def wired(
         file_cleanup = FileCleanup(messenger)
         turns = Turns(mailboxes, store, file_cleanup)
         approvals = ApprovalDesk(
-            store=store, channel=noted_sends, is_admin=access.is_admin, clock=clock.time
+            store=store,
+            channel=noted_sends,
+            is_admin=access.is_admin,
+            languages=languages,
+            clock=clock.time,
         )
         batching = Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time)
         conversation = await opened(
@@ -193,6 +206,7 @@ async def wired(
                 noted_sends=noted_sends,
                 presence=presence,
                 proofs=proofs,
+                languages=languages,
                 clock=clock.time,
                 to_operator=to_operator,
                 reload=reload,
@@ -211,6 +225,7 @@ async def wired(
                 identities=identities,
                 pairing=pairing,
                 turns=turns,
+                languages=languages,
             ),
             conversation=conversation,
             turns=turns,
@@ -223,6 +238,7 @@ async def wired(
             loop_guard=loop_guard,
             group_permissions=group_permissions,
             identity_policy=identities,
+            languages=languages,
             clock=clock.time,
         )
 
@@ -261,6 +277,7 @@ async def wired(
         )
 
         async def resume() -> None:
+            await languages.resume()
             await identities.resume()
             await recovery.resume(
                 store=store,

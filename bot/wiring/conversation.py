@@ -14,6 +14,7 @@ from bot.config.settings import Settings
 from bot.dispatch.outgoing.noted_sends import NotedSends
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.outgoing.proofs import AnswerProofs
+from bot.language.languages import Languages
 from bot.llm.client import LlmClient
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
 from bot.llm.vision import Vision
@@ -42,6 +43,7 @@ async def open_conversation(
     noted_sends: NotedSends,
     presence: Presence,
     proofs: AnswerProofs | None,
+    languages: Languages,
     clock: Callable[[], float],
     to_operator: bool,
     reload: Reload,
@@ -108,6 +110,7 @@ async def open_conversation(
             media=media,
             renderer=renderer,
             proofs=proofs,
+            languages=languages,
             model_name=settings.llm.model,
             words_for=_explained(endpoint.client) if to_operator else _sentence,
             clock=clock,

@@ -11,6 +11,7 @@ import pytest
 
 from bot.approvals.desk import TOO_LATE, ApprovalDesk
 from bot.errors import SignalRejected, SignalUnavailable
+from bot.language.languages import Languages
 from bot.messaging.events import Person, Reaction
 from bot.messaging.questions import GOES_ON
 from conversation_store.models import (
@@ -65,7 +66,11 @@ def now() -> int:
 
 def desk_of(store: ConversationStore, phone: Phone, *, patience: float = 20.0) -> ApprovalDesk:
     return ApprovalDesk(
-        store=store, channel=phone, is_admin=lambda _: False, patience_seconds=patience
+        store=store,
+        channel=phone,
+        is_admin=lambda _: False,
+        languages=Languages(store),
+        patience_seconds=patience,
     )
 
 
@@ -278,6 +283,7 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
             store=store,
             channel=phone,
             is_admin=lambda _: False,
+            languages=Languages(store),
             catch_up_seconds=0.5,
             clock=lambda: time.time() + 600,
         )

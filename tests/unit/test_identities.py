@@ -27,6 +27,7 @@ from bot.dispatch.incoming.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
 from bot.dispatch.mailboxes import Mailboxes
 from bot.dispatch.outgoing.notices import Notices
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
+from bot.language.languages import Languages
 from bot.messaging.account import PeerIdentity, TrustLevel
 from bot.messaging.events import IdentityChanged, Person
 from conversation_store.store import open_store
@@ -123,7 +124,13 @@ async def house(
         identities = Identities(
             keys,
             store,
-            Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=lambda: admins),
+            Notices(
+                store=store,
+                mailboxes=mailboxes,
+                outbox=letterbox,
+                languages=Languages(store),
+                admins=lambda: admins,
+            ),
             policy=policy,
             on_trusted=release,
             retry=QUICK,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outgoing.notices import Notices
+from bot.language.languages import Languages
 from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.store import open_store
 from tests.unit.sending import Letterbox
@@ -16,7 +17,13 @@ async def test_a_notice_waits_behind_what_its_chat_is_doing(tmp_path: Path) -> N
     letterbox, turn_may_end = Letterbox(), asyncio.Event()
     async with open_store(tmp_path / "store.db") as store, asyncio.TaskGroup() as tasks:
         mailboxes = Mailboxes(tasks)
-        notices = Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=frozenset)
+        notices = Notices(
+            store=store,
+            mailboxes=mailboxes,
+            outbox=letterbox,
+            languages=Languages(store),
+            admins=frozenset,
+        )
 
         async def turn() -> None:
             await turn_may_end.wait()
@@ -35,7 +42,13 @@ async def test_a_notice_that_was_not_sent_is_there_after_a_restart(tmp_path: Pat
     async with open_store(tmp_path / "store.db") as store, asyncio.TaskGroup() as tasks:
         mailboxes = Mailboxes(tasks)
         mailboxes.wind_down()
-        notices = Notices(store=store, mailboxes=mailboxes, outbox=letterbox, admins=frozenset)
+        notices = Notices(
+            store=store,
+            mailboxes=mailboxes,
+            outbox=letterbox,
+            languages=Languages(store),
+            admins=frozenset,
+        )
         await notices.send(ADA, "hello")
     async with open_store(tmp_path / "store.db") as store:
         (note,) = (await store.messages.unfinished()).outgoing
@@ -49,7 +62,11 @@ async def test_every_admin_is_told_in_private_by_number_or_aci(tmp_path: Path) -
         async with asyncio.TaskGroup() as tasks:
             mailboxes = Mailboxes(tasks)
             notices = Notices(
-                store=store, mailboxes=mailboxes, outbox=letterbox, admins=lambda: admins
+                store=store,
+                mailboxes=mailboxes,
+                outbox=letterbox,
+                languages=Languages(store),
+                admins=lambda: admins,
             )
             await notices.to_admins("news")
             await mailboxes.drain()

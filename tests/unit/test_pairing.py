@@ -19,6 +19,7 @@ from bot.config.access import AccessSettings
 from bot.dispatch.incoming.access import Access, AccessRules
 from bot.dispatch.incoming.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.errors import BotError
+from bot.language.languages import Languages
 from bot.messaging.events import IncomingMessage, Person
 from conversation_store.database import Execute, open_database
 from conversation_store.errors import StoreFailed, StoreUnreadable
@@ -69,6 +70,7 @@ class World:
             pairings=store.pairings,
             access=self.access,
             notes=self.notes,
+            languages=Languages(store),
             now_ms=lambda: self.now_ms,
         )
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.dispatch.incoming.access import Access
+from bot.language.languages import Languages
 from bot.messaging.events import IncomingMessage
 from conversation_store.models import (
     ChatId,
@@ -73,6 +74,7 @@ class Pairing:
         pairings: keeps codes and people.
         access: is told who was let in.
         notes: sends codes and greetings.
+        languages: in which the bot itself speaks.
         now_ms: the time of day, in ms since 1970.
     """
 
@@ -82,11 +84,13 @@ class Pairing:
         pairings: Pairings,
         access: Access,
         notes: NoteQueue,
+        languages: Languages,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._pairings = pairings
         self._access = access
         self._notes = notes
+        self._languages = languages
         self._now_ms = now_ms
         self._seen_version: int | None = None
         self._expiries: dict[str, int] = {}
@@ -131,6 +135,7 @@ class Pairing:
         if self._has_code(message.author.aci) or not self._has_room():
             return
         author = message.author
+        self._languages.notice(message.chat, message.text)
         now = self._now_ms()
         request = PairingRequest(
             person=author.aci,
@@ -142,7 +147,7 @@ class Pairing:
         note = await self._pairings.ask(
             request,
             chat=message.chat,
-            text=ASK.format(code=request.code),
+            text=self._languages.say(message.chat, ASK.format(code=request.code)),
             at_most=MAX_CODES,
             now_ms=now,
         )
@@ -163,7 +168,7 @@ class Pairing:
         note = await self._pairings.greet(
             person.person,
             chat=chat,
-            text=WELCOME_ADMIN if person.admin else WELCOME,
+            text=self._languages.say(chat, WELCOME_ADMIN if person.admin else WELCOME),
             now_ms=self._now_ms(),
         )
         if note is not None:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.language.languages import Languages
 from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.store import ConversationStore
 
@@ -24,6 +25,7 @@ class Notices:
         store: keeps them until they are sent, also over a restart.
         mailboxes: keep the order of each chat.
         outbox: sends them.
+        languages: in which the bot itself speaks.
         admins: returns the numbers or ACIs of those who administer the bot.
     """
 
@@ -33,11 +35,13 @@ class Notices:
         store: ConversationStore,
         mailboxes: Mailboxes,
         outbox: Sender,
+        languages: Languages,
         admins: Callable[[], frozenset[str]],
     ) -> None:
         self._store = store
         self._mailboxes = mailboxes
         self._outbox = outbox
+        self._languages = languages
         self._admins = admins
 
     @property
@@ -47,7 +51,7 @@ class Notices:
 
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
-        self.queue(await self._store.outbox.add_note(chat, text))
+        self.queue(await self._store.outbox.add_note(chat, self._languages.say(chat, text)))
 
     def queue(self, note: OutgoingMessage) -> None:
         """Send a message that is stored already, behind what its chat has waiting."""

@@ -19,6 +19,7 @@ from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.requests import CommandCall, Request, RequestKind, parse_command
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
+from bot.language.languages import Languages
 from bot.messaging.events import Person
 from bot.messaging.formatting import split
 from bot.observability import metrics
@@ -85,6 +86,7 @@ class Router:
         loop_guard: is told who was answered.
         group_permissions: what groups allow.
         identity_policy: whose key counts.
+        languages: in which the bot itself speaks.
         clock: seconds since 1970.
     """
 
@@ -103,6 +105,7 @@ class Router:
         loop_guard: LoopGuard,
         group_permissions: GroupRights,
         identity_policy: IdentityPolicy,
+        languages: Languages,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._commands = commands
@@ -117,11 +120,13 @@ class Router:
         self._loop_guard = loop_guard
         self._group_permissions = group_permissions
         self._identity_policy = identity_policy
+        self._languages = languages
         self._clock = clock
 
     def classify(self, accepted: AcceptedMessage) -> Request:
         """Return what a message is; ask once, and again only when its text has changed."""
         message = accepted.message
+        self._languages.notice(message.chat, message.text)
         command = self.command_in(message)
         if command is not None and command.urgent:
             return Request(accepted, command)
@@ -215,7 +220,10 @@ class Router:
             metrics.TURNS.labels("bug").inc()
             self._file_cleanup.files_of(*(piece.message for piece in pieces))
             return await self._store.turns.answer(
-                pieces[0], (BUG,), outcome="bug", joined=pieces[1:]
+                pieces[0],
+                (self._languages.say(pieces[0].message.chat, BUG),),
+                outcome="bug",
+                joined=pieces[1:],
             )
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
@@ -229,8 +237,9 @@ class Router:
     async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
         """Answer a message with a sentence that explains why it is not taken."""
         self._file_cleanup.files_of(accepted.message)
+        said = self._languages.say(accepted.message.chat, words)
         await self._outbox.deliver(
-            await self._store.turns.answer(accepted, (words,), outcome=outcome)
+            await self._store.turns.answer(accepted, (said,), outcome=outcome)
         )
 
     async def _answer(
@@ -297,7 +306,7 @@ class Router:
     ) -> tuple[OutgoingMessage, ...]:
         return await self._store.turns.answer(
             accepted,
-            split(reply.text),
+            split(self._languages.say(accepted.message.chat, reply.text)),
             outcome=outcome,
             attachments=reply.attachments,
             quote=_quote_of(accepted),

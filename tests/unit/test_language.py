@@ -1,0 +1,100 @@
+"""The languages of the bot's own sentences."""
+
+import ast
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+import polib
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.approvals.desk import HOW_TO_ANSWER
+from bot.dispatch.incoming.pairing import ASK
+from bot.language.catalogs import ENGLISH, NAMES, translated
+from bot.language.detection import detect
+
+ROOT: Final = Path(__file__).parents[2]
+PLACE: Final = re.compile(r"\{\w+\}")
+FOREIGN: Final = [language for language in NAMES if language != ENGLISH]
+
+
+def entries(language: str) -> dict[str, str]:
+    file = resources.files("bot.language").joinpath(f"{language}.po")
+    return {entry.msgid: entry.msgstr for entry in polib.pofile(file.read_text("utf-8"))}
+
+
+def sentences_of_the_program() -> set[str]:
+    """Return every text of the program, with its places unnamed, and the lines of `!help`."""
+    found: set[str] = set()
+    names: dict[str, str] = {}
+    for path in (ROOT / "bot").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(PLACE.sub("{}", node.value))
+            elif isinstance(node, ast.JoinedStr):
+                parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+                found.add("".join(map(str, parts)))
+            elif isinstance(node, ast.ClassDef) and path.parent.name == "commands":
+                said = {
+                    part.targets[0].id: part.value.value
+                    for part in node.body
+                    if isinstance(part, ast.Assign)
+                    and isinstance(part.targets[0], ast.Name)
+                    and isinstance(part.value, ast.Constant)
+                }
+                if {"name", "summary"} <= said.keys():
+                    names[f"!{said['name']!s}: {said['summary']!s}"] = ""
+    return found | names.keys() | {"5 minutes"}
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_every_translation_is_of_a_sentence_that_the_program_says(language: str) -> None:
+    said = sentences_of_the_program()
+    assert [one for one in entries(language) if PLACE.sub("{}", one) not in said] == []
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_a_translation_has_the_places_and_commands_of_its_sentence(language: str) -> None:
+    assert entries(language).keys() == entries("de").keys()
+    for sentence, translation in entries(language).items():
+        assert translation.strip(), sentence
+        assert sorted(PLACE.findall(translation)) == sorted(PLACE.findall(sentence))
+        assert sorted(re.findall(r"![a-z]+", translation)) == sorted(
+            re.findall(r"![a-z]+", sentence)
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hallo!", "de"), ("Wie wird das Wetter morgen in Berlin?", "de"), ("Danke", "de"),
+        ("What is 127*43?", "en"), ("tell me a joke", "en"), ("I'm fine, and you?", "en"),
+        ("Hola, ¿qué tiempo hace hoy?", "es"), ("Gracias", "es"), ("¿Cuánto cuesta?", "es"),
+        ("Bonjour, quel temps fait-il ?", "fr"), ("je voudrais un café", "fr"),
+        ("Olá, como está o tempo hoje?", "pt"), ("Obrigado", "pt"),
+        ("ما الطقس اليوم؟", "ar"), ("مرحبا", "ar"),
+        ("ok", None), ("127*43", None), ("", None), ("👍", None), ("Berlin", None),
+    ],
+)  # fmt: skip
+def test_a_few_words_tell_the_language(text: str, language: str | None) -> None:
+    assert detect(text) == language
+
+
+def test_a_sentence_is_translated_with_what_stands_in_it() -> None:
+    asked = translated(ASK.format(code="K7MPXQ"), "de")
+    assert asked.startswith("Hallo! Ich bin ein Bot")
+    assert "\n\nK7MPXQ\n\n" in asked
+    assert "5 Minuten" in translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de")
+    assert translated("{code} {0} %s", "de") == "{code} {0} %s"
+    two = "Stopped.\nSomething that nobody has translated."
+    assert translated(two, "fr") == "Arrêté.\nSomething that nobody has translated."
+
+
+@given(st.text(), st.sampled_from([*NAMES, "xx"]))
+def test_whatever_has_no_translation_stays_as_it_is(text: str, language: str) -> None:
+    marked = "\n".join(f"~{line}" for line in text.split("\n"))
+    assert translated(marked, language) == marked
+    assert detect(text) in {None, *NAMES}
