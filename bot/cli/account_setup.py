@@ -28,6 +28,10 @@ class AccountSetup(Protocol):
     Every method raises a SignalError if it fails; RegistrationRefused has Signal's reason.
     """
 
+    async def version(self) -> str:
+        """Return the version of the program that was asked, as `1.2.3`."""
+        ...
+
     async def accounts(self) -> frozenset[str]:
         """Return the numbers of the accounts that signal-cli has."""
         ...

@@ -1,6 +1,7 @@
 """The Signal account that `setup` asks for: one that is there, a new one, or a phone's."""
 
 import asyncio
+import re
 import shutil
 from typing import Final
 
@@ -10,6 +11,7 @@ from bot.cli.console import Console
 from bot.cli.link import link
 from bot.cli.register import register
 from bot.cli.setup_draft import Draft
+from bot.config.settings import Settings
 from bot.config.values import phone_number
 from bot.errors import BotError, SettingsError, SignalError
 from bot.messaging.messenger import NOT_REGISTERED
@@ -23,6 +25,9 @@ release from https://github.com/AsamK/signal-cli/releases (the native build is o
 on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere, as SIGNAL__URL has it:
 unix:/path/to/socket, tcp://host:port or http://host:port.
 """
+MIN_VERSIONS: Final = {"signal-cli": (0, 13), "signal-cli-rest-api": (0, 101)}
+"""What this program was tried with at least; Signal itself refuses what is some months old."""
+
 WHICH: Final = "\nWhich number is the bot's?"
 ITS_OWN: Final = "A number of its own, which receives one SMS or call now"
 OF_A_PHONE: Final = "The number of a spare phone that has Signal already (scan a code)"
@@ -58,7 +63,9 @@ async def ask_for_account(console: Console, draft: Draft) -> None:
     Raises:
         BotError: there is no signal-cli, or the input has ended.
     """
-    async with open_setup(draft.settings(), console) as setup:
+    settings = draft.settings()
+    async with open_setup(settings, console) as setup:
+        await _greet(console, setup, settings)
         for number in sorted(await setup.accounts()):
             if await agrees(console, f"signal-cli has the account {number}. Is it the bot's?"):
                 draft.keep(SIGNAL__PHONE_NUMBER=number)
@@ -70,6 +77,24 @@ async def ask_for_account(console: Console, draft: Draft) -> None:
                 console.say(f"That did not work: {error}")
             else:
                 return
+
+
+async def _greet(console: Console, setup: AccountSetup, settings: Settings) -> None:
+    """Say which version answers.
+
+    Raises:
+        BotError: it is too old.
+    """
+    over_http = settings.signal.url.startswith("http")
+    program = "signal-cli-rest-api" if over_http else PROGRAM
+    version = await setup.version()
+    found = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if found < MIN_VERSIONS[program]:
+        raise BotError(
+            f"{program} {version} is too old: at least"
+            f" {'.'.join(map(str, MIN_VERSIONS[program]))} is needed. Install the newest release."
+        )
+    console.say(f"{program} {version} answers.")
 
 
 async def _new_account(console: Console, setup: AccountSetup) -> dict[str, str]:
@@ -93,6 +118,7 @@ async def try_account(console: Console, draft: Draft) -> None:
     """
     settings = draft.settings()
     async with open_setup(settings, console) as setup:
+        await _greet(console, setup, settings)
         try:
             async with asyncio.timeout(STATUS_SECONDS):
                 registered = settings.signal.phone_number in await setup.accounts()

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from bot.errors import SignalTimeout
 from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError, parse_address
 from bot.messaging.registration import LINK_URI, NUMBER, REQUEST_SECONDS, registration_error
+from bot.messaging.signal_answers import VERSION
 
 LINK_SECONDS: Final = 300.0
 """Signal itself gives up a link code that nobody scans, sooner than this."""
@@ -49,6 +50,10 @@ class DaemonSetup:
         """
         async with JsonRpcConnection.connect(parse_address(url), _ignore, _ignore) as connection:
             yield cls(connection)
+
+    async def version(self) -> str:
+        """Return signal-cli's version."""
+        return (await self._ask(VERSION, "version", {})).version
 
     async def accounts(self) -> frozenset[str]:
         """Return the numbers of the accounts that signal-cli has."""

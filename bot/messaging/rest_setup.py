@@ -20,6 +20,7 @@ from bot.messaging.registration import (
     RegistrationRefused,
     registration_error,
 )
+from bot.messaging.rest_answers import ABOUT
 
 CONNECT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 2**20
@@ -58,6 +59,10 @@ class RestSetup:
         bounds = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
         async with new_session(bounds, base_url=f"{url}/") as session:
             yield cls(session, link_seconds=link_seconds)
+
+    async def version(self) -> str:
+        """Return the version of signal-cli-rest-api."""
+        return (await self._ask(ABOUT, "GET", "v1/about")).version
 
     async def accounts(self) -> frozenset[str]:
         """Return the numbers of the accounts that signal-cli has."""

@@ -224,6 +224,15 @@ async def test_what_fails_when_it_is_tried_is_said_and_no_env_is_written(broken:
         assert not at.env.exists()
 
 
+async def test_a_signal_cli_that_is_too_old_is_named_with_its_version() -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        at.signal.version = "0.12.8"
+        code, _, err = await at.unattended()
+        assert code == 1
+        assert "signal-cli 0.12.8 is too old: at least 0.13 is needed." in err
+
+
 @pytest.mark.parametrize("value", ["plain", "with 'quotes' and \\ and #", 'a "b" $c', ""])
 def test_what_is_written_is_read_again(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

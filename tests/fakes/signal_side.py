@@ -80,6 +80,7 @@ class SignalSide(SignalPeople):
     """A scripted Signal with one registered account: the bot's.
 
     Attributes:
+        version: what it says it is.
         identity_key: the account's public identity key.
         device_ids: the account's devices.
         sent: what the bot wrote.
@@ -103,6 +104,7 @@ class SignalSide(SignalPeople):
         self.path = path
         self.on_send = on_send
         self.data_dir = data_dir
+        self.version = "0.13.19"
         self.identity_key = IDENTITY_KEY
         self.device_ids = [PRIMARY_DEVICE]
         self.sent: list[Sent] = []
@@ -228,7 +230,7 @@ class SignalSide(SignalPeople):
         return await method(client, params)
 
     async def _version(self, _client: Client, _params: Json) -> object:
-        return {"version": "0.13.19"}
+        return {"version": self.version}
 
     async def _list_accounts(self, _client: Client, _params: Json) -> object:
         return [{"number": self.account.number}]
