@@ -1,9 +1,14 @@
 """argparse, with an example in the help of every command, and open to questions of a shell."""
 
 import argparse
+import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from textwrap import indent
-from typing import Any
+from typing import Any, Final, NoReturn
+
+_NOT_KNOWN: Final = re.compile(r"(?<=invalid choice: ')[^']+|(?<=unrecognized arguments: )-\S+")
+"""What argparse calls a command or an option that it does not know."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -28,6 +33,22 @@ class CommandParser(argparse.ArgumentParser):
         added = super().add_argument(*args, **settings)
         self.arguments.append(added)
         return added
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage and a message; of a misspelt command or option it names the right one.
+
+        Raises:
+            SystemExit: always.
+        """
+        parsers = (self, *self.commands.values())
+        options = (
+            name for one in parsers for part in one.arguments for name in part.option_strings
+        )
+        known = [*self.commands, *options]
+        for wrong in _NOT_KNOWN.findall(message):
+            if near := get_close_matches(wrong, known, n=1):
+                super().error(f"there is no {wrong}; did you mean {near[0]}?")
+        super().error(message)
 
     def format_help(self) -> str:
         """Return the help, with the examples at its end."""

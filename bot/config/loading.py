@@ -58,6 +58,8 @@ def _problems_of_env_file() -> tuple[str, ...]:
     try:
         # The library would print a warning for each line that is a problem here.
         logging.getLogger("dotenv").setLevel(logging.ERROR)
+        if ENV_FILE.is_dir():
+            return (f"{ENV_FILE}: is a folder; a file is expected",)
         return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
     except (OSError, UnicodeDecodeError):
         return ()  # reading the settings says so

@@ -48,6 +48,19 @@ def test_every_command_says_what_it_does_and_gives_examples_that_are_understood(
         assert [action.dest for action in parser.arguments if not action.help] == [], parser.prog
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(("chekc",), "check"), (("check", "--jsn"), "--json"), (("pair", "aprove", "X"), "approve")],
+)
+def test_a_misspelt_command_or_option_is_told_the_right_one(
+    typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        read_arguments(typed)
+    assert left.value.code == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
 def offered(*words: str) -> list[str]:
     return [answer.partition("\t")[0] for answer in answers(words)]
 

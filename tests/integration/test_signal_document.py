@@ -9,6 +9,7 @@ import pytest
 
 from bot.cli.main import main
 from bot.commands.help import Help
+from bot.commands.language import Language
 from bot.commands.pair import Pair
 from bot.commands.trust import TrustCommand
 from bot.commands.verify import Verify
@@ -73,7 +74,7 @@ def test_every_value_of_the_document_is_taken() -> None:
 
 def test_every_command_in_the_chat_exists() -> None:
     named = set(re.findall(r"`!([a-z]+)", DOCUMENT))
-    assert named == {command.name for command in (Help, Pair, TrustCommand, Verify)}
+    assert named == {command.name for command in (Help, Language, Pair, TrustCommand, Verify)}
 
 
 def test_what_signal_may_answer_is_what_the_program_says() -> None:

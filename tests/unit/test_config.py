@@ -435,6 +435,11 @@ def test_a_line_of_env_that_cannot_be_read_is_an_error_with_file_and_line(
     assert caplog.messages == []  # the library's own words would stand beside it
 
 
+def test_a_folder_in_place_of_env_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(".env").mkdir()
+    assert problems_of(monkeypatch) == (".env: is a folder; a file is expected",)
+
+
 def test_what_is_wrong_in_env_and_in_the_settings_is_said_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
