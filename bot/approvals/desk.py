@@ -148,7 +148,7 @@ class ApprovalDesk:
         An edit says nothing to it, whatever is edited: only what was written after the question
         answers it.
         """
-        if message.edited or message.kind is ReceivedKind.EDIT:
+        if not self._open or message.edited or message.kind is ReceivedKind.EDIT:
             return None
         meaning = meaning_of(message.text)
         if message.question_timestamp is not None:
