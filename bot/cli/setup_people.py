@@ -43,7 +43,7 @@ async def meet_the_first(console: Console, draft: Draft) -> None:
     async with _running_bot() as ended:
         if settings.access.note_to_self:
             console.say(WRITE_TO_YOURSELF)
-        else:
+        elif settings.access.policy == "pairing":
             console.say(WRITE.format(number=settings.signal.phone_number))
             await _while_it_runs(ended, _admit(console, draft))
         await _while_it_runs(ended, console.ask(DONE))
@@ -75,7 +75,8 @@ def _approve(book: PairingBook, request: PairingRequest) -> None:
 async def _running_bot() -> AsyncIterator[asyncio.Task[None]]:
     """Run the daemon; yield what fails when it ends by itself, with what it said last."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bot", "run",
+        *(sys.executable, "-I", "-m", "bot.process.parent_death", str(os.getpid())),
+        *(sys.executable, "-m", "bot", "run"),
         stdin=DEVNULL,
         stdout=DEVNULL,
         stderr=PIPE,
