@@ -13,7 +13,8 @@ SHORT: Final = 4
 """In so few words one that only one language has is enough: `Hola!`, `Danke`."""
 
 _ARABIC: Final = re.compile(r"[\u0600-\u06ff]+")
-_WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+_WORD: Final = re.compile(r"[^\W\d_]{2,}(?:'[^\W\d_]+)?|[^\W\d_]'[^\W\d_]+")
+"""A single letter is a word in most of them."""
 
 _FREQUENT: Final = {
     language: frozenset(words.split())

@@ -71,7 +71,8 @@ def test_a_translation_has_the_places_and_commands_of_its_sentence(language: str
     ("text", "language"),
     [
         ("Hallo!", "de"), ("Wie wird das Wetter morgen in Berlin?", "de"), ("Danke", "de"),
-        ("What is 127*43?", "en"), ("tell me a joke", "en"), ("I'm fine, and you?", "en"),
+        ("What is 127*43?", "en"), ("tell me a joke", "en"), ("may I?", "en"),
+        ("without a code", "en"), ("no", None), ("no me gusta", "es"), ("I'm fine, and you?", "en"),
         ("Hola, ¿qué tiempo hace hoy?", "es"), ("Gracias", "es"), ("¿Cuánto cuesta?", "es"),
         ("Bonjour, quel temps fait-il ?", "fr"), ("je voudrais un café", "fr"),
         ("Olá, como está o tempo hoje?", "pt"), ("Obrigado", "pt"),
