@@ -24,11 +24,14 @@ from benchmarks.report import Figure
 from benchmarks.rough_texts import SIZE_BYTES, rough_text
 from bot.chat.prompt import Prompt
 from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
-from bot.llm.client import FED_AT_ONCE_BYTES
+from bot.llm.dialect import AnswerReader, Asked, Parameter
+from bot.llm.dialects.openai.answers import event_stream, whole_document
+from bot.llm.dialects.openai.requests import request_body
 from bot.llm.errors import LlmError
 from bot.llm.failures import error_inside_answer, refusal_from_http
-from bot.llm.stream import EventStream, WholeBody
-from bot.llm.wire import Streaming, request_body
+from bot.llm.messages import ModelRequest
+from bot.llm.model import ModelTraits
+from bot.llm.receiving import FED_AT_ONCE_BYTES
 from bot.messaging.envelope import parse_frame
 from bot.messaging.json_rpc import LineBuffer
 from bot.messaging.markdown import MAX_MARKERS, stops_in
@@ -140,7 +143,8 @@ async def open_page(url: str) -> str:
 
 SENDING: Final[Tool] = tool_from(send_somewhere, side_effects=True)
 OPENING: Final[Tool] = tool_from(open_page, address="url")
-PROMPT: Final = Prompt(32_000, Registry())
+PROMPT: Final = Prompt(Registry())
+TRAITS: Final = ModelTraits(32_000)
 
 
 ADA_CHAT: Final = ChatId.direct(ADA.aci)
@@ -194,29 +198,29 @@ def _names(text: str) -> Reads:
 
 def _asked(text: str) -> Reads:
     """What one person wrote, several did, and others said to each other."""
-    yield partial(PROMPT.user_content, [_received(text)])
-    yield partial(PROMPT.user_content, [_received(text, GROUP)])
+    yield partial(PROMPT.user_content, [_received(text)], TRAITS)
+    yield partial(PROMPT.user_content, [_received(text, GROUP)], TRAITS)
     heard = [OverheardMessage(1, text[:512], line, 1) for line in text.split("\n")[:50]]
     pieces = [_received(piece) for piece in _pieces(text, 500)]
-    yield partial(PROMPT.user_content, pieces, overheard=heard)
+    yield partial(PROMPT.user_content, pieces, TRAITS, overheard=heard)
 
 
 def _remembered(text: str) -> Reads:
     """Turns of one character, as many as fit; the oldest are left out for the running turn."""
     said = f"[{NOW:%Y-%m-%d %H:%M} UTC] "
-    room = PROMPT.history_bytes(NOW, ()) // len(said)
+    room = PROMPT.history_bytes(NOW, TRAITS, ()) // len(said)
     turns = [
         [Message(Role.USER, said + character), Message(Role.ASSISTANT, character)]
         for character in text[:room]
     ]
-    yield partial(PROMPT.build, NOW, turns, [Message(Role.USER, text)])
+    yield partial(PROMPT.build, NOW, TRAITS, turns, [Message(Role.USER, text)])
 
 
 def _sent(text: str) -> Reads:
     call = ToolCall("1", "send", text)
     messages = [Message(Role.USER, text), Message(Role.ASSISTANT, text, (call,))]
     messages.append(Message(Role.TOOL, text, (), "1"))
-    yield partial(request_body, "model", messages, (), Streaming.PLAIN)
+    yield partial(request_body, "model", Asked(ModelRequest(messages)))
 
 
 def _streamed(text: str) -> Reads:
@@ -227,19 +231,19 @@ def _streamed(text: str) -> Reads:
     ):
         pieces = (json.dumps(piece) for piece in _pieces(text, PIECE_CHARACTERS))
         events = "".join(f"data: {delta % piece}\n\n" for piece in pieces).encode()
-        yield partial(_read, EventStream(), events[:FED_AT_ONCE_BYTES])
+        yield partial(_read, event_stream(), events[:FED_AT_ONCE_BYTES])
     encoded = text.encode(errors="replace")
-    yield partial(_read, EventStream(), encoded)
-    yield partial(_read, EventStream(), b"data:" + encoded + b"\n\n")
+    yield partial(_read, event_stream(), encoded)
+    yield partial(_read, event_stream(), b"data:" + encoded + b"\n\n")
 
 
 def _whole(text: str) -> Reads:
     message = {"content": text, "tool_calls": [{"function": {"name": text, "arguments": text}}]}
     for body in (json.dumps({"choices": [{"message": message}]}), text):
-        yield partial(_read, WholeBody(), body.encode(errors="replace"))
+        yield partial(_read, whole_document(), body.encode(errors="replace"))
 
 
-def _read(reader: EventStream | WholeBody, data: bytes) -> None:
+def _read(reader: AnswerReader, data: bytes) -> None:
     with suppress(LlmError):
         reader.feed(data)
         reader.completion()
@@ -255,7 +259,7 @@ def _refused(text: str) -> Reads:
 
 def _refusal(body: bytes) -> None:
     refusal = refusal_from_http(400, body)
-    refusal.simpler_streaming(Streaming.WITH_USAGE)
+    refusal.refused(tuple(Parameter))
     refusal.as_error()
 
 

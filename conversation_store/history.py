@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from conversation_store.connections import Execute, Row
-from conversation_store.models import ChatId, History, Image, Message, Role, ToolCall
+from conversation_store.models import ChatId, History, Image, Message, ModelState, Role, ToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt; bounds a chat of thousands of one-word turns."""
@@ -17,7 +17,7 @@ HISTORY_IMAGES: Final = 4
 """Images of earlier messages that the model is shown again; they cost much of its context."""
 
 HISTORY_SQL: Final = """
-    SELECT turns.id, role, content, tool_calls, tool_call_id
+    SELECT turns.id, role, content, tool_calls, tool_call_id, messages.state
     FROM turns JOIN messages ON messages.turn_id = turns.id
     WHERE turns.chat = ? AND turns.id >= ? AND turns.state IN ('answered', 'failed')
     ORDER BY turns.id DESC, messages.id DESC
@@ -56,7 +56,7 @@ def of_turn(execute: Execute, turn_id: int) -> Messages:
     """Return what is stored of a turn, the person's message first."""
     rows = list(
         execute(
-            "SELECT role, content, tool_calls, tool_call_id FROM messages"
+            "SELECT role, content, tool_calls, tool_call_id, state FROM messages"
             " WHERE turn_id = ? ORDER BY id",
             (turn_id,),
         )
@@ -103,12 +103,16 @@ def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Messages]:
 
 
 def _stored_message(row: Row) -> Message:
-    role, content, tool_calls, tool_call_id = row
+    role, content, tool_calls, tool_call_id, state = row
     calls = tuple(ToolCall(**call) for call in json.loads(tool_calls)) if tool_calls else ()
-    return Message(Role(role), content, calls, tool_call_id)
+    wanted_back = ModelState(**json.loads(state)) if state else None
+    return Message(Role(role), content, calls, tool_call_id, state=wanted_back)
 
 
 def _size(message: Message) -> int:
-    return len((message.content or "").encode()) + sum(
+    size = len((message.content or "").encode())
+    if message.state is not None:
+        size += len(message.state.data.encode())
+    return size + sum(
         len(call.name.encode()) + len(call.arguments.encode()) for call in message.tool_calls
     )

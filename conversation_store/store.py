@@ -30,6 +30,7 @@ from conversation_store.sections.outbox import OutboxStore
 from conversation_store.sections.section import StoreContext
 from conversation_store.sections.turns import TurnStore
 from conversation_store.sections.upkeep import StoreUpkeep
+from conversation_store.sections.usage import UsageStore
 
 
 @asynccontextmanager
@@ -86,6 +87,7 @@ class ConversationStore:
         self.doubts = DoubtStore(context)
         self.exchanges = ExchangeStore(context)
         self.upkeep = StoreUpkeep(context)
+        self.usage = UsageStore(context)
         self.pairings = Pairings(context.database)
 
     @property

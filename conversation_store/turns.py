@@ -12,6 +12,7 @@ from conversation_store.models import (
     ChatId,
     Image,
     Message,
+    ModelState,
     NewExchange,
     OverheardMessage,
     Role,
@@ -101,26 +102,37 @@ def add_message(execute: Execute, turn_id: int, message: Message, now_ms: int) -
         for call in message.tool_calls
     ]
     execute(
-        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, state, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             turn_id,
             message.role,
             message.content,
             json.dumps(calls, ensure_ascii=False) if calls else None,
             message.tool_call_id,
+            _dumped(message.state),
             now_ms,
         ),
     )
+
+
+def _dumped(state: ModelState | None) -> str | None:
+    if state is None:
+        return None
+    return json.dumps({"of": state.of, "data": state.data}, ensure_ascii=False)
 
 
 def add_exchanges(execute: Execute, turn_id: int, exchanges: Sequence[NewExchange]) -> None:
     """Add exchanges of a turn, whose signatures are still to be checked."""
     for exchange in exchanges:
         execute(
-            "INSERT INTO exchanges (turn_id, completion_id, request_sha256, response_sha256, state)"
-            " VALUES (?, ?, ?, ?, 'waiting')",
-            (turn_id, exchange.completion_id, exchange.request_sha256, exchange.response_sha256),
+            "INSERT INTO exchanges"
+            " (turn_id, completion_id, request_sha256, response_sha256, model, state)"
+            " VALUES (?, ?, ?, ?, ?, 'waiting')",
+            (
+                *(turn_id, exchange.completion_id),
+                *(exchange.request_sha256, exchange.response_sha256, exchange.model),
+            ),
         )
 
 
@@ -239,10 +251,15 @@ def expired(execute: Execute, now_ms: int) -> list[int]:
     return [turn_id for (turn_id,) in rows]
 
 
-def next_expiry(execute: Execute) -> int | None:
-    """Return when the next turn that does not run disappears."""
+def next_expiry(execute: Execute, now_ms: int) -> int | None:
+    """Return when the next turn disappears; it may have ended by then.
+
+    What runs past its time is forgotten when it ends.
+    """
     ((expires_at,),) = execute(
-        "SELECT min(expires_at) FROM turns WHERE expires_at IS NOT NULL AND state != 'running'"
+        "SELECT min(expires_at) FROM turns WHERE expires_at IS NOT NULL"
+        " AND (state != 'running' OR expires_at > ?)",
+        (now_ms,),
     )
     return None if expires_at is None else int(expires_at)
 

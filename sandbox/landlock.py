@@ -1,7 +1,8 @@
-"""Landlock with an empty rule set: no path, no TCP port, no socket and no process outside.
+"""Landlock: no path, no TCP port, no socket and no process outside, but perhaps one folder.
 
-It denies what it is told to handle and no rule allows; there are no rules. A wall behind seccomp,
-for descriptors that somebody might get after all.
+It denies what it is told to handle and no rule allows. Without a folder there are no rules, and it
+is a wall behind seccomp, for descriptors that somebody might get after all. With one, it holds
+whoever works there inside.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html; linux/landlock.h.
 """
@@ -18,6 +19,25 @@ _FILE_RIGHTS: Final[Mapping[int, int]] = {1: 13, 2: 14, 3: 15, 5: 16}
 """How many rights there are from a version of the interface on; they are the lowest bits."""
 _NETWORK_FROM, _NETWORK_RIGHTS = 4, 0b11  # bind and connect over TCP
 _SCOPES_FROM, _SCOPES = 6, 0b11  # abstract Unix sockets, and signals
+
+RENAMES_FROM: Final = 2
+"""From this version on a file can go from one folder to another inside what is allowed."""
+_PATH_BENEATH: Final = 1
+_IN_A_FOLDER: Final = sum(
+    1 << right
+    for right in (
+        *(1, 2, 3),  # write and read files, read folders
+        *(4, 5, 7, 8),  # remove folders and files, make folders and files; no devices, no links
+        *(13, 14),  # move, truncate
+    )
+)
+
+
+class _PathBeneath(ctypes.Structure):
+    """A struct landlock_path_beneath_attr: what may be done below a folder."""
+
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 class _Ruleset(ctypes.Structure):
@@ -38,15 +58,20 @@ def version() -> int:
         return 0
 
 
-def install() -> None:
+def install(*, folder: bool = False) -> None:
     """Deny this process everything that the kernel's Landlock knows of.
 
-    Needs no_new_privs and a free descriptor.
+    Needs no_new_privs and two free descriptors.
+
+    Args:
+        folder: files and folders below the present one are allowed.
 
     Raises:
         OSError: the kernel cannot or may not.
     """
     here = version()
+    if folder and here < RENAMES_FROM:
+        raise OSError("this Landlock lets no file be moved")
     rules = _Ruleset(
         files=(1 << max((n for since, n in _FILE_RIGHTS.items() if since <= here), default=0)) - 1,
         network=_NETWORK_RIGHTS if here >= _NETWORK_FROM else 0,
@@ -56,6 +81,18 @@ def install() -> None:
     # An older kernel takes the longer structure, as what it does not know is zero.
     ruleset = system_call("landlock_create_ruleset", address, ctypes.sizeof(rules), 0)
     try:
+        if folder:
+            _allow_below(".", ruleset, _IN_A_FOLDER & rules.files)
         system_call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
+
+
+def _allow_below(folder: str, ruleset: int, rights: int) -> None:
+    parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        rule = _PathBeneath(rights, parent)
+        address = ctypes.c_void_p(ctypes.addressof(rule))
+        system_call("landlock_add_rule", ruleset, _PATH_BENEATH, address, 0)
+    finally:
+        os.close(parent)

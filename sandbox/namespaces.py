@@ -5,7 +5,11 @@ the process that is started divides into three: the last one works, the first on
 and the one outside only wait, and end in the same way. The one that works may leave its group and
 parent where nothing else holds it; whoever kills the group still ends it with the namespace.
 
-Source: namespaces(7), user_namespaces(7), pid_namespaces(7), capset(2).
+A sandbox that works in a folder is given it as its whole file system: there is nothing else that
+a link or a path could lead to.
+
+Source: namespaces(7), user_namespaces(7), pid_namespaces(7), capset(2), pivot_root(2),
+mount_setattr(2).
 """
 
 import ctypes
@@ -15,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from sandbox.syscalls import checked, libc
+from sandbox.syscalls import checked, libc, system_call
 
 _NEW_USER: Final = 0x10000000
 _NEW_PID: Final = 0x20000000
@@ -31,6 +35,10 @@ _FIRST: Final = 1
 _BY_SIGNAL: Final = 128
 """Exit codes above it say by which signal a process ended, as shells have it."""
 _CAPABILITIES_VERSION_3: Final = 0x20080522
+_HERE: Final = -100  # AT_FDCWD
+_BIND, _WITH_ALL_BELOW, _PRIVATE = 0x1000, 0x4000, 0x40000
+_DETACHED: Final = 2
+_NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 0x2, 0x4, 0x8
 
 
 class _CapabilityHeader(ctypes.Structure):
@@ -39,13 +47,54 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-def unshare() -> None:
+class _MountAttributes(ctypes.Structure):
+    """A struct mount_attr."""
+
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def unshare(folder: str | None = None) -> None:
     """Leave every namespace for a new one; the PID namespace is entered by `divide`.
+
+    Args:
+        folder: becomes the whole file system; None: nothing is mounted anew.
 
     Raises:
         OSError: the kernel, or what this program runs in, does not allow it.
     """
     checked(libc().unshare(_EVERY_KIND), "unshare")
+    if folder is not None:
+        _live_in(folder)
+
+
+def _live_in(folder: str) -> None:
+    """Make a folder the root, and let go of everything else; nothing in it is a program."""
+    _mount("none", "/", _PRIVATE | _WITH_ALL_BELOW)
+    _mount(folder, folder, _BIND | _WITH_ALL_BELOW)
+    attributes = _MountAttributes(set=_NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+    system_call(
+        "mount_setattr",
+        *(_HERE, _text(folder), 0),
+        *(ctypes.c_void_p(ctypes.addressof(attributes)), ctypes.sizeof(attributes)),
+    )
+    os.chdir(folder)
+    system_call("pivot_root", _text("."), _text("."))  # the old root now lies over the new one
+    checked(libc().umount2(b".", _DETACHED), "umount2")
+    os.chdir("/")
+
+
+def _mount(source: str, target: str, flags: int) -> None:
+    names = (os.fsencode(source), os.fsencode(target))
+    checked(libc().mount(*names, None, ctypes.c_ulong(flags), None), "mount")
+
+
+def _text(name: str) -> ctypes.c_char_p:
+    return ctypes.c_char_p(os.fsencode(name))
 
 
 def divide(confine_waiting: Callable[[], object]) -> None:

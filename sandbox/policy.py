@@ -1,13 +1,16 @@
 """What the operator demands of the walls around sandboxes, and what this machine has of them."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import structlog
 
 from sandbox.errors import WorkUnavailable
-from sandbox.walls import ESSENTIAL, Wall, lacking_here
+from sandbox.walls import AROUND_A_FOLDER, ESSENTIAL, Wall, lacking_here
 
 log = structlog.get_logger()
+
+_NO_FOLDER: Final = "This machine cannot wall off a folder:"
 
 
 class SandboxPolicy:
@@ -44,4 +47,18 @@ class SandboxPolicy:
             raise WorkUnavailable(
                 f"This needs a sandbox, and this machine cannot wall one off: it lacks"
                 f" {', '.join(sorted(missing))} (SANDBOX=required)."
+            )
+
+    def require_walls_around_a_folder(self) -> None:
+        """Return where a sandbox may work in a folder: files are never opened without walls.
+
+        Raises:
+            WorkUnavailable: nothing would hold it there.
+        """
+        if missing := self._missing & ESSENTIAL:
+            raise WorkUnavailable(f"{_NO_FOLDER} it lacks {', '.join(sorted(missing))}.")
+        if self._missing >= AROUND_A_FOLDER:
+            raise WorkUnavailable(
+                f"{_NO_FOLDER} it allows neither Landlock (Linux 5.19 or later) nor user"
+                " namespaces."
             )

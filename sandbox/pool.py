@@ -35,7 +35,8 @@ log = structlog.get_logger()
 class Sandbox:
     """Answers texts with texts, in processes that may hang, swell or die without harm.
 
-    What runs inside must have no effects: a call whose process is lost is made once more.
+    What runs inside has no effects: a call whose process is lost is made once more. In a folder it
+    has some: there, a call is made once, and one process makes one after the other.
 
     Args:
         module: loads all it needs, also what its libraries would read from disk later, and then
@@ -52,7 +53,10 @@ class Sandbox:
         self._module = module
         self._limits = limits
         self._policy = policy or SandboxPolicy()
-        self._slots = asyncio.Semaphore(_WORKERS)
+        self._in_folder = limits.folder is not None
+        self._places = 1 if self._in_folder else _WORKERS
+        self._attempts = 1 if self._in_folder else _ATTEMPTS
+        self._slots = asyncio.Semaphore(self._places)
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._closed = False
@@ -72,7 +76,7 @@ class Sandbox:
         async with AsyncExitStack() as slots:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    for _ in range(_WORKERS):  # calls that were under way clear theirs away
+                    for _ in range(self._places):  # calls that were under way clear theirs away
                         await slots.enter_async_context(self._slots)
             for worker in self._idle:
                 await worker.stop()
@@ -82,15 +86,15 @@ class Sandbox:
 
         Raises:
             WorkError: what the code inside says is wrong, or there is no process for it.
-            WorkUnavailable: this machine lacks a wall that the operator demands.
+            WorkUnavailable: this machine lacks a wall that the operator demands, or a folder needs.
             WorkTimeout: it took longer than the limit; its process is gone.
             SandboxBug: the code inside failed unexpectedly.
         """
-        self._policy.require_walls()
+        self._require_walls()
         request = json.dumps(text).encode()
         if len(request) + ENVELOPE_BYTES > self._limits.line_bytes:
             raise WorkError("This is too long to be worked on.")
-        for _ in range(_ATTEMPTS):
+        for _ in range(self._attempts):
             try:
                 reply = await self._attempt(request)
             except WorkerEscaping:
@@ -158,10 +162,15 @@ class Sandbox:
         """Turn a worker away that lacks a wall that is demanded."""
         self._policy.note(worker.missing_walls)
         try:
-            self._policy.require_walls()
+            self._require_walls()
         except WorkUnavailable:
             await self._discard(worker)
             raise
+
+    def _require_walls(self) -> None:
+        self._policy.require_walls()
+        if self._in_folder:
+            self._policy.require_walls_around_a_folder()
 
     async def _discard(self, worker: Worker) -> None:
         await worker.stop()

@@ -128,16 +128,49 @@ REFUSED: Final = (
 )
 
 
+_DUPLICATE, _READ_FLAGS, _SET_FLAGS, _READ_MODE = 1030, 1, 2, 3
+
+IN_A_FOLDER: Final[Mapping[str, tuple[Demand, ...]]] = {
+    **ALLOWED,
+    "read": (),
+    "write": (),
+    # The only way to open anything: the flags in its argument keep it below the present folder,
+    # and other walls do so where an attacker has left them out.
+    "openat2": (),
+    "close": (),
+    "lseek": (),
+    "fstat": (),
+    "newfstatat": (),
+    "getdents64": (),
+    "fcntl": (Demand(1, (_DUPLICATE, _READ_FLAGS, _SET_FLAGS, _READ_MODE)),),
+    "mkdirat": (),
+    "unlinkat": (),
+    "renameat": (),
+    "linkat": (Demand(4, (0,)),),
+    "ftruncate": (),
+    "fsync": (),
+}
+"""What a sandbox that works in a folder may ask for besides."""
+
+
 class _Program(ctypes.Structure):
     """A struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
-def program(of: Architecture) -> list[Instruction]:
-    """Return the filter for a kind of processor."""
-    allowed = [_rule(number, ALLOWED[name]) for name, number in _numbers(ALLOWED, of)]
-    refused = [_exactly(number, [_refusal(EPERM)]) for _, number in _numbers(REFUSED, of)]
+def program(
+    of: Architecture, rules: Mapping[str, tuple[Demand, ...]] = ALLOWED
+) -> list[Instruction]:
+    """Return the filter for a kind of processor.
+
+    Args:
+        of: the processor.
+        rules: what is allowed.
+    """
+    allowed = [_rule(number, rules[name]) for name, number in _numbers(rules, of)]
+    others = [name for name in REFUSED if name not in rules]
+    refused = [_exactly(number, [_refusal(EPERM)]) for _, number in _numbers(others, of)]
     return [
         (LOAD_WORD, 0, 0, ARCHITECTURE_OFFSET),
         (JUMP_IF_EQUAL, 1, 0, of.audit),
@@ -163,8 +196,11 @@ def is_available() -> bool:
     return True
 
 
-def install() -> None:
+def install(*, folder: bool = False) -> None:
     """Hold this process to the lists from now on.
+
+    Args:
+        folder: it works in a folder.
 
     Raises:
         OSError: the kernel refuses the filter, or took it and does not enforce it.
@@ -172,7 +208,7 @@ def install() -> None:
     known = architecture()
     if known is None:
         raise OSError("no filter for this machine")
-    load(program(known))
+    load(program(known, IN_A_FOLDER if folder else ALLOWED))
     try:
         os.uname()  # is refused, and works without the filter
     except PermissionError:

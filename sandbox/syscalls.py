@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 _BY_NAME: Final[Mapping[str, tuple[int, int | None]]] = {
@@ -40,6 +41,8 @@ _BY_NAME: Final[Mapping[str, tuple[int, int | None]]] = {
     "exit": (60, 93),
     "uname": (63, 160),
     "fcntl": (72, 25),
+    "fsync": (74, 82),
+    "ftruncate": (77, 46),
     "getcwd": (79, 17),
     "readlink": (89, None),
     "gettimeofday": (96, 169),
@@ -53,6 +56,7 @@ _BY_NAME: Final[Mapping[str, tuple[int, int | None]]] = {
     "getegid": (108, 177),
     "getppid": (110, 173),
     "sigaltstack": (131, 132),
+    "pivot_root": (155, 41),
     "prctl": (157, 167),
     "gettid": (186, 178),
     "time": (201, None),
@@ -65,7 +69,11 @@ _BY_NAME: Final[Mapping[str, tuple[int, int | None]]] = {
     "clock_nanosleep": (230, 115),
     "exit_group": (231, 94),
     "openat": (257, 56),
+    "mkdirat": (258, 34),
     "newfstatat": (262, 79),
+    "unlinkat": (263, 35),
+    "renameat": (264, 38),
+    "linkat": (265, 37),
     "readlinkat": (267, 78),
     "faccessat": (269, 48),
     "pselect6": (270, 72),
@@ -77,7 +85,9 @@ _BY_NAME: Final[Mapping[str, tuple[int, int | None]]] = {
     "statx": (332, 291),
     "openat2": (437, 437),
     "faccessat2": (439, 439),
+    "mount_setattr": (442, 442),
     "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
 }
 
@@ -109,6 +119,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
 """By the name that uname(2) has for the machine."""
 
 
+@cache
 def architecture() -> Architecture | None:
     """Return that of this process; None where its numbers are not known."""
     if sys.platform != "linux" or sys.maxsize < 2**32:
@@ -116,12 +127,12 @@ def architecture() -> Architecture | None:
     return ARCHITECTURES.get(os.uname().machine)
 
 
-def system_call(name: str, *arguments: int | ctypes.c_void_p) -> int:
+def system_call(name: str, *arguments: int | ctypes.c_void_p | ctypes.c_char_p) -> int:
     """Make a system call.
 
     Args:
         name: one of those in the table of this module.
-        arguments: integers, and addresses as `ctypes.c_void_p`.
+        arguments: integers, addresses as `ctypes.c_void_p`, and texts as `ctypes.c_char_p`.
 
     Raises:
         OSError: the kernel refuses, or this machine has no such call.

@@ -1,6 +1,7 @@
 """What a sandbox is confined by, raised from the inside before anything from outside is read."""
 
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -29,6 +30,9 @@ ESSENTIAL: Final = frozenset({Wall.SECCOMP})
 """Without these nothing runs where walls are required. The others stand behind seccomp and hold
 nothing that it does not hold; containers and older kernels often lack them."""
 
+AROUND_A_FOLDER: Final = frozenset({Wall.LANDLOCK, Wall.NAMESPACES})
+"""One of these keeps whoever may open files inside a folder."""
+
 
 def lacking_here() -> frozenset[Wall]:
     """Return the walls that the kernel says it lacks.
@@ -49,27 +53,31 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
         The walls that are missing.
     """
     if sys.platform != "linux":
-        limit_resources(limits.memory_bytes)
-        limit_descriptors()
+        limit_resources(limits)
+        limit_descriptors(limits)
         return frozenset(Wall)
-    missing = _missing(Wall.NAMESPACES, namespaces.unshare)
+    has_folder = limits.folder is not None
+    if limits.folder is not None:
+        os.chdir(limits.folder)
+    missing = _missing(Wall.NAMESPACES, partial(namespaces.unshare, limits.folder))
     namespaces.drop_capabilities()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    missing |= _missing(Wall.LANDLOCK, landlock.install)
+    missing |= _missing(Wall.LANDLOCK, partial(landlock.install, folder=has_folder))
     confine = partial(_confine, limits)
     if Wall.NAMESPACES not in missing:
         # After Landlock: only within one domain of it may the kernel end both together.
         missing |= _missing(Wall.NAMESPACES, partial(namespaces.divide, confine))
     confine()
-    return missing | _missing(Wall.SECCOMP, seccomp.install)  # last: it allows none of the above
+    # Last: it allows none of the above.
+    return missing | _missing(Wall.SECCOMP, partial(seccomp.install, folder=has_folder))
 
 
 def _confine(limits: Limits) -> None:
     """Bound a process and tie it to its parent."""
-    limit_resources(limits.memory_bytes)
+    limit_resources(limits)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _prctl(_PR_SET_DUMPABLE, 0)  # a limit of 0 does not stop core dumps that go to a program
-    limit_descriptors()
+    limit_descriptors(limits)
 
 
 def _missing(wall: Wall, install: Callable[[], None]) -> frozenset[Wall]:

@@ -36,6 +36,21 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Whom a call is made for.
+
+    Attributes:
+        person: opaque here; the rate of calls is counted by it.
+        chat: where, opaque as well.
+        is_admin: the person administers the bot.
+    """
+
+    person: str
+    chat: str = ""
+    is_admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that a model may call. Made of a function by `tools.schema.tool_from`.
 
@@ -45,7 +60,8 @@ class Tool:
         parameters: the JSON Schema of the arguments that the model is shown.
         schema_text: the same as compact JSON, written once for each tool.
         parse: makes arguments of what the model sends; raises InvalidArguments.
-        run: does the work with what `parse` returned; raises ToolError for an expected failure.
+        run: does the work for a caller, with what `parse` returned; raises ToolError for an
+            expected failure.
         side_effects: it writes, runs or spends something: a person is asked before each call, and
             it is never run a second time by itself.
         question: what a call is going to do, for the person who is asked, on one line; the
@@ -54,6 +70,7 @@ class Tool:
         address: the address on the internet that a call asks, where the model chooses it.
         calls_per_minute: of all people together.
         timeout_seconds: for one run, where it is another than that of all tools.
+        admins_only: it does not exist for anybody else.
         probe: finds out whether it can work at all; raises ToolUnavailable.
     """
 
@@ -61,13 +78,14 @@ class Tool:
     description: str
     parameters: Mapping[str, object]
     parse: Callable[[str], Any]
-    run: Callable[[Any], Awaitable[str | ToolOutput]]
+    run: Callable[[Any, Caller], Awaitable[str | ToolOutput]]
     side_effects: bool = False
     question: Callable[[Any], str] | None = None
     untrusted: bool = False
     address: Callable[[Any], str] | None = None
     calls_per_minute: int = 120
     timeout_seconds: float | None = None
+    admins_only: bool = False
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
 
@@ -121,14 +139,14 @@ class ToolRequest:
         call_id: names the call within its turn.
         tool: what the model calls; perhaps no tool at all.
         arguments: the model's text, not always JSON.
-        caller: who it is made for, opaque here; the rate of calls is counted by it.
+        caller: whom it is made for.
         heard: what the model knew when it made the call.
     """
 
     call_id: str
     tool: str
     arguments: str
-    caller: str
+    caller: Caller
     heard: Heard = Heard()
 
 

@@ -18,8 +18,13 @@ from tools.settings import McpServer, ToolSettings
 from tools.weather.tool import open_weather
 from tools.web.fetch import open_web_fetch
 from tools.web.search import open_web_search
+from tools.workspace.tool import workspace_tools
+from tools.workspace.workspaces import Workspaces
 
 _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
+
+WORKSPACE: Final = "workspace"
+"""The source of all tools that work with files."""
 
 Opener = Callable[[ToolSettings, SandboxPolicy], AbstractAsyncContextManager[Tool]]
 """Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
@@ -55,6 +60,7 @@ async def open_tools(
     sandboxes: SandboxPolicy | None = None,
     *,
     last_words: LastWords | None = None,
+    workspaces: Workspaces | None = None,
 ) -> AsyncIterator[Registry]:
     """Provide the wanted tools; what they hold (processes, connections) is closed at the end.
 
@@ -62,6 +68,7 @@ async def open_tools(
         settings: which are wanted, and what they need.
         sandboxes: what is demanded of those that run in sandboxes; nothing without it.
         last_words: keeps what MCP servers write to their standard error; discarded without it.
+        workspaces: folders of chats; None: no chat has one.
     """
     sandboxes = sandboxes or SandboxPolicy()
     registry = Registry()
@@ -75,9 +82,24 @@ async def open_tools(
                 registry.withdraw(name, str(error))
             else:
                 registry.offer(name, (tool,))
+        if workspaces is not None:
+            _offer_workspaces(workspaces, sandboxes, registry)
         if settings.mcp_servers:
             await _open_mcp_servers(settings.mcp_servers, registry, resources, last_words)
         yield registry
+
+
+def _offer_workspaces(workspaces: Workspaces, sandboxes: SandboxPolicy, registry: Registry) -> None:
+    """Offer the tools of workspaces, unless it is known already that nothing walls them off.
+
+    Else the first call finds it out, and they are withdrawn then.
+    """
+    try:
+        sandboxes.require_walls_around_a_folder()
+    except WorkUnavailable as error:
+        registry.withdraw(WORKSPACE, str(error))
+    else:
+        registry.offer(WORKSPACE, workspace_tools(workspaces))
 
 
 async def _open_mcp_servers(

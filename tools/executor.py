@@ -7,7 +7,7 @@ failing audit leave the executor.
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from time import monotonic
 from typing import Any, Final
@@ -17,8 +17,9 @@ import structlog
 from sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from tools import policy
 from tools.approval import Approval
+from tools.arguments import without_unknown
 from tools.audit import Audit
-from tools.base import Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
+from tools.base import Caller, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
 from tools.errors import (
     Declined,
     Interrupted,
@@ -111,16 +112,16 @@ class ToolExecutor:
         stopwatch = _Stopwatch()
         files: tuple[ToolFile, ...] = ()
         try:
-            tool = self._find(request.tool)
-            arguments = _validate(tool, request.arguments)
-            self._limits.take(tool, request.caller)
+            tool = self._find(request)
+            arguments, ignored = _validate(tool, request.arguments)
+            self._limits.take(tool, request.caller.person)
             if _needs_yes(tool, arguments, request):
                 await policy.approve(request, _question(tool, arguments), approval)
-                tool = self._find_again(tool)
+                tool = self._find_again(tool, request)
                 await audit.starting(request)
             with stopwatch:
-                output = await self._run(tool, arguments)
-            text, files = self._presentable(tool, output)
+                output = await self._run(tool, arguments, request.caller)
+            text, files = self._presentable(tool, output, ignored)
             outcome = Outcome.OK
         except ToolError as error:
             outcome, text = _outcome(error), trim(str(error), self._result_limit_bytes)
@@ -131,23 +132,24 @@ class ToolExecutor:
     def asks_first(self, request: ToolRequest) -> bool:
         """Whether a person is asked before a call runs; also False where it cannot run at all."""
         try:
-            tool = self._find(request.tool)
+            tool = self._find(request)
             return tool.side_effects or (
                 tool.address is not None
-                and _needs_yes(tool, _validate(tool, request.arguments), request)
+                and _needs_yes(tool, _validate(tool, request.arguments)[0], request)
             )
         except ToolError:
             return False
 
-    def _find(self, name: str) -> Tool:
-        tool = self._registry.get(name)
-        if tool is None:
-            raise UnknownTool(_unknown(name, [tool.name for tool in self._registry]))
+    def _find(self, request: ToolRequest) -> Tool:
+        offered = self._registry.offered_to(request.caller)
+        tool = self._registry.get(request.tool)
+        if tool is None or (tool.admins_only and not request.caller.is_admin):
+            raise UnknownTool(_unknown(request.tool, [tool.name for tool in offered]))
         return tool
 
-    def _find_again(self, asked_about: Tool) -> Tool:
+    def _find_again(self, asked_about: Tool, request: ToolRequest) -> Tool:
         """Find a tool as it is now: whole minutes may have passed since a person was asked."""
-        tool = self._registry.get(asked_about.name)
+        tool = self._registry.get(request.tool)
         if tool is None or _as_listed(tool) != _as_listed(asked_about):
             raise ToolError(
                 f"Not run: {asked_about.name} was allowed, but is gone meanwhile, or another than "
@@ -155,14 +157,14 @@ class ToolExecutor:
             )
         return tool
 
-    async def _run(self, tool: Tool, arguments: Any) -> str | ToolOutput:
+    async def _run(self, tool: Tool, arguments: Any, caller: Caller) -> str | ToolOutput:
         seconds = tool.timeout_seconds or self.timeout_seconds
         with _bugs_told(tool.name):
             try:
                 async with asyncio.timeout(seconds) as bound:
-                    return await tool.run(arguments)
+                    return await tool.run(arguments, caller)
             except (ToolUnavailable, WorkUnavailable) as error:
-                self._registry.withdraw(tool.name, str(error))
+                self._registry.withdraw(self._registry.source_of(tool.name), str(error))
                 raise ToolUnavailable(str(error)) from None
             except (ToolTimeout, WorkTimeout) as error:
                 raise _timed_out(tool, str(error)) from None
@@ -175,14 +177,14 @@ class ToolExecutor:
                 raise _timed_out(tool, words) from None
 
     def _presentable(
-        self, tool: Tool, output: str | ToolOutput
+        self, tool: Tool, output: str | ToolOutput, ignored: str
     ) -> tuple[str, tuple[ToolFile, ...]]:
         """Return what the model reads of an output, and what the person gets."""
         with _bugs_told(tool.name):  # an output that is no text and no files is a tool's bug, too
             if not isinstance(output, ToolOutput):
-                return self._readable(tool, output, ""), ()
+                return self._readable(tool, output, ignored), ()
             files = presentable(output.files)
-            note = note_about(len(files), of=len(output.files))
+            note = note_about(len(files), of=len(output.files)) + ignored
             words = output.text.strip() or (_FILES_ALONE if files else "")
             return self._readable(tool, words, note), files
 
@@ -226,13 +228,17 @@ def _bugs_told(tool: str) -> Iterator[None]:
         raise _Bug(_BUG) from None
 
 
-def _validate(tool: Tool, text: str) -> Any:
+def _validate(tool: Tool, text: str) -> tuple[Any, str]:
+    """Return the arguments of a call, and a note about those that the tool does not have."""
     if len(text) > MAX_ARGUMENTS_BYTES:
         raise InvalidArguments(f"The arguments of {tool.name} are too long.")
     try:
         with _bugs_told(tool.name):
-            return tool.parse(text)
+            return tool.parse(text), ""
     except InvalidArguments as problems:
+        if (without := without_unknown(tool, text)) is not None:
+            with suppress(InvalidArguments), _bugs_told(tool.name):
+                return tool.parse(without.text), without.note
         schema = f"this schema: {tool.schema_text}"
         if len(tool.schema_text) > MAX_SCHEMA_CHARACTERS:
             schema = "the tool's schema."

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import structlog
 
-from tools.base import Tool
+from tools.base import Caller, Tool
 
 log = structlog.get_logger()
 
@@ -34,6 +34,7 @@ class Registry:
         self._settled.set()
         self._tools: dict[str, Tool] = {}
         self._listed: tuple[Tool, ...] = ()
+        self._for_everybody: tuple[Tool, ...] = ()
         for tool in tools:
             if tool.name in self._sources:
                 raise ValueError(f"two tools are named {tool.name}")
@@ -43,6 +44,10 @@ class Registry:
     def tools(self) -> tuple[Tool, ...]:
         """All tools; the same tuple until something changes."""
         return self._listed
+
+    def offered_to(self, caller: Caller) -> tuple[Tool, ...]:
+        """Return the tools that exist for a caller; the same tuple until something changes."""
+        return self._listed if caller.is_admin else self._for_everybody
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -57,6 +62,17 @@ class Registry:
     def offered_by(self, source: str) -> tuple[Tool, ...] | None:
         """Return a source's tools; None as long as nothing is known of it."""
         return self._sources.get(source)
+
+    def source_of(self, name: str) -> str:
+        """Return the source that offers a tool; its own name where none does."""
+        return next(
+            (
+                source
+                for source, tools in self._sources.items()
+                if any(tool.name == name for tool in tools)
+            ),
+            name,
+        )
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, None when there is none."""
@@ -82,6 +98,8 @@ class Registry:
                 raise ValueError(f"two tools are named {tool.name}")
             by_name[tool.name] = tool
         self._sources, self._tools, self._listed = sources, by_name, tuple(by_name.values())
+        everybody = tuple(tool for tool in self._listed if not tool.admins_only)
+        self._for_everybody = self._listed if len(everybody) == len(self._listed) else everybody
         self._absent.pop(source, None)
         self._remarks.pop(source, None)
         if remark:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 MAX_RESULT_BYTES: Final = 16_384
@@ -68,6 +69,25 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkspaceSettings:
+    """A folder for each chat.
+
+    Attributes:
+        path: where they are.
+        everyone: whoever may talk to the bot has one; else only its admins.
+        quota_bytes: of all files of a chat.
+        max_files: of a chat, folders among them.
+        max_read_bytes: of one file in one call.
+    """
+
+    path: Path
+    everyone: bool = False
+    quota_bytes: int = 200 * 2**20
+    max_files: int = 5_000
+    max_read_bytes: int = 2**20
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSettings:
     """Which tools are wanted, and what they need.
 
@@ -76,6 +96,7 @@ class ToolSettings:
         weather: for `get_weather`.
         web_search: for `web_search`.
         mcp_servers: each with a name of its own.
+        workspaces: folders of chats; None: nobody has one.
         result_limit_bytes: what the model is shown of a result, as UTF-8.
     """
 
@@ -83,4 +104,5 @@ class ToolSettings:
     weather: WeatherSettings = WeatherSettings()
     web_search: WebSearchSettings = WebSearchSettings()
     mcp_servers: tuple[McpServer, ...] = ()
+    workspaces: WorkspaceSettings | None = None
     result_limit_bytes: int = MAX_RESULT_BYTES

@@ -26,7 +26,9 @@ AGENT_SOCKET: Final = "/var/run/dstack.sock"
 """The one thing of the machine itself that a service may have."""
 
 FROM_OUTSIDE: Final = re.compile(
-    "SIGNAL__PHONE_NUMBER|LLM__API_KEY|TOOLS__WEB_SEARCH__API_KEY|ACCESS__ALLOWED"
+    "SIGNAL__PHONE_NUMBER"
+    "|LLM__(MODELS__[A-Z0-9]+(_[A-Z0-9]+)*__)?(API_KEY|SECRET_ACCESS_KEY|SESSION_TOKEN|ACCESS_KEY_ID)"
+    "|TOOLS__WEB_SEARCH__API_KEY|ACCESS__ALLOWED"
     "|MCP__SERVERS__[A-Z0-9]+(_[A-Z0-9]+)*__(TOKEN|ENV__([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN))"
     "|HEALTH__LISTEN|LOG__(LEVEL|FORMAT)|SIGNAL_(CAPTCHA|CODE)"
 )
@@ -51,7 +53,7 @@ _TURNS_DATA_INTO_CODE: Final = re.compile(
 )
 """Variables by which interpreters and loaders run what they find in a folder, or which lead a
 program elsewhere. Folders of data hold what people send, so an image would be fixed in vain."""
-_FOLDERS: Final = frozenset({"STORE__PATH"})
+_FOLDERS: Final = frozenset({"STORE__PATH", "TOOLS__WORKSPACE__PATH"})
 """Settings of the bot's that are called so and hold no code."""
 _OF_THE_BOT: Final = re.compile(
     "(SIGNAL|LLM|BOT|STORE|TOOLS|ACCESS|ATTESTATION|HEALTH|LOG)__.+|SANDBOX|SIGNAL_(CAPTCHA|CODE)"

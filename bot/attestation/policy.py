@@ -17,6 +17,8 @@ class Policy:
         llm_host: host name of the model's endpoint.
         model: its name there.
         model_policy: what happens while the model is not verified.
+        other_models: further ones that a chat may choose or be answered by, as `model at host`;
+            nothing in a proof is about them.
         model_pins: JSON text, which machines count as the model's; None: any.
         e2ee: whether what is sent to the model is encrypted to it.
         retention_days: how long conversations are kept; 0 is not past the turn.
@@ -29,6 +31,7 @@ class Policy:
     e2ee: bool
     retention_days: int
     model_pins: str | None = None
+    other_models: tuple[str, ...] = ()
 
     @property
     def model_pins_sha256(self) -> str | None:
@@ -37,8 +40,10 @@ class Policy:
 
     def text(self) -> str:
         """Return the one line of canonical JSON that is hashed."""
+        others = {"other_models": sorted(self.other_models)} if self.other_models else {}
         return canonical_json(
             {
+                **others,
                 "accepted_tcb": sorted(ACCEPTED_TCB),
                 "e2ee": self.e2ee,
                 "llm_host": self.llm_host,

@@ -8,48 +8,46 @@ the same; else it is thrown away, and nobody has seen anything of it.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from bot.llm.errors import LlmError
-from bot.llm.messages import Completion, ToolSpec
+from bot.llm.messages import Completion, ModelRequest
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage, Message
+from conversation_store.models import AcceptedMessage
 
 MAX_EARLY_REQUESTS: Final = 3
 """For one turn: whoever pauses more often is waited for, as each request may cost money."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """What the model is asked: the conversation, and the tools that it may call."""
+class Question(NamedTuple):
+    """Which model is asked, by its name, and what."""
 
-    messages: Sequence[Message]
-    tools: Sequence[ToolSpec]
+    model: str
+    request: ModelRequest
 
 
-Prepare = Callable[[Sequence[AcceptedMessage]], Awaitable[ModelRequest | None]]
+Prepare = Callable[[Sequence[AcceptedMessage]], Awaitable[Question | None]]
 """Returns what a turn of these messages would ask first; None where that cannot be told yet."""
 
 StillTrying = Callable[[], None]
 """Told once that the model makes its caller wait."""
 
-Ask = Callable[[ModelRequest, StillTrying], Awaitable[Completion]]
-"""Asks the model; raises LlmError."""
+Ask = Callable[[Question, StillTrying], Awaitable[Completion]]
+"""Asks a model; raises LlmError."""
 
 
 class EarlyRequest:
     """One request at a time that a turn may or may not make use of.
 
     Args:
-        prepare: makes a request of messages.
+        prepare: makes a question of messages.
         ask: sends it.
     """
 
     def __init__(self, prepare: Prepare, ask: Ask) -> None:
         self._prepare = prepare
         self._ask = ask
-        self._request: ModelRequest | None = None
+        self._question: Question | None = None
         self._answer: asyncio.Task[Completion | LlmError | None] | None = None
         self._begun = 0
         self._is_slow = False
@@ -63,21 +61,19 @@ class EarlyRequest:
             self._is_slow = False
             self._answer = asyncio.create_task(self._run(pieces))
 
-    async def answer_to(
-        self, request: ModelRequest, still_trying: StillTrying
-    ) -> Completion | None:
-        """Return the answer to a request, once; None unless exactly that was asked.
+    async def answer_to(self, question: Question, still_trying: StillTrying) -> Completion | None:
+        """Return the answer to a question, once; None unless exactly that was asked.
 
         None as well where the model has failed already: it may fare better now.
 
         Args:
-            request: what a turn asks.
+            question: what a turn asks.
             still_trying: told when the model makes the turn wait, at once if it has so far.
 
         Raises:
             LlmError: the model could not answer it.
         """
-        if self._answer is None or self._request != request or _has_failed(self._answer):
+        if self._answer is None or self._question != question or _has_failed(self._answer):
             self.discard()
             return None
         answer, self._answer = self._answer, None
@@ -95,14 +91,14 @@ class EarlyRequest:
         if self._answer is not None:
             metrics.EARLY_REQUESTS.labels("discarded").inc()
             self._answer.cancel()
-        self._answer = self._request = None
+        self._answer = self._question = None
 
     async def _run(self, pieces: Sequence[AcceptedMessage]) -> Completion | LlmError | None:
-        self._request = await self._prepare(pieces)
-        if self._request is None:
+        self._question = await self._prepare(pieces)
+        if self._question is None:
             return None
         try:
-            return await self._ask(self._request, self._note_slow)
+            return await self._ask(self._question, self._note_slow)
         except LlmError as error:  # the turn raises it, if it wants this answer at all
             return error
 

@@ -11,18 +11,22 @@ from typing import Final, Protocol
 
 import structlog
 
-from bot.chat.early_request import EarlyRequest, ModelRequest, asking_early
+from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_early
 from bot.chat.history_window import HistoryWindow
 from bot.chat.media import Media, Prepared
-from bot.chat.prompt import Prompt
+from bot.chat.prompt import Prompt, Prompts
 from bot.chat.quotes import checked
 from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
 from bot.chat.tool_loop import ToolLoop
-from bot.chat.turn_context import TurnContexts
+from bot.chat.turn_context import TurnContext, TurnContexts
 from bot.chat.turn_state import TurnState
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
+from bot.llm.messages import Completion
+from bot.llm.model import Model
+from bot.llm.models import Models
+from bot.messaging.events import Person
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
@@ -36,11 +40,13 @@ from conversation_store.models import (
     ReceivedMessage,
     Role,
     StyledText,
+    TokenSpend,
     Turn,
     TurnStatus,
     TurnUsage,
 )
 from conversation_store.store import ConversationStore
+from tools.base import Caller
 
 log = structlog.get_logger()
 
@@ -52,6 +58,11 @@ GIVEN_UP: Final = (
     "I was interrupted several times while answering this and have given up on it."
     " Please send it again if you still need it."
 )
+CUT: Final = (
+    "(My answer ends here because it became too long for my model. Ask me to go on, and I will.)"
+)
+ANSWERED_BY: Final = "\n\n(answered by {name})"
+MODEL_GONE: Final = "The model {name}, which was chosen here, is gone; the default one answers now."
 
 
 class TurnForgotten(Exception):
@@ -76,8 +87,10 @@ class TurnResult:
         answer: the text, as the model wrote it.
         shown: the messages that show it.
         usage: the tokens that it cost.
+        model: what answered, as its endpoint calls it; empty where none was asked.
         rounds: how often tools were called.
         exchanged: requests and answers that are not stored yet, where signatures are checked.
+        spent: what is not counted yet.
     """
 
     turn: Turn
@@ -85,8 +98,10 @@ class TurnResult:
     answer: str
     shown: Sequence[StyledText]
     usage: TurnUsage
+    model: str = ""
     rounds: int = 0
     exchanged: tuple[NewExchange, ...] = ()
+    spent: tuple[TokenSpend, ...] = ()
 
 
 class ChatHandler:
@@ -95,12 +110,13 @@ class ChatHandler:
     Args:
         loop: finds the answer.
         contexts: make what each turn's tool calls need.
-        prompt: how messages are put before the model, and how much history fits.
+        prompts: how messages are put before the model, and how much history fits.
+        is_admin: whether somebody administers the bot.
         store: keeps everything.
         media: reads what comes with messages.
         renderer: turns answers into messages.
         proofs: checks the signatures of answers; None where the endpoint signs none.
-        model_name: for the record.
+        models: which one answers each chat.
         languages: in which the bot itself speaks.
         words_for: what a person is told of a model that cannot answer.
         clock: seconds since 1970.
@@ -111,43 +127,51 @@ class ChatHandler:
         *,
         loop: ToolLoop,
         contexts: TurnContexts,
-        prompt: Prompt,
+        prompts: Prompts,
+        is_admin: Callable[[Person], bool],
         store: ConversationStore,
         media: Media,
         renderer: Renderer,
         proofs: SignatureDesk | None,
-        model_name: str,
+        models: Models,
         languages: Languages,
-        words_for: Callable[[LlmError], str],
+        words_for: Callable[[LlmError, Model], str],
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._contexts = contexts
-        self._prompt = prompt
+        self._prompts = prompts
+        self._is_admin = is_admin
         self._store = store
         self._window = HistoryWindow(store)
         self._media = media
         self._renderer = renderer
         self._proofs = proofs
-        self._model_name = model_name
+        self._models = models
         self._languages = languages
         self._words_for = words_for
         self._clock = clock
 
     def asking_early(self) -> AbstractAsyncContextManager[EarlyRequest]:
         """Provide a way to ask the model before it is known what a turn has to answer."""
-        return asking_early(self._first_request, self._loop.send)
+        return asking_early(self._first_request, self._send)
 
-    async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> ModelRequest | None:
+    async def _send(self, question: Question, still_trying: StillTrying) -> Completion:
+        model = self._models.get(question.model) or self._models.default
+        return await model.complete(question.request, still_trying=still_trying)
+
+    async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> Question | None:
         messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
         if any(message.files for message in messages):
             return None  # to read them takes long, and may be to no purpose
         now = self._now()
         chat = messages[0].chat
-        content = self._prompt.user_content(messages, overheard=await self._overheard(chat))
-        return await self._loop.first_request(
-            await self._history(chat, now, (Message(Role.USER, content),)), content, now
-        )
+        model = self._models.route(chat).model
+        overheard = await self._overheard(chat)
+        prompt = self._prompts.of(self._caller(messages[-1]))
+        content = prompt.user_content(messages, model.traits, overheard=overheard)
+        history = await self._history(chat, now, model, prompt, (Message(Role.USER, content),))
+        return await self._loop.first_request(prompt, model, history, content, now)
 
     async def run_turn(
         self, pieces: Sequence[AcceptedMessage], early: EarlyRequest | None = None
@@ -175,28 +199,61 @@ class ChatHandler:
             refusal = "\n".join(turn.notices)
             shown = await self._renderer.as_typed(refusal, ())
             return TurnResult(turn, TurnStatus.FAILED, refusal, shown, TurnUsage())
-        history = await self._history(accepted.message.chat, now, turn.messages)
-        context = self._contexts.of(accepted, turn)
-        state = TurnState(
-            turn, history, fleeting, early, still_trying=context.progress.still_trying
+        route = self._models.route(accepted.message.chat)
+        caller = self._caller(accepted.message)
+        prompt = self._prompts.of(caller)
+        history = await self._history(
+            accepted.message.chat, now, route.model, prompt, turn.messages
         )
+        context = self._contexts.of(accepted, caller, turn)
+        state = TurnState(
+            turn,
+            history,
+            fleeting,
+            early,
+            person=accepted.message.author,
+            chat=accepted.message.chat,
+            route=route,
+            prompt=prompt,
+            still_trying=context.progress.still_trying,
+        )
+        try:
+            return await self._answered(state, context, accepted.message.chat, now)
+        finally:
+            # Of a turn that is stopped: what it has spent counts all the same.
+            if spent := state.take_spent():
+                self._store.usage.add(spent)
+
+    async def _answered(
+        self, state: TurnState, context: TurnContext, chat: ChatId, now: datetime
+    ) -> TurnResult:
         try:
             answer = await self._loop.run(state, context, now)
         except LlmError as error:
-            log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
-            return await self._failed(state, accepted.message.chat, self._words_for(error))
+            log.warning("turn.failed", error=type(error).__name__, turn=state.turn.id)
+            sentence = self._words_for(error, state.route.model)
+            return await self._failed(state, chat, sentence)
         if not answer:
-            return await self._failed(state, accepted.message.chat, EMPTY)
-        shown = await self._renderer.messages(answer, state.notices)
+            return await self._failed(state, chat, EMPTY)
+        written = answer
+        if state.is_cut:
+            written += f"\n\n{self._languages.say(chat, CUT)}"
+        if state.route.stands_in:
+            written += ANSWERED_BY.format(name=state.route.model.name)
+        shown = await self._renderer.messages(written, state.notices)
         return _result(state, TurnStatus.ANSWERED, answer, shown)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
+    def _caller(self, message: ReceivedMessage) -> Caller:
+        person = Person(message.author, message.author_number)
+        return Caller(message.author, message.chat, is_admin=self._is_admin(person))
+
     async def _history(
-        self, chat: ChatId, now: datetime, turn: Sequence[Message]
+        self, chat: ChatId, now: datetime, model: Model, prompt: Prompt, turn: Sequence[Message]
     ) -> tuple[tuple[Message, ...], ...]:
-        most = self._prompt.history_bytes(now, turn)
+        most = prompt.history_bytes(now, model.traits, turn)
         return await self._window.read(chat, max_bytes=most)
 
     async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
@@ -218,16 +275,26 @@ class ChatHandler:
             if resumed is None:
                 raise TurnForgotten
             return resumed, (), True
-        prepared = await self._media.prepare(messages) if has_files else _as_written(messages)
         chat = messages[0].chat
+        gone = await self._models.forget_gone(chat)
+        model = self._models.route(chat).model
+        prepared = _as_written(messages)
+        if has_files:
+            prepared = await self._media.prepare(messages, model.vision)
+        notices = [self._languages.say(chat, one) for one in prepared.notices]
+        if gone is not None:
+            notices.insert(0, self._languages.say(chat, MODEL_GONE).format(name=gone))
         overheard = await self._overheard(chat)
         turn = self._store.turns.begin(
             pieces,
-            self._prompt.user_content(
-                messages, words=_said(messages, prepared), overheard=overheard
+            self._prompts.of(self._caller(messages[-1])).user_content(
+                messages,
+                model.traits,
+                words=_said(messages, prepared),
+                overheard=overheard,
             ),
             images=prepared.images,
-            notices=tuple(self._languages.say(chat, one) for one in prepared.notices),
+            notices=notices,
             overheard=overheard,
         )
         at_once = [message for message in messages if message.view_once]
@@ -264,9 +331,10 @@ class ChatHandler:
             quote=quote,
             always_quote=first.message.chat.is_group,
             replaces=first.replaces,
-            model=self._model_name,
+            model=result.model,
             usage=result.usage,
             exchanged=result.exchanged,
+            spent=result.spent,
         )
         if not outgoing:
             raise TurnForgotten
@@ -294,8 +362,10 @@ def _result(
         answer,
         shown,
         state.usage,
+        state.route.model.id,
         rounds=state.rounds,
         exchanged=state.take_exchanged(),
+        spent=state.take_spent(),
     )
 
 

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -18,6 +18,8 @@ from bot.backoff import Backoff
 from bot.chat.file_kinds import FileKind, kind_of_file, title_of_file, type_of_file
 from bot.chat.images.client import MAX_FILE_BYTES as MAX_IMAGE_BYTES
 from bot.chat.images.client import ImageReader, open_images
+from bot.chat.inbox import MAX_BYTES as MAX_KEPT_BYTES
+from bot.chat.inbox import NOT_KEPT, Inbox
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
@@ -117,6 +119,7 @@ class _Budget:
     sees: bool
     words_bytes: int
     file_bytes: int = MAX_TURN_BYTES
+    fetched: bytes | None = None
     ends_at: float = field(default_factory=lambda: time.monotonic() + TURN_SECONDS)
 
     @property
@@ -132,8 +135,8 @@ class Media:
         images: makes images fit for a model.
         documents: turns documents into text.
         transcriber: writes down speech; None where nobody does.
-        vision: whether the model sees.
         words_bytes: what the words of all files of a turn take together, as UTF-8.
+        inbox: keeps files for tools; None: nothing does.
     """
 
     def __init__(
@@ -143,23 +146,30 @@ class Media:
         images: ImageReader,
         documents: Read,
         transcriber: Transcriber | None,
-        vision: VisionSupport,
         words_bytes: int = WORDS_BYTES,
+        inbox: Inbox | None = None,
     ) -> None:
         self._files = files
+        self._inbox = inbox
         self._images = images
         self._documents = documents
         self._transcriber = transcriber
-        self._vision = vision
         self._words_bytes = words_bytes
         self._places = asyncio.Semaphore(FILES_AT_ONCE)
 
-    async def prepare(self, messages: Sequence[ReceivedMessage]) -> Prepared:
+    async def prepare(self, messages: Sequence[ReceivedMessage], vision: VisionSupport) -> Prepared:
         """Return what the model and the person are told of the files of some messages.
 
         It takes `TURN_SECONDS` at most, and raises nothing for what people send.
+
+        Args:
+            messages: which.
+            vision: whether the model sees.
         """
-        budget = _Budget(await self._sees_what_is_in(messages), self._words_bytes)
+        has_images = any(
+            kind_of_file(file) is FileKind.IMAGE for message in messages for file in message.files
+        )
+        budget = _Budget(has_images and await vision.can_see(), self._words_bytes)
         found = [await self._found_in(message, budget) for message in messages]
         everything = [one for of_message in found for one in of_message]
         understood = any(one.understood for one in everything)
@@ -187,12 +197,11 @@ class Media:
         except SignalError as error:
             log.info("media.not_discarded", error=type(error).__name__)
 
-    async def _sees_what_is_in(self, messages: Sequence[ReceivedMessage]) -> bool:
-        kinds = (kind_of_file(file) for message in messages for file in message.files)
-        return FileKind.IMAGE in kinds and await self._vision.can_see()
-
     async def _found_in(self, message: ReceivedMessage, budget: _Budget) -> list[_Found]:
-        found = [await self._found(message, file, budget) for file in message.files[:MAX_FILES]]
+        found = [
+            await self._kept(message, file, await self._found(message, file, budget), budget)
+            for file in message.files[:MAX_FILES]
+        ]
         if (more := len(message.files) - MAX_FILES) > 0:
             notice = f"I look at {MAX_FILES} files of a message at most; {more} more I left out."
             found.append(_Found(f"[{more} more files, not looked at]", notice, understood=False))
@@ -217,6 +226,30 @@ class Media:
         except (WorkError, SandboxBug, SignalError, TimeoutError) as error:
             log.info("media.not_read", error=type(error).__name__)
             return _unread(file, _what_went_wrong(error))
+
+    async def _kept(
+        self, message: ReceivedMessage, file: ReceivedFile, found: _Found, budget: _Budget
+    ) -> _Found:
+        """Put a file into the inbox of the workspace, and say what it is called there."""
+        data, budget.fetched = budget.fetched, None
+        if self._inbox is None or not self._inbox.takes(message):
+            return found
+        try:
+            async with asyncio.timeout(budget.seconds), self._places:
+                if data is None:
+                    data = await self._fetched(message, file, MAX_KEPT_BYTES, budget)
+                    budget.fetched = None
+                path = await self._inbox.keep(message, file, data)
+        except (WorkError, SignalError, TimeoutError) as error:
+            log.info("media.not_kept", error=type(error).__name__)
+            if not found.understood:
+                return found
+            notice = found.notice or NOT_KEPT.format(why=_what_went_wrong(error))
+            return replace(found, notice=notice)
+        kept = f"[This file is {path} in the workspace.]"
+        if kind_of_file(file) is FileKind.OTHER:  # what cannot be read can be worked with there
+            return _Found(f"[{title_of_file(file)}]\n{kept}")
+        return replace(found, words=f"{found.words}\n{kept}", understood=True)
 
     async def _image(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
         if not budget.sees:
@@ -266,6 +299,7 @@ class Media:
                 f" {MAX_TURN_BYTES // 2**20} MB at once."
             ) from None
         budget.file_bytes -= len(data)
+        budget.fetched = data
         if not data:
             raise WorkError("It is empty.")
         return data
@@ -281,19 +315,19 @@ async def open_media(
     files: Messenger,
     *,
     transcriber: Transcriber | None,
-    vision: VisionSupport,
     words_bytes: int = WORDS_BYTES,
     sandboxes: SandboxPolicy | None = None,
+    inbox: Inbox | None = None,
 ) -> AsyncIterator[Media]:
     """Provide what reads files; its processes start with the first file and end when idle.
 
     Args:
         files: where the files are.
         transcriber: turns voice notes into words; None: nothing does.
-        vision: whether the model sees images.
         words_bytes: what all files of a turn may take of the context.
         sandboxes: what is demanded of those that read files; nothing without it. Where they may
             not run, files are refused in words.
+        inbox: keeps files for tools; None: nothing does.
     """
     async with (
         open_images(sandboxes=sandboxes) as images,
@@ -304,8 +338,8 @@ async def open_media(
             images=images,
             documents=documents,
             transcriber=transcriber,
-            vision=vision,
             words_bytes=words_bytes,
+            inbox=inbox,
         )
 
 

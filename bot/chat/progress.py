@@ -29,7 +29,7 @@ MAX_EDITS: Final = 10
 MAX_EDITS_FOR_MARKS: Final = 5
 """After so many edits, that a tool has ended is shown together with the next one that starts."""
 
-STILL_TRYING: Final = "The model is busy. Still trying…"
+STILL_TRYING: Final = "The model does not answer yet. Still trying…"
 
 Remember = Callable[[int], None]
 """Keeps the timestamp that the next edit has to name, in ms."""

@@ -9,49 +9,55 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from bot.chat.quotes import one_line, reply
+from bot.llm.estimate import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.messages import ToolSpec
+from bot.llm.model import ModelTraits
 from conversation_store.models import (
     Message,
     OverheardMessage,
     ReceivedMessage,
     Role,
 )
-from tools.base import Tool, first_sentence
+from tools.base import Caller, Tool, first_sentence
 from tools.registry import Registry
-
-BYTES_PER_TOKEN: Final = 3
-"""A careful estimate: English needs about 4 bytes for a token, other scripts and JSON fewer."""
 
 ANSWER_SHARE: Final = 0.25
 """Part of the context that is left for the answer."""
 
 MAX_AUTHOR_LENGTH: Final = 40
-
-IMAGE_TOKENS: Final = 1_500
-"""What an image of the size that is sent takes; models that cut it into tiles count about so."""
+MAX_SYSTEM_TEXTS: Final = 32
+"""That are kept: one for each model, more while a day or the tools change."""
 
 OVERHEARD_OPENING: Final = "[Said to others in this group since your last answer:]"
 OVERHEARD_END: Final = "[Said to you:]"
 
-WITHOUT_TEE: Final = (
-    "You are an AI assistant that people reach on Signal.\n"
-    "\n"
-    "## Privacy\n"
+OPENING: Final = "You are an AI assistant that people reach on Signal."
+NO_TEE: Final = (
     "- You do not run in a trusted execution environment. Asked about privacy, say so: whoever"
-    " operates this bot could read what is written here.\n"
-    '- People can ask "!verify" what can be proven.'
+    " operates this bot could read what is written here."
 )
-WITH_TEE: Final = (
-    "You are an AI assistant that people reach on Signal. The program between Signal and you runs"
-    " in a trusted execution environment (Intel TDX).\n"
-    "\n"
-    "## Privacy\n"
+NO_TEE_BUT_MODEL: Final = (
+    "- The program between Signal and you does not run in a trusted execution environment. Asked"
+    " about privacy, say so: whoever operates it could read what is written here."
+)
+IN_TEE: Final = (
+    " The program between Signal and you runs in a trusted execution environment (Intel TDX)."
+)
+PROGRAM_IN_TEE: Final = (
     "- That program keeps conversations in hardware-protected memory. Whether its configuration"
-    " leaves its operator a way in, and whether the machine that you run on is protected as well,"
-    " you cannot know: do not claim it.\n"
+    " leaves its operator a way in{and_you}, you cannot know: do not claim it."
+)
+AND_YOU: Final = ", and whether the machine that you run on is protected as well"
+MODEL_PROVEN: Final = (
+    "- The machine that you run on has proven with its hardware's own evidence that it is a trusted"
+    " execution environment, and what is said between the program and you is encrypted to a key"
+    " that only this machine has. The program has checked that; you may say so."
+)
+ASK_VERIFY: Final = '- People can ask "!verify" what can be proven.'
+NO_MORE: Final = (
     '- Do not promise more than that: people can ask "!verify" what is proven and what is not.'
 )
 GUIDELINES: Final = (
@@ -78,35 +84,41 @@ UNTRUSTED_GUIDELINE: Final = (
 CUT: Final = "\n[The message was longer than can be read; the rest is cut off.]"
 
 
+class ToolList(Protocol):
+    """What may be called. Implemented by `tools.registry.Registry`."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All of it; the same tuple until something changes."""
+        ...
+
+
 class Prompt:
     """Builds what is sent to the model.
 
     Args:
-        context_tokens: budget for everything: system text, tools, history, turn and answer.
-        registry: what the model may call; it may change between two requests.
+        offered: what the model may call; it may change between two requests.
         system_prompt: replaces the built-in text; tools and date are still added.
         in_tee: whether the built-in text may speak of a trusted execution environment.
     """
 
     def __init__(
         self,
-        context_tokens: int,
-        registry: Registry,
+        offered: ToolList,
         *,
         system_prompt: str | None = None,
         in_tee: bool = False,
     ) -> None:
-        self._input_bytes = int(context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
         self._in_tee = in_tee
         self._system_prompt = system_prompt
-        self._registry = registry
+        self._offered_tools = offered
         self._offer = _Offer(())
-        self._system: tuple[date, _Offer, Message] | None = None
+        self._systems: dict[tuple[date, _Offer, ModelTraits], Message] = {}
 
     def begin_with(self, system_prompt: str | None) -> None:
         """Take another system prompt, from the next request on; None: the built-in one."""
         self._system_prompt = system_prompt
-        self._system = None
+        self._systems.clear()
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -114,20 +126,23 @@ class Prompt:
         return self._offered().specs
 
     def _offered(self) -> "_Offer":
-        if self._offer.tools is not self._registry.tools:
-            self._offer = _Offer(self._registry.tools)
+        if self._offer.tools is not (tools := self._offered_tools.tools):
+            self._offer = _Offer(tools)
         return self._offer
 
-    def system(self, now: datetime) -> Message:
-        """Return the system message of a day."""
+    def system(self, now: datetime, traits: ModelTraits) -> Message:
+        """Return the system message of a day for a model."""
         today = now.astimezone(UTC).date()
-        offer = self._offered()
-        if self._system is None or self._system[0] != today or self._system[1] is not offer:
-            self._system = (today, offer, self._system_of(today, offer))
-        return self._system[2]
+        offer = self._offered() if traits.takes_tools else _NOTHING
+        key = (today, offer, traits)
+        if key not in self._systems:
+            if len(self._systems) >= MAX_SYSTEM_TEXTS:
+                self._systems.clear()
+            self._systems[key] = self._system_of(*key)
+        return self._systems[key]
 
-    def _system_of(self, today: date, offer: "_Offer") -> Message:
-        built_in = WITH_TEE if self._in_tee else WITHOUT_TEE
+    def _system_of(self, today: date, offer: "_Offer", traits: ModelTraits) -> Message:
+        built_in = opening(in_tee=self._in_tee, proven=traits.is_proven)
         parts = [self._system_prompt or built_in, f"Today is {today:%A, %d %B %Y} (UTC)."]
         if offer.tools:
             listed = (f"- {tool.name}: {first_sentence(tool.description)}" for tool in offer.tools)
@@ -141,6 +156,7 @@ class Prompt:
     def user_content(
         self,
         messages: Sequence[ReceivedMessage],
+        traits: ModelTraits,
         *,
         words: Sequence[str] | None = None,
         overheard: Sequence[OverheardMessage] = (),
@@ -152,26 +168,30 @@ class Prompt:
 
         Args:
             messages: what is to be answered: one message, or several that were written in one go.
+            traits: of the model.
             words: what each of them says, where that is more than its text: what is in its files.
             overheard: what was said to others before, in a group.
         """
         said = [message.text for message in messages] if words is None else words
         lines = [_line(message, text) for message, text in zip(messages, said, strict=True)]
-        lines = _cut_to(lines, self._input_bytes // 2)
-        room = self._input_bytes // 2 - sum(map(_size_of, lines))
+        most = _input_bytes(traits) // 2
+        lines = _cut_to(lines, most)
+        room = most - sum(map(_size_of, lines))
         heard = _latest([_overheard_line(message) for message in overheard], room)
         if heard:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
         return "\n".join(lines)
 
-    def history_bytes(self, now: datetime, turn: Iterable[Message]) -> int:
+    def history_bytes(self, now: datetime, traits: ModelTraits, turn: Iterable[Message]) -> int:
         """Return how many bytes of history fit beside a running turn."""
-        system = len((self.system(now).content or "").encode())
-        return max(0, self._input_bytes - system - self._offered().size - _bytes_of(turn))
+        system = len((self.system(now, traits).content or "").encode())
+        tools = self._offered().size if traits.takes_tools else 0
+        return max(0, _input_bytes(traits) - system - tools - _bytes_of(turn))
 
     def build(
         self,
         now: datetime,
+        traits: ModelTraits,
         history: Sequence[Sequence[Message]],
         turn: Sequence[Message],
     ) -> list[Message]:
@@ -179,12 +199,68 @@ class Prompt:
 
         Whole turns are left out from the oldest on when the running turn has grown too large.
         """
-        left = self.history_bytes(now, turn)
+        left = self.history_bytes(now, traits, turn)
         first = len(history)
         while first and (left := left - _bytes_of(history[first - 1])) >= 0:
             first -= 1
         earlier = (message for past in history[first:] for message in past)
-        return [self.system(now), *earlier, *turn]
+        return [self.system(now, traits), *earlier, *turn]
+
+
+class Prompts:
+    """The prompts of a bot: what the model may call depends on who asks.
+
+    Args:
+        registry: what there is to be called.
+        system_prompt: see `Prompt`.
+        in_tee: see `Prompt`.
+    """
+
+    def __init__(
+        self, registry: Registry, *, system_prompt: str | None = None, in_tee: bool = False
+    ) -> None:
+        self._of_admins, self._of_everybody = (
+            Prompt(_Offered(registry, caller), system_prompt=system_prompt, in_tee=in_tee)
+            for caller in (Caller("", is_admin=True), Caller(""))
+        )
+
+    def begin_with(self, system_prompt: str | None) -> None:
+        """Take another system prompt, from the next request on; None: the built-in one."""
+        self._of_admins.begin_with(system_prompt)
+        self._of_everybody.begin_with(system_prompt)
+
+    def of(self, caller: Caller) -> Prompt:
+        """Return the prompt for whoever asks."""
+        return self._of_admins if caller.is_admin else self._of_everybody
+
+
+class _Offered:
+    """What a registry offers to a caller. Implements `ToolList`."""
+
+    def __init__(self, registry: Registry, caller: Caller) -> None:
+        self._registry = registry
+        self._caller = caller
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return self._registry.offered_to(self._caller)
+
+
+def opening(*, in_tee: bool, proven: bool) -> str:
+    """Return who the model is, and what it may say about privacy: what is proven, and no more."""
+    lines = [OPENING + IN_TEE * in_tee, "", "## Privacy"]
+    if in_tee:
+        lines.append(PROGRAM_IN_TEE.format(and_you="" if proven else AND_YOU))
+    else:
+        lines.append(NO_TEE_BUT_MODEL if proven else NO_TEE)
+    if proven:
+        lines.append(MODEL_PROVEN)
+    lines.append(NO_MORE if in_tee or proven else ASK_VERIFY)
+    return "\n".join(lines)
+
+
+def _input_bytes(traits: ModelTraits) -> int:
+    return int(traits.context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
 
 
 def _line(message: ReceivedMessage, text: str) -> str:
@@ -246,6 +322,7 @@ def _bytes_of(messages: Iterable[Message]) -> int:
         len((message.content or "").encode(errors="replace"))
         + len(message.images) * IMAGE_TOKENS * BYTES_PER_TOKEN
         + sum(len(call.name) + len(call.arguments.encode()) for call in message.tool_calls)
+        + (len(message.state.data.encode()) if message.state is not None else 0)
         for message in messages
     )
 
@@ -265,7 +342,7 @@ class _Offer:
     """The tools of a moment, as the model is shown them.
 
     Attributes:
-        tools: as the registry lists them.
+        tools: as they are offered.
         specs: the same for the request.
         size: bytes that they take of the context.
     """
@@ -276,3 +353,6 @@ class _Offer:
         self.size = sum(
             len(json.dumps(spec.parameters)) + len(spec.description.encode()) for spec in self.specs
         )
+
+
+_NOTHING: Final = _Offer(())

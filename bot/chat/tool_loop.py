@@ -13,16 +13,16 @@ from typing import Final
 
 import structlog
 
-from bot.chat.early_request import ModelRequest, StillTrying
+from bot.chat.early_request import Question
 from bot.chat.prompt import Prompt
 from bot.chat.turn_context import TurnContext
 from bot.chat.turn_state import TurnState
-from bot.llm.client import LlmClient
-from bot.llm.errors import LlmRejected
+from bot.llm.errors import LlmError, LlmRejected
 from bot.llm.images import without_images
-from bot.llm.messages import Completion, ToolSpec
-from bot.llm.vision import Vision, may_be_about_images
-from conversation_store.models import Message, NewExchange, Role
+from bot.llm.messages import CUT_OFF, Completion, ModelRequest, ToolSpec
+from bot.llm.model import Model
+from bot.llm.vision import may_be_about_images
+from conversation_store.models import Message, Role
 from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
@@ -46,13 +46,9 @@ class ToolLoop:
     """Finds the answer of a turn.
 
     Args:
-        model: answers, or calls tools.
-        prompt: what the model is shown.
         registry: the tools that exist.
         executor: runs them.
         store: keeps every call and result.
-        vision: whether the model sees images.
-        keeps_exchanges: whether hashes of requests and answers are kept, to check signatures.
         max_tool_calls: of one turn; after them the model has to answer in words.
 
     Attributes:
@@ -62,22 +58,14 @@ class ToolLoop:
     def __init__(
         self,
         *,
-        model: LlmClient,
-        prompt: Prompt,
         registry: Registry,
         executor: ToolExecutor,
         store: ConversationStore,
-        vision: Vision,
-        keeps_exchanges: bool,
         max_tool_calls: int,
     ) -> None:
-        self._model = model
-        self._prompt = prompt
         self._registry = registry
         self._executor = executor
         self._store = store
-        self._vision = vision
-        self._keeps_exchanges = keeps_exchanges
         self.max_tool_calls = max_tool_calls
 
     async def run(self, state: TurnState, context: TurnContext, now: datetime) -> str:
@@ -89,47 +77,44 @@ class ToolLoop:
         await self._wait_for_tools()
         async with context.progress.running():
             await self._resume(state, context)
-            while self.max_tool_calls > state.calls and self._prompt.tools:
-                completion = await self._ask(state, now, self._tools)
+            while self.max_tool_calls > state.calls and self._tools(state.prompt):
+                completion = await self._ask(state, now, self._tools(state.prompt))
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
                 asked = state.ask(completion.message)
-                await self._store.turns.record_calls(state.turn.id, asked, state.take_exchanged())
+                await self._store.turns.record_calls(
+                    state.turn.id, asked, state.take_exchanged(), state.take_spent()
+                )
                 await self._run_open_calls(state, context)
-            completion = await self._ask(state, now, self._tools, may_call=False)
+            tools = self._tools(state.prompt)
+            completion = await self._ask(state, now, tools, may_call=False)
             return await self._words(state, completion, now)
 
     async def first_request(
-        self, history: Sequence[Sequence[Message]], content: str, now: datetime
-    ) -> ModelRequest | None:
-        """Return what a turn with this user message asks first, where it may be asked early.
+        self,
+        prompt: Prompt,
+        model: Model,
+        history: Sequence[Sequence[Message]],
+        content: str,
+        now: datetime,
+    ) -> Question | None:
+        """Return what a turn with this user message asks a model first, if it may be early.
 
         None where others would have to wait for that, and where images are to be shown, because the
         model may turn out not to see them.
         """
         await self._wait_for_tools()
-        if self._model.busy:
+        if model.client.busy:
             return None
-        messages = self._prompt.build(now, history, [Message(Role.USER, content)])
+        turn = [Message(Role.USER, content)]
+        messages = prompt.build(now, model.traits, history, turn)
         if any(message.images for message in messages):
             return None
-        return ModelRequest(messages, self._tools)
+        return Question(model.name, ModelRequest(messages, self._tools(prompt)))
 
-    async def send(self, request: ModelRequest, still_trying: StillTrying) -> Completion:
-        """Send a request that may be a turn's first one; raises LlmError.
-
-        Args:
-            request: what is asked.
-            still_trying: told once when the model makes its caller wait.
-        """
-        return await self._model.complete(
-            request.messages, request.tools, still_trying=still_trying
-        )
-
-    @property
-    def _tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model is shown."""
-        return self._prompt.tools if self.max_tool_calls else ()
+    def _tools(self, prompt: Prompt) -> tuple[ToolSpec, ...]:
+        """Return the tools that the model is shown."""
+        return prompt.tools if self.max_tool_calls else ()
 
     async def _wait_for_tools(self) -> None:
         """Wait for tools that are still starting."""
@@ -145,60 +130,64 @@ class ToolLoop:
         *,
         may_call: bool = True,
     ) -> Completion:
-        messages = self._prompt.build(now, state.history, state.messages)
+        while True:
+            try:
+                return await self._ask_model(state, now, tools, may_call=may_call)
+            except LlmError as error:
+                if not state.route.go_on(error):
+                    raise
+
+    async def _ask_model(
+        self, state: TurnState, now: datetime, tools: Sequence[ToolSpec], *, may_call: bool
+    ) -> Completion:
+        """Ask the model that the turn has come to; without images where it cannot see."""
+        model = state.route.model
+        messages = state.prompt.build(now, model.traits, state.history, state.messages)
         shows_images = any(message.images for message in messages)
         # History may hold images from before the model refused one.
-        if shows_images and not state.images_disabled and not await self._vision.can_see():
-            state.disable_images()
-        if state.images_disabled:
-            messages = without_images(messages)
+        if shows_images and not await model.vision.can_see():
+            state.note_unseen()
+            messages, shows_images = without_images(messages), False
+        request = ModelRequest(messages, tools, may_call)
         try:
-            completion = await self._complete(state, messages, tools, may_call=may_call)
+            completion = await self._complete(state, request)
         except LlmRejected as error:
-            if shows_images and not state.images_disabled and may_be_about_images(error):
-                messages = without_images(messages)
-                completion = await self._complete(state, messages, tools, may_call=may_call)
-                self._vision.refused()
-                state.disable_images()
-            elif tools and not may_call:  # perhaps the endpoint does not know `tool_choice`
-                completion = await self._complete(state, messages, (), may_call=True)
-            else:
+            if not shows_images or not may_be_about_images(error):
                 raise
-        state.count(completion)
-        if self._keeps_exchanges:
-            state.exchanged.append(_exchange(completion))
+            request = replace(request, messages=without_images(messages))
+            completion = await self._complete(state, request)
+            model.vision.refused()
+            state.note_unseen()
+        state.count(model, completion)
         return completion
 
-    async def _complete(
-        self,
-        state: TurnState,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        may_call: bool,
-    ) -> Completion:
+    async def _complete(self, state: TurnState, request: ModelRequest) -> Completion:
         """Return the answer to a request, which may have been made early."""
         early, state.early = state.early, None
-        if early is not None and may_call:
-            completion = await early.answer_to(ModelRequest(messages, tools), state.still_trying)
+        if early is not None:
+            question = Question(state.route.model.name, request)
+            completion = await early.answer_to(question, state.still_trying)
             if completion is not None:
                 return completion
-        return await self._model.complete(
-            messages, tools, may_call=may_call, still_trying=state.still_trying
+        return await state.route.model.complete(
+            request, still_trying=state.still_trying, patience=state.route.patience
         )
 
     async def _words(self, state: TurnState, completion: Completion, now: datetime) -> str:
         """Return a completion's text; where it has none, ask once more, for words alone."""
-        words = (completion.message.content or "").strip()
-        if words:
+        if words := self._said(state, completion):
             return words
         said = completion.finish_reason
         reason = said if said in FINISH_REASONS else "other"
         log.info("turn.empty_answer", finish_reason=reason, turn=state.turn.id)
         # Whoever calls tools against `tool_choice` is not shown any.
-        tools = () if completion.message.tool_calls else self._tools
+        tools = () if completion.message.tool_calls else self._tools(state.prompt)
         again = await self._ask(state, now, tools, may_call=False)
-        return (again.message.content or "").strip()
+        return self._said(state, again)
+
+    def _said(self, state: TurnState, completion: Completion) -> str:
+        state.is_cut = completion.finish_reason == CUT_OFF
+        return (completion.message.content or "").strip()
 
     async def _resume(self, state: TurnState, context: TurnContext) -> None:
         """Finish the calls that a crash left open; those with side effects do not run again."""
@@ -252,11 +241,3 @@ class ToolLoop:
             if self._registry.get(request.tool) is not None
             and not self._executor.asks_first(request)
         ]
-
-
-def _exchange(completion: Completion) -> NewExchange:
-    """Return the hashes of an exchange; one without a name is counted and cannot be checked."""
-    known = completion.exchange
-    if known is None:
-        return NewExchange("", "", "")
-    return NewExchange(known.completion_id, known.request_sha256, known.response_sha256)

@@ -13,7 +13,7 @@ from bot.messaging.messenger import Sender
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, Attachment, AuditEntry, ChatId, Turn
 from conversation_store.store import ConversationStore
-from tools.base import Outcome, ToolRequest, ToolResult
+from tools.base import Caller, Outcome, ToolRequest, ToolResult
 
 
 class TurnContext:
@@ -22,6 +22,7 @@ class TurnContext:
     Args:
         store: where calls are kept.
         accepted: the message that they are made for.
+        caller: who wrote it.
         turn_id: the turn.
         progress: shows in the chat that work goes on.
         approval: asks a person before a call with side effects.
@@ -33,15 +34,17 @@ class TurnContext:
         self,
         store: ConversationStore,
         accepted: AcceptedMessage,
+        caller: Caller,
         turn_id: int,
+        *,
         progress: Progress,
         approval: TurnApproval,
-        *,
         keep_arguments: bool,
         clock: Callable[[], float],
     ) -> None:
         self._store = store
         self._message = accepted.message
+        self.caller = caller
         self._turn_id = turn_id
         self.progress = progress
         self.approval = approval
@@ -53,11 +56,6 @@ class TurnContext:
     def chat(self) -> ChatId:
         """Where the turn happens."""
         return self._message.chat
-
-    @property
-    def caller(self) -> str:
-        """Whom the calls are made for."""
-        return self._message.author
 
     def show(self, requests: Iterable[ToolRequest]) -> None:
         """Show in the chat that calls run."""
@@ -79,7 +77,7 @@ class TurnContext:
         entry = AuditEntry(
             at=int(self._clock() * 1_000),
             chat=self.chat,
-            author=self.caller,
+            author=self.caller.person,
             turn_id=self._turn_id,
             tool=tool,
             arguments_sha256=hashlib.sha256(arguments.encode()).hexdigest(),
@@ -125,8 +123,8 @@ class TurnContexts:
         self._keep_arguments = keep_arguments
         self._clock = clock
 
-    def of(self, accepted: AcceptedMessage, turn: Turn) -> TurnContext:
-        """Return the context of a turn that answers a message."""
+    def of(self, accepted: AcceptedMessage, caller: Caller, turn: Turn) -> TurnContext:
+        """Return the context of a turn that answers somebody's message."""
         chat = accepted.message.chat
         progress = Progress(
             self._channel,
@@ -137,9 +135,10 @@ class TurnContexts:
         return TurnContext(
             self._store,
             accepted,
+            caller,
             turn.id,
-            progress,
-            self._approvals.for_turn(accepted, turn.id),
+            progress=progress,
+            approval=self._approvals.for_turn(accepted, turn.id),
             keep_arguments=self._keep_arguments,
             clock=self._clock,
         )

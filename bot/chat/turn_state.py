@@ -6,9 +6,22 @@ from itertools import chain
 
 from bot.chat.early_request import EarlyRequest, StillTrying
 from bot.chat.media import CANNOT_SEE
+from bot.chat.prompt import Prompt
 from bot.chat.quotes import without_bots_words
-from bot.llm.messages import Completion
-from conversation_store.models import Image, Message, NewExchange, Role, ToolCall, Turn, TurnUsage
+from bot.llm.failover import Route
+from bot.llm.messages import Completion, Usage
+from bot.llm.model import Model
+from conversation_store.models import (
+    ChatId,
+    Image,
+    Message,
+    NewExchange,
+    Role,
+    TokenSpend,
+    ToolCall,
+    Turn,
+    TurnUsage,
+)
 from tools.base import Heard
 
 
@@ -20,7 +33,14 @@ class TurnState:
         history: what came before.
         fleeting: images that are shown and never kept.
         early: may have the answer to the first request already.
+        person: who asks, by ACI, and pays.
+        chat: where.
+        route: through the models.
+        prompt: how the turn is put before a model.
         still_trying: told when the model makes the turn wait.
+
+    Attributes:
+        is_cut: the answer ends where the model may not write more.
     """
 
     def __init__(
@@ -30,19 +50,28 @@ class TurnState:
         fleeting: Sequence[Image] = (),
         early: EarlyRequest | None = None,
         *,
+        person: str,
+        chat: ChatId,
+        route: Route,
+        prompt: Prompt,
         still_trying: StillTrying,
     ) -> None:
         self.turn = turn
         self.early = early
+        self._person = person
+        self._chat = chat
+        self.route = route
+        self.prompt = prompt
         self.still_trying = still_trying
         self.history = history
-        person, *rest = turn.messages
-        self.messages = [replace(person, images=(*person.images, *fleeting)), *rest]
+        asked, *rest = turn.messages
+        self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
         self.notices = list(turn.notices)
-        self.images_disabled = False
         self.usage = TurnUsage()
+        self.is_cut = False
         self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
         self.exchanged: list[NewExchange] = []
+        self._spent: list[TokenSpend] = []
 
     @property
     def calls(self) -> int:
@@ -63,15 +92,7 @@ class TurnState:
     @property
     def heard(self) -> Heard:
         """What the model has been told so far."""
-        told = [*chain.from_iterable(self.history), *self.messages]
-        return Heard(
-            people=[
-                without_bots_words(message.content or "")
-                for message in told
-                if message.role == "user"
-            ],
-            results=[message.content or "" for message in told if message.role == "tool"],
-        )
+        return heard_in([*chain.from_iterable(self.history), *self.messages])
 
     def ask(self, assistant: Message) -> Message:
         """Add a message that calls tools, with every call open and no id used twice."""
@@ -97,10 +118,10 @@ class TurnState:
             if message.tool_call_id == call_id and message.content is None:
                 self.messages[index] = replace(message, content=content)
 
-    def disable_images(self) -> None:
-        """Show no image from now on, and say so where one came with the message."""
-        self.images_disabled = True
-        if any(message.images for message in self.messages):
+    def note_unseen(self) -> None:
+        """Say that the model saw no images, where one came with the message."""
+        shown = any(message.images for message in self.messages)
+        if shown and CANNOT_SEE not in self.notices:
             self.notices.append(CANNOT_SEE)
 
     def take_exchanged(self) -> tuple[NewExchange, ...]:
@@ -109,12 +130,50 @@ class TurnState:
         self.exchanged.clear()
         return taken
 
-    def count(self, completion: Completion) -> None:
-        """Add what a request cost."""
-        usage = completion.usage
+    def take_spent(self) -> tuple[TokenSpend, ...]:
+        """Return what was spent and is not stored yet; whoever takes it stores it."""
+        taken = tuple(self._spent)
+        self._spent.clear()
+        return taken
+
+    def count(self, model: Model, completion: Completion) -> None:
+        """Add what an answer cost, and what is to be checked of it."""
+        for earlier in completion.earlier:
+            self._count(model, earlier)
+        self._count(model, completion)
+
+    def _count(self, model: Model, completion: Completion) -> None:
+        if model.signs:
+            self.exchanged.append(_exchange(model, completion))
+        usage = completion.usage or Usage(0, 0)
         self.usage = TurnUsage(
             requests=self.usage.requests + 1,
-            prompt_tokens=self.usage.prompt_tokens + (usage.prompt_tokens if usage else 0),
-            completion_tokens=self.usage.completion_tokens
-            + (usage.completion_tokens if usage else 0),
+            prompt_tokens=self.usage.prompt_tokens + usage.prompt_tokens,
+            completion_tokens=self.usage.completion_tokens + usage.completion_tokens,
         )
+        self._spent.append(
+            TokenSpend(
+                self._person,
+                self._chat,
+                model.name,
+                usage.prompt_tokens,
+                usage.completion_tokens,
+                usage.is_estimated,
+            )
+        )
+
+
+def heard_in(told: Sequence[Message]) -> Heard:
+    """Return what a model has been told, by whom it was said."""
+    return Heard(
+        people=[without_bots_words(one.content or "") for one in told if one.role == "user"],
+        results=[one.content or "" for one in told if one.role == "tool"],
+    )
+
+
+def _exchange(model: Model, completion: Completion) -> NewExchange:
+    """Return the hashes of an exchange; one without a name is counted and cannot be checked."""
+    known = completion.exchange
+    if known is None:
+        return NewExchange("", "", "", model.name)
+    return NewExchange(known.completion_id, known.request_sha256, known.response_sha256, model.name)

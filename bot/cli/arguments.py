@@ -103,11 +103,11 @@ def command_line() -> CommandParser:
         "signal-tee-bot pair approve K7MPXQ",
         "signal-tee-bot pair approve --admin K7MPXQ",
     )
-    approve.add_argument("code", metavar="CODE", help="what the bot told that person")
+    approve.add_argument("code", metavar="CODE", help="what the bot told that person, or WHO")
     approve.add_argument(
         "--admin",
         action="store_true",
-        help="as an admin; instead of CODE, WHO names somebody who was let in already",
+        help="as an admin; WHO (a number, an ACI, or the beginning of one) may be let in already",
     )
     action(
         "revoke",
@@ -207,7 +207,7 @@ def command_line() -> CommandParser:
     command(
         "env",
         "print a commented list of all settings",
-        "signal-tee-bot env > .env",
+        "test -e .env || signal-tee-bot env > .env",
         does="Print all settings with their defaults and what they mean, as a file .env.",
     )
     command(

@@ -5,10 +5,11 @@ import sys
 from argparse import Namespace
 
 from bot.cli.exit_codes import FAILED, OK
+from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.wiring.parts import store_key
 from conversation_store.backup import backup
-from conversation_store.errors import StoreError
+from conversation_store.errors import StoreError, WrongKey
 
 
 def run(arguments: Namespace) -> int:
@@ -17,7 +18,8 @@ def run(arguments: Namespace) -> int:
     try:
         backup(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
     except StoreError as error:
-        print(f"backup: {error}", file=sys.stderr)
+        why = said(error, settings) if isinstance(error, WrongKey) else error
+        print(f"backup: {why}", file=sys.stderr)
         return FAILED
     print(f"Copied to {arguments.file}")
     return OK

@@ -12,7 +12,7 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
@@ -24,6 +24,7 @@ from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
     Finding,
     Severity,
+    Waits,
     access,
     attachments,
     failed,
@@ -33,6 +34,7 @@ from bot.cli.finding import (
     warning,
 )
 from bot.cli.store_errors import said
+from bot.config.env_lines import meant_but_for_underscores
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
@@ -41,11 +43,15 @@ from bot.observability import logs
 from bot.wiring.parts import make_messenger, store_key
 from conversation_store.backup import is_there, upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked
+from conversation_store.pairings import open_pairing_book
 from conversation_store.store import open_store
 
 PART_SECONDS: Final = 20.0
 DEVICES_SECONDS: Final = 10.0
 CONNECTED_POLL_SECONDS: Final = 0.05
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long a part may take until it is said what is waited for."""
 
 VERDICT_COLUMNS: Final = 8
 PART_COLUMNS: Final = 16
@@ -80,12 +86,16 @@ async def check(settings: Settings, *, as_json: bool = False, verbose: bool = Fa
     logs.configure(level="error", log_format="console")
     logging.disable()  # the libraries' logs: the report has what matters
     found = []
-    async for finding in findings(settings, verbose=verbose):
+    waits = Waits()
+    parts = findings(settings, verbose=verbose, waits=waits)
+    while (finding := await _next(parts, waits, silent=as_json)) is not None:
         found.append(finding)
         if not as_json:
             print(_line(finding), flush=True)
     if as_json:
         print(document(found))
+    elif sys.stdout is not None and sys.stdout.isatty():
+        print(_summary(found))
     return not _any_failed(found)
 
 
@@ -99,6 +109,25 @@ def document(found: Iterable[Finding]) -> str:
 def wrong_settings(problems: Iterable[str]) -> str:
     """Return the JSON document for wrong settings, which make every other check impossible."""
     return document(failed("settings", problem) for problem in problems)
+
+
+def _summary(found: Sequence[Finding]) -> str:
+    """Return the last line on a terminal, where the first ones have perhaps scrolled away."""
+    counted = {
+        severity: [finding.part for finding in found if finding.verdict is severity]
+        for severity in (Severity.FAILED, Severity.WARNING)
+    }
+    said = [f"{severity}: {', '.join(parts)}" for severity, parts in counted.items() if parts]
+    return "\n" + ("; ".join(said) or "Everything is well.")
+
+
+def _settings() -> Iterator[Finding]:
+    """Say which variables of the environment were perhaps meant as settings."""
+    alike = {name: meant for name in os.environ if (meant := meant_but_for_underscores(name))}
+    for name, meant in sorted(alike.items()):
+        yield warning("settings", f"{name} is set and is no setting; did you mean {meant}?")
+    if not alike:
+        yield ok("settings", "Every setting is understood.")
 
 
 def _any_failed(found: Iterable[Finding]) -> bool:
@@ -121,34 +150,73 @@ def _line(finding: Finding) -> str:
     return verdict + shown.removeprefix(finding.verdict)
 
 
+async def _next(parts: AsyncIterator[Finding], waits: Waits, *, silent: bool) -> Finding | None:
+    """Return the next finding, and say what is waited for where it takes long; None at the end."""
+    step = asyncio.ensure_future(anext(parts, None))
+    try:
+        done, _ = await asyncio.wait({step}, timeout=PATIENCE_SECONDS)
+        if not done and not silent and sys.stderr.isatty():
+            print(f"Waiting for {waits.words}…", file=sys.stderr, flush=True)
+        return await step
+    finally:
+        step.cancel()
+
+
 async def findings(
-    settings: Settings, *, trust: Trust = REAL, verbose: bool = False
+    settings: Settings,
+    *,
+    trust: Trust = REAL,
+    verbose: bool = False,
+    waits: Waits | None = None,
 ) -> AsyncIterator[Finding]:
     """Check one part after the other, those that others depend on first.
 
-    Only tests give another `trust` than the real one.
+    Args:
+        settings: of the bot.
+        trust: only tests give another than the real one.
+        verbose: give each tool of an MCP server a line of its own.
+        waits: is told what is waited for.
     """
+    waits = waits or Waits()
     yield machine.version()
-    yield ok("settings", "Every setting is understood.")
+    for finding in _settings():
+        yield finding
     yield machine.file_rights(settings)
     yield access(settings)
-    for finding in safety_numbers(settings):
+    for finding in safety_numbers(settings, has_admins=await _has_paired_admin(settings)):
         yield finding
     yield await _store(settings)
     for finding in machine.disk(settings):
         yield finding
+    waits.begin(f"signal-cli (SIGNAL__URL), up to {PART_SECONDS:g} s")
     async for finding in _signal(settings):
         yield finding
     for finding in (*attachments(settings), *profile(settings)):
         yield finding
+    waits.begin(f"the model's endpoint (LLM__BASE_URL), up to {2 * PART_SECONDS:g} s")
     async for finding in model_findings.model(settings):
         yield finding
+    for finding in await model_findings.further_models(settings):
+        yield finding
+    waits.begin(f"tools and MCP servers, up to {PART_SECONDS:g} s")
     async for finding in tool_findings.tools(settings, verbose=verbose):
         yield finding
+    waits.begin("evidence, and what it is checked with, up to 60 s")
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
     yield await machine.health_address(settings)
     yield machine.descriptors(settings)
+
+
+async def _has_paired_admin(settings: Settings) -> bool:
+    """Whether somebody was made an admin by a code."""
+    try:
+        if not is_there(settings.store.path):
+            return False
+        with open_pairing_book(settings.store.path, await store_key(settings)) as book:
+            return any(person.admin for person in book.people())
+    except (BotError, StoreError):
+        return False  # said where the store is looked at
 
 
 async def _store(settings: Settings) -> Finding:
@@ -180,13 +248,19 @@ async def _present_store(settings: Settings, key: str | None) -> Finding:
             "Works, but is not encrypted. Stop the bot and run signal-tee-bot encrypt, which makes"
             " a STORE__KEY.",
         )
+    if machine.is_guessable(settings):
+        return warning(
+            "store",
+            "Works, encrypted, but STORE__KEY can be guessed. Stop the bot, put a longer one into"
+            " .env (openssl rand -hex 32 makes one), and run signal-tee-bot encrypt.",
+        )
     return ok("store", "Works, encrypted at rest.")
 
 
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
     try:
-        async with asyncio.timeout(PART_SECONDS), signal_cli_at(settings):
-            messenger = make_messenger(settings)
+        async with asyncio.timeout(PART_SECONDS), signal_cli_at(settings) as address:
+            messenger = make_messenger(settings, address)
             status = await messenger.account_status()
             linked = await _linked_devices(settings, messenger) if status.registered else None
     except SignalTimeout:
@@ -215,6 +289,12 @@ def _stuck_signal(settings: Settings) -> Finding:
 
 
 def _no_signal(settings: Settings) -> Finding:
+    if settings.signal.url == "spawn:":
+        return failed(
+            "signal",
+            f"signal-cli was started, and does not answer within {PART_SECONDS:g} s. Try what"
+            " signal-cli --version says.",
+        )
     program = (
         "signal-cli-rest-api (MODE=json-rpc)"
         if settings.signal.url.startswith("http")

@@ -2,6 +2,9 @@
 
 import argparse
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 from textwrap import indent
@@ -9,6 +12,8 @@ from typing import Any, Final, NoReturn
 
 _NOT_KNOWN: Final = re.compile(r"(?<=invalid choice: ')[^']+|(?<=unrecognized arguments: )-\S+")
 """What argparse calls a command or an option that it does not know."""
+
+WRONG_USAGE: Final = 2
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -40,6 +45,9 @@ class CommandParser(argparse.ArgumentParser):
         Raises:
             SystemExit: always.
         """
+        chosen = next((self.commands[one] for one in sys.argv[1:] if one in self.commands), None)
+        if chosen is not None and chosen is not self:
+            chosen.error(message)
         parsers = (self, *self.commands.values())
         options = (
             name for one in parsers for part in one.arguments for name in part.option_strings
@@ -47,8 +55,17 @@ class CommandParser(argparse.ArgumentParser):
         known = [*self.commands, *options]
         for wrong in _NOT_KNOWN.findall(message):
             if near := get_close_matches(wrong, known, n=1):
-                super().error(f"there is no {wrong}; did you mean {near[0]}?")
-        super().error(message)
+                self._end(f"there is no {wrong}; did you mean {near[0]}?")
+        self._end(f"{message}; see {self.prog} --help")
+
+    def _end(self, message: str) -> NoReturn:
+        """End with the usage and a message, which a terminal shows in whole words."""
+        self.print_usage(sys.stderr)
+        text = f"{self.prog}: error: {message}"
+        if sys.stderr is not None and sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            text = textwrap.fill(text, width, break_on_hyphens=False)
+        self.exit(WRONG_USAGE, f"{text}\n")
 
     def format_help(self) -> str:
         """Return the help, with the examples at its end."""

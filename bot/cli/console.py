@@ -94,7 +94,7 @@ class Console:
         while b"\n" not in self._unread:
             piece = await read_some(self._keyboard)
             if not piece:
-                raise BotError("The input ended before that was answered.")
+                raise BotError("The input ended before that was answered. Scripts: see --help.")
             self._unread += piece
             if len(self._unread) > MAX_LINE_BYTES:
                 raise BotError("That is too long for an answer.")
@@ -117,7 +117,7 @@ def wrapped(text: str, columns: int) -> str:
 
 
 def _hanging_indent(line: str) -> str:
-    mark = re.match(r" *(\d+\. )?", line)
+    mark = re.match(r" *(\d+\. |- )?", line)
     return " " * (mark.end() if mark else 0)
 
 
@@ -131,3 +131,10 @@ def _unechoed(terminal: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def complain(text: str) -> None:
+    """Say what went wrong, wrapped if a person reads it on a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        text = wrapped(text, shutil.get_terminal_size().columns)
+    print(text, file=sys.stderr)

@@ -25,7 +25,10 @@ NEW_KEY: Final = (
     " conversations again."
 )
 NO_STORE: Final = "There are no conversations yet. The first start encrypts them with STORE__KEY."
-SAME_KEY: Final = "The store is encrypted with STORE__KEY already."
+SAME_KEY: Final = (
+    "The store is encrypted with STORE__KEY already. To change the key, put another one into .env"
+    " and run this again: it asks for the present one."
+)
 ENCRYPTED: Final = (
     "The store is encrypted with STORE__KEY now. Backups and copies from before are as they were;"
     " signal-tee-bot check names those beside the store."
@@ -38,6 +41,7 @@ def run(arguments: Namespace) -> int:
     """Encrypt the store with the key of the settings; return the exit code."""
     settings = load_settings({"signal": {"phone_number": UNKNOWN_NUMBER}})
     path, key = settings.store.path, asyncio.run(store_key(settings))
+    old_key_in_file = _read(arguments.old_key_file) if arguments.old_key_file else None
     try:
         present, plain = is_there(path), is_plain(path)
         if key is None:
@@ -56,7 +60,7 @@ def run(arguments: Namespace) -> int:
         elif not plain and key_fits(path, key):
             print(SAME_KEY)
         else:
-            old_key = None if plain else _old_key(arguments.old_key_file)
+            old_key = None if plain else old_key_in_file or _old_key()
             if old_key is not None and not key_fits(path, old_key):
                 raise BotError(NOT_THE_OLD_KEY)
             encrypt(path, old_key, key)
@@ -68,9 +72,11 @@ def run(arguments: Namespace) -> int:
     return OK
 
 
-def _old_key(file: Path | None) -> str:
-    if file is None:
-        return asyncio.run(Console().ask(OLD_KEY, secret=True))
+def _old_key() -> str:
+    return asyncio.run(Console().ask(OLD_KEY, secret=True))
+
+
+def _read(file: Path) -> str:
     try:
         return file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -30,6 +30,20 @@ class Finding:
     words: str
 
 
+class Waits:
+    """What `check` waits for now.
+
+    Attributes:
+        words: in a few words, with the setting and the bound.
+    """
+
+    words = "this machine"
+
+    def begin(self, words: str) -> None:
+        """Take note that something is looked at that may take long."""
+        self.words = words
+
+
 def ok(part: str, words: str) -> Finding:
     """Return the finding that a part works."""
     return Finding(part, Severity.OK, words)
@@ -76,14 +90,19 @@ def access(settings: Settings) -> Finding:
     return ok("access", " ".join(said))
 
 
-def safety_numbers(settings: Settings) -> Iterator[Finding]:
-    """Say how people with a new key are treated; the note to self knows none."""
+def safety_numbers(settings: Settings, *, has_admins: bool = False) -> Iterator[Finding]:
+    """Say how people with a new key are treated; the note to self knows none.
+
+    Args:
+        settings: of the bot.
+        has_admins: somebody was made an admin by a code.
+    """
     part, policy = "safety numbers", settings.signal.trust
     if settings.access.note_to_self:
         return
     if policy == "always":
         yield warning(part, "Every new key is trusted at once (SIGNAL__TRUST=always).")
-    elif settings.access.admins:
+    elif settings.access.admins or has_admins:
         yield ok(part, "Admins are told about new ones and decide with !trust.")
     else:
         who = "Everybody" if policy == "verified" else "Who installs Signal anew"

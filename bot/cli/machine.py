@@ -26,6 +26,7 @@ from bot.wiring.readiness import serve_health
 MIN_FREE_BYTES: Final = 512 * 2**20
 """Enough for a write-ahead log after a long backup, and for a busy day."""
 
+MIN_KEY_CHARACTERS: Final = 16
 HEALTH_SECONDS: Final = 5.0
 CLOCK_SECONDS: Final = 60.0
 """Evidence and certificates tolerate far more; slow answers and rounding cause far less."""
@@ -53,6 +54,14 @@ def new_store(settings: Settings, *, encrypted: bool) -> Finding:
     folder = _nearest_folder(settings.store.path)
     if not os.access(folder, os.W_OK | os.X_OK):
         return failed("store", f"STORE__PATH: the bot may not write in {folder}.")
+    if (in_the_way := _in_the_way(settings.store.path)) is not None:
+        return failed("store", f"STORE__PATH: {in_the_way} is a file, where a folder is needed.")
+    if encrypted and is_guessable(settings):
+        return warning(
+            "store",
+            "The first start makes it, but STORE__KEY can be guessed: put a longer one into .env;"
+            " openssl rand -hex 32 makes one.",
+        )
     if encrypted:
         return ok("store", "The first start makes it, encrypted at rest.")
     return warning(
@@ -60,6 +69,12 @@ def new_store(settings: Settings, *, encrypted: bool) -> Finding:
         "The first start makes it, and does not encrypt it: signal-tee-bot encrypt makes a"
         " STORE__KEY first.",
     )
+
+
+def is_guessable(settings: Settings) -> bool:
+    """Whether the key of the store is short enough to be found by trying."""
+    key = settings.store.key
+    return key is not None and len(key.get_secret_value()) < MIN_KEY_CHARACTERS
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
@@ -155,6 +170,12 @@ def _is_open_to_all(file: Path) -> bool:
 def _nearest_folder(path: Path) -> Path:
     """Return the folder of the store, or the one where it will be made."""
     return next(parent for parent in path.absolute().parents if stat.S_ISDIR(_mode(parent)))
+
+
+def _in_the_way(path: Path) -> Path | None:
+    """Return a file that stands where the store's folder would be made."""
+    parents = ((parent, _mode(parent)) for parent in path.absolute().parents)
+    return next((parent for parent, mode in parents if mode and not stat.S_ISDIR(mode)), None)
 
 
 def _mode(path: Path) -> int:

@@ -47,25 +47,18 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         command = _module_of(read.command)
         result: int = command.run(read)
     except SettingsError as error:
-        _complain("\n".join(error.problems))
+        from bot.cli.console import complain
+
+        complain("\n".join(error.problems))
         return WRONG_SETTINGS
     except BotError as error:
-        _complain(f"signal-tee-bot: {error}")
+        from bot.cli.console import complain
+
+        complain(f"signal-tee-bot: {error}")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return result
-
-
-def _complain(text: str) -> None:
-    """Say what went wrong, wrapped if a person reads it on a terminal."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        from shutil import get_terminal_size
-
-        from bot.cli.console import wrapped
-
-        text = wrapped(text, get_terminal_size().columns)
-    print(text, file=sys.stderr)
 
 
 def _module_of(command: str) -> ModuleType:

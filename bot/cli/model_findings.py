@@ -1,8 +1,9 @@
 """Findings of `check` about the model: whether it answers, what it accepts, what is proven."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from bot.attestation.trust import Trust
@@ -10,9 +11,11 @@ from bot.cli import machine
 from bot.cli.finding import Finding, failed, ok, warning
 from bot.config.settings import Settings
 from bot.errors import SettingsError
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient
 from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized
-from bot.wiring.endpoint import llm_endpoint
+from bot.llm.retry import RetryPolicy
+from bot.wiring.endpoint import has_to_prove, open_client
+from bot.wiring.models import settings_of
 from bot.wiring.parts import open_endpoint
 from conversation_store.models import Message, Role
 
@@ -23,12 +26,13 @@ ONE_WORD_SECONDS: Final = 60.0
 
 ONE_WORD: Final = "Say one word."
 
+IMPATIENT: Final = RetryPolicy(bound_seconds=4.0, unreached_seconds=3.0)
+"""Whoever sits before the terminal wants to know why not, and can try again."""
+
 
 async def model(settings: Settings) -> AsyncIterator[Finding]:
     """Ask the endpoint what it offers."""
-    endpoint = llm_endpoint(settings)
-    async with open_transport(endpoint) as transport:
-        client = LlmClient(transport, endpoint)
+    async with open_client(settings) as client:
         try:
             async with asyncio.timeout(PART_SECONDS):
                 names = await client.models()
@@ -44,7 +48,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
         if settings.llm.model in names:
             yield _listed("model", settings.llm.model, "LLM__MODEL", names)
         else:
-            yield await _unlisted(settings.llm.model, client)
+            yield await _unlisted("model", settings.llm.model, client)
     yield _images(settings, listed=sees)
     yield _voice_notes(settings, names)
     for finding in machine.clock(time):
@@ -53,12 +57,10 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
 
 async def trouble_with(settings: Settings) -> str | None:
     """Return why the model does not say one word, and which setting to look at; None if it does."""
-    endpoint = llm_endpoint(settings)
-    async with open_transport(endpoint) as transport:
-        client = LlmClient(transport, endpoint)
+    async with open_client(settings) as client:
         try:
             async with asyncio.timeout(ONE_WORD_SECONDS):
-                await client.complete((Message(Role.USER, ONE_WORD),))
+                await client.complete((Message(Role.USER, ONE_WORD),), patience=IMPATIENT)
         except LlmError as error:
             return client.reach.explained(error)
         except TimeoutError:
@@ -66,19 +68,60 @@ async def trouble_with(settings: Settings) -> str | None:
     return None
 
 
-async def _unlisted(model: str, client: LlmClient) -> Finding:
+async def further_models(settings: Settings) -> list[Finding]:
+    """Ask the endpoints of all further models, at the same time."""
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(_further(settings, name)) for name in settings.llm.models]
+    return [*(task.result() for task in asked), *_fallbacks(settings)]
+
+
+async def _further(settings: Settings, name: str) -> Finding:
+    own, part = settings_of(settings, name), f"model {name}"
+    async with open_client(own) as client:
+        try:
+            async with asyncio.timeout(PART_SECONDS):
+                names = await client.models()
+        except LlmError as error:
+            return failed(part, _of(name, client.reach.explained(error)))
+        except TimeoutError:
+            return failed(part, _of(name, "It does not answer in time. See LLM__BASE_URL."))
+        if own.llm.model in names:
+            return ok(part, f"{own.llm.model} is known at {client.reach.host}.")
+        found = await _unlisted(part, own.llm.model, client)
+        return replace(found, words=_of(name, found.words))
+
+
+def _of(name: str, advice: str) -> str:
+    """Return advice about the default model's settings as that about those of another."""
+    return advice.replace("LLM__", f"LLM__MODELS__{name.upper()}__")
+
+
+def _fallbacks(settings: Settings) -> Iterator[Finding]:
+    """Say which models never stand in, because they cannot prove what is required."""
+    if settings.attestation.model_policy != "require":
+        return
+    for name in settings.llm.fallback:
+        if not has_to_prove(settings_of(settings, name)):
+            yield warning(
+                "fallback",
+                f"{name} never stands in for another model: ATTESTATION__MODEL_POLICY=require, and"
+                " it cannot prove who reads along there. See LLM__FALLBACK.",
+            )
+
+
+async def _unlisted(part: str, model: str, client: LlmClient) -> Finding:
     """Ask a model for one word: endpoints answer with some models that they do not list."""
     try:
         async with asyncio.timeout(PART_SECONDS):
-            await client.complete((Message(Role.USER, ONE_WORD),))
+            await client.complete((Message(Role.USER, ONE_WORD),), patience=IMPATIENT)
     except (LlmRejected, LlmUnauthorized):
         return failed(
-            "model",
+            part,
             f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them.",
         )
     except (LlmError, TimeoutError):
-        return warning("model", f"{model} is not listed there, and did not answer. See LLM__MODEL.")
-    return ok("model", f"{model} is not listed there, but answers.")
+        return warning(part, f"{model} is not listed there, and did not answer. See LLM__MODEL.")
+    return ok(part, f"{model} is not listed there, but answers.")
 
 
 def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:

@@ -1,7 +1,6 @@
 """`signal-tee-bot pair`: show, add and remove people who may talk, also while the bot runs."""
 
 import asyncio
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -9,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from bot.cli.exit_codes import FAILED, OK
+from bot.cli.exit_codes import OK
 from bot.cli.store_errors import said
 from bot.config.access import AccessSettings
 from bot.config.loading import load_settings
@@ -51,8 +50,7 @@ def run(arguments: Namespace) -> int:
             else:
                 print(revoke(book, as_stored(arguments.who), settings.access))
     except StoreError as error:
-        print(said(error, settings), file=sys.stderr)
-        return FAILED
+        raise BotError(said(error, settings)) from error
     return OK
 
 

@@ -158,7 +158,8 @@ async def _enter_the_pin(
     until = f" It ends in {hours} hours if the number is not used until then." if hours else ""
     console.say(f"{Reason.PIN_NEEDED}{until} Its PIN is the one of whoever had the number before.")
     for _ in range(MAX_TRIES):
-        pin = await console.ask("The PIN:", secret=True)
+        while not (pin := await console.ask("The PIN:", secret=True)):
+            pass  # an empty one would count as a try
         try:
             await setup.verify(number, code, pin=pin)
         except RegistrationRefused as refused:

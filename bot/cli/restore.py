@@ -3,12 +3,15 @@
 import asyncio
 import sys
 from argparse import Namespace
+from typing import Final
 
 from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
 from bot.wiring.parts import store_key
 from conversation_store.backup import restore
-from conversation_store.errors import StoreError, StoreLocked
+from conversation_store.errors import StoreError, StoreLocked, WrongKey
+
+OTHER_KEY: Final = "STORE__KEY is not the key of this copy, or it is no copy; set the key of then"
 
 
 def run(arguments: Namespace) -> int:
@@ -20,7 +23,7 @@ def run(arguments: Namespace) -> int:
         print(f"restore: {error}: stop the bot first", file=sys.stderr)
         return FAILED
     except StoreError as error:
-        print(f"restore: {error}", file=sys.stderr)
+        print(f"restore: {OTHER_KEY if isinstance(error, WrongKey) else error}", file=sys.stderr)
         return FAILED
     print(f"Restored from {arguments.file}")
     if restored.aside is not None:

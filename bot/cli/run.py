@@ -1,7 +1,6 @@
 """`signal-tee-bot run`: the daemon."""
 
 import asyncio
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -45,11 +44,12 @@ def run(_: Namespace) -> int:
 
 def _report(group: BaseExceptionGroup[Exception], code: int, settings: "Settings") -> int:
     """Print in one line what ended the daemon, and return the exit code."""
+    from bot.cli.console import complain
     from bot.cli.store_errors import said
     from conversation_store.errors import StoreError
 
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    print(said(error, settings) if isinstance(error, StoreError) else error, file=sys.stderr)
+    complain(said(error, settings) if isinstance(error, StoreError) else str(error))
     return code

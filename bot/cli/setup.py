@@ -27,17 +27,30 @@ BEGIN: Final = """\
 This sets up the bot: which model answers, which Signal account it has, and who may write to it. \
 Each answer is tried before the next question. Ctrl-C breaks off; run it again to go on.
 """
-GO_ON: Final = "Going on where this was broken off."
+GO_ON: Final = (
+    f"Going on where this was broken off. To begin anew, delete {DRAFT_FILE} and run it again."
+)
+BROKEN_OFF: Final = f"\nBroken off; {DRAFT_FILE} has what was answered. Run it again to go on."
+NOTHING_YET: Final = "\nBroken off; nothing was answered yet."
+LEFT_AS_IT_IS: Final = (
+    "It stays as it is. Edit .env by hand; signal-tee-bot check tries it, signal-tee-bot run runs"
+    " the bot."
+)
 MAKE_ANEW: Final = (
     "There is a .env already. Make it anew, with what it says that is not asked here?"
 )
+KEEP: Final = "Does {what} stay?"
 WRITTEN: Final = "\nAll of it is in .env, which only you may read. Keep a copy of its STORE__KEY."
 KEEP_RUNNING: Final = """
 To keep the bot running:
-  - on a server with systemd, or in containers: docs/DEPLOY.md has the commands for both
-    (units are in deploy/systemd, a compose file in deploy/compose.yaml; they take this .env);
-  - here and now: signal-tee-bot run. What does not work is said by: signal-tee-bot check.
+  - on a server with systemd, or in containers: docs/DEPLOY.md has the commands for both;
+  - here and now: signal-tee-bot run.
+What does not work is said by signal-tee-bot check.
 """
+NO_ADMIN: Final = (
+    "Nobody may write to it yet. Whoever does gets a code; signal-tee-bot pair approve CODE --admin"
+    " lets in, and makes an admin."
+)
 UNATTENDED: Final = {
     "model_url": "--model-url",
     "model": "--model",
@@ -56,9 +69,23 @@ def run(arguments: Namespace) -> int:
         else:
             asyncio.run(set_up(arguments, console))
     except KeyboardInterrupt:
-        console.say(f"\nBroken off; {DRAFT_FILE} has what was answered. Run it again to go on.")
+        if _has_come_to_its_end():
+            console.say(KEEP_RUNNING)
+            return OK
+        console.say(BROKEN_OFF if DRAFT_FILE.exists() else NOTHING_YET)
         raise
     return OK
+
+
+def _has_come_to_its_end() -> bool:
+    """Whether all was answered, and only the last look at the bot was broken off."""
+    draft = Draft.begun()
+    if draft is None or not ENV_FILE.exists() or not draft["ACCESS__ADMINS"]:
+        return False
+    is_written = Draft.read(ENV_FILE)["ACCESS__ADMINS"] == draft["ACCESS__ADMINS"]
+    if is_written:
+        draft.end()
+    return is_written
 
 
 async def set_up(arguments: Namespace, console: Console) -> None:
@@ -73,11 +100,13 @@ async def set_up(arguments: Namespace, console: Console) -> None:
         console.say(GO_ON)
     elif ENV_FILE.exists():
         if not await agrees(console, MAKE_ANEW):
+            console.say(LEFT_AS_IT_IS)
             return
         draft = Draft.read(ENV_FILE)
+        await _ask_what_stays(console, draft, arguments)
     else:
         draft = Draft({})
-    draft.keep(**_given(arguments))
+    _take(draft, arguments)
     if not (draft["LLM__MODEL"] and await _still_answers(console, draft)):
         await ask_for_model(console, draft)
     await ask_for_signal_cli(console, draft)
@@ -106,12 +135,32 @@ async def set_up_unattended(arguments: Namespace, console: Console) -> None:
     if ENV_FILE.exists() and not arguments.force:
         raise SettingsError("--force: is required to replace .env, which is kept beside it")
     draft = Draft.read(ENV_FILE) if ENV_FILE.exists() else Draft({})
-    draft.keep(**_given(arguments))
+    _take(draft, arguments)
     await try_model(console, draft.settings())
     await try_account(console, draft)
     _finish(draft)
     draft.end()
-    console.say(WRITTEN + KEEP_RUNNING)
+    console.say(WRITTEN)
+    if not draft["ACCESS__ADMINS"] and not draft["ACCESS__NOTE_TO_SELF"]:
+        console.say(NO_ADMIN)
+    console.say(KEEP_RUNNING)
+
+
+async def _ask_what_stays(console: Console, draft: Draft, arguments: Namespace) -> None:
+    """Ask whether the model and the account of an earlier `.env` stay; what does not is asked."""
+    model, number = draft["LLM__MODEL"], draft["SIGNAL__PHONE_NUMBER"]
+    if model and not arguments.model and not await agrees(console, KEEP.format(what=model)):
+        draft.keep(LLM__MODEL="")
+    if number and not arguments.number and not await agrees(console, KEEP.format(what=number)):
+        draft.keep(SIGNAL__PHONE_NUMBER="", ACCESS__ADMINS="")
+
+
+def _take(draft: Draft, arguments: Namespace) -> None:
+    """Take what options say; a key goes only to the server that it was made for."""
+    given = _given(arguments)
+    if "LLM__BASE_URL" in given and "LLM__API_KEY" not in given:
+        draft.forget_key_of_another(given["LLM__BASE_URL"])
+    draft.keep(**given)
 
 
 async def _still_answers(console: Console, draft: Draft) -> bool:

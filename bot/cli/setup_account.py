@@ -20,10 +20,10 @@ from bot.messaging.spawned import PROGRAM
 STATUS_SECONDS: Final = 20.0
 
 NO_SIGNAL_CLI: Final = f"""
-The bot needs {PROGRAM}, which speaks to Signal, and there is none on the PATH. Download the newest
-release from https://github.com/AsamK/signal-cli/releases (the native build is one file) and put it
-on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere, as SIGNAL__URL has it:
-unix:/path/to/socket, tcp://host:port or http://host:port.
+The bot needs {PROGRAM}, which speaks to Signal, and there is none on the PATH. Download the \
+newest release from https://github.com/AsamK/signal-cli/releases (the native build is one file) \
+and put it on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere, as \
+SIGNAL__URL has it: unix:/path/to/socket, tcp://host:port or http://host:port.
 """
 MIN_VERSIONS: Final = {"signal-cli": (0, 13), "signal-cli-rest-api": (0, 101)}
 """What this program was tried with at least; Signal itself refuses what is some months old."""

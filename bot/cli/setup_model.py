@@ -1,19 +1,22 @@
 """The model that `setup` asks for: found on this machine or named, and tried with one word."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from bot.cli.choices import choose
 from bot.cli.console import Console
-from bot.cli.model_findings import trouble_with
+from bot.cli.model_findings import ONE_WORD_SECONDS, trouble_with
 from bot.cli.setup_draft import Draft
+from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
-from bot.llm.client import LlmClient, open_transport
-from bot.llm.errors import LlmError
-from bot.wiring.endpoint import llm_endpoint
+from bot.llm.client import WEB_PAGE
+from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
+from bot.wiring.endpoint import open_client
 
 LOOK_SECONDS: Final = 2.0
 LIST_SECONDS: Final = 20.0
@@ -21,23 +24,34 @@ MAX_LISTED: Final = 9
 """Models that are offered as a list; of more, one is named."""
 
 ON_THIS_MACHINE: Final = {
-    "llama.cpp": "http://127.0.0.1:8080/v1",
-    "Ollama": "http://127.0.0.1:11434/v1",
+    "llama.cpp": ("openai", "http://127.0.0.1:8080/v1"),
+    "Ollama": ("ollama", "http://127.0.0.1:11434"),
 }
-"""Where these servers listen by default."""
+"""What these servers speak, and where they listen by default.
 
-NEAR_AI: Final = "https://cloud-api.near.ai/v1"
+Ollama cuts a long prompt in silence, unless it is told in its own API how much the model reads.
+"""
+
+NOT_CHOSEN_YET: Final = "not-chosen-yet"
+
 NEAR_AI_MODEL: Final = "openai/gpt-oss-120b"
 
 WHICH: Final = "\nWhich model is to answer?"
 PRIVATE: Final = "NEAR AI: in a TEE, proven to you by !verify (a key from cloud.near.ai)"
 COMPATIBLE: Final = "OpenAI, or any server that speaks its protocol"
+SERVICES: Final = {
+    "Claude, at Anthropic (a key from console.anthropic.com)": "anthropic",
+    "Gemini, at Google (a key from aistudio.google.com)": "gemini",
+}
+"""What these services speak, which have one address each."""
+
 KEY: Final = "API key (it is not shown; Enter for none):"
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
     name: str
+    dialect: str
     url: str
     models: tuple[str, ...]
 
@@ -48,14 +62,23 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
     Raises:
         BotError: the input has ended.
     """
+    url = ""
     while True:
-        answers = await _endpoint(console)
+        found = await _servers_here()
+        dialect, url = await _address(console, found, tried=url)
+        answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__API_KEY": ""}
         try:
-            draft.settings(**answers)  # before it is asked for its models
+            draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
+            if url not in {server.url for server in found}:
+                if dialect == "openai":
+                    answers["LLM__BASE_URL"] = url = await _with_version(console, draft, url)
+                answers["LLM__API_KEY"] = await console.ask(KEY, secret=True)
             answers["LLM__MODEL"] = await _model(console, draft, answers)
             await try_model(console, draft.settings(**answers))
         except SettingsError as error:
             console.say("\n".join(error.problems))
+        except LlmError as error:
+            console.say(f"{urlsplit(url).netloc}: {error.reason}")
         except BotError as error:
             console.say(str(error))
         else:
@@ -63,16 +86,51 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
             return
 
 
-async def _endpoint(console: Console) -> dict[str, str]:
-    found = await _servers_here()
+async def _address(console: Console, found: Sequence[_Server], tried: str) -> tuple[str, str]:
+    """Ask where the model is; return what is spoken there, and the address.
+
+    An address that was tried before is offered again.
+    """
     here = [f"{one.name} on this machine: {', '.join(one.models[:3])}" for one in found]
-    chosen = await choose(console, WHICH, [*here, PRIVATE, COMPATIBLE])
+    options = [*here, PRIVATE, COMPATIBLE, *SERVICES]
+    known = {"", NEAR_AI, *BASE_URLS.values(), *(one.url for one in found)}
+    usual = 0 if tried in known else options.index(COMPATIBLE)
+    chosen = await choose(console, WHICH, options, usual=usual)
     if chosen < len(found):
-        return {"LLM__BASE_URL": found[chosen].url, "LLM__API_KEY": ""}
-    url = NEAR_AI
-    if chosen > len(found):
-        url = await console.ask("Address, such as https://api.openai.com/v1:")
-    return {"LLM__BASE_URL": url, "LLM__API_KEY": await console.ask(KEY, secret=True)}
+        return found[chosen].dialect, found[chosen].url
+    if (dialect := SERVICES.get(options[chosen])) is not None:
+        return dialect, BASE_URLS[dialect]
+    if options[chosen] == PRIVATE:
+        return "openai", NEAR_AI
+    offered = tried if usual else ""
+    hint = f" [{offered}]" if offered else ", such as https://api.openai.com/v1"
+    return "openai", await console.ask(f"Address{hint}:") or offered or "none"
+
+
+async def _with_version(console: Console, draft: Draft, url: str) -> str:
+    """Return an address with the `/v1` that most servers need, where only that lists models.
+
+    Raises:
+        LlmUnavailable: nothing is there.
+    """
+    try:
+        await _listed_at(draft.settings(LLM__BASE_URL=url), LOOK_SECONDS)
+    except (LlmUnavailable, LlmTimeout) as error:
+        is_page = isinstance(error, LlmUnreachable) and error.reason == WEB_PAGE
+        if not is_page:
+            raise
+    except LlmError:
+        pass  # perhaps it wants a key first
+    else:
+        return url
+    versioned = f"{url.rstrip('/')}/v1"
+    if not urlsplit(url).path.strip("/"):
+        settings = draft.settings(LLM__BASE_URL=versioned)
+        with suppress(LlmError):
+            await _listed_at(settings, LOOK_SECONDS)
+            console.say(f"Its models are at {versioned}.")
+            return versioned
+    return url
 
 
 async def try_model(console: Console, settings: Settings) -> None:
@@ -81,7 +139,7 @@ async def try_model(console: Console, settings: Settings) -> None:
     Raises:
         BotError: it does not; the text says why.
     """
-    console.say(f"Asking {settings.llm.model} for one word…")
+    console.say(f"Asking {settings.llm.model} for one word (up to {ONE_WORD_SECONDS:g} s)…")
     if trouble := await trouble_with(settings):
         raise BotError(trouble)
     console.say("It answers.")
@@ -89,34 +147,50 @@ async def try_model(console: Console, settings: Settings) -> None:
 
 async def _model(console: Console, draft: Draft, answers: dict[str, str]) -> str:
     """Ask which of an endpoint's models; what it does not list can be named as well."""
-    names = await _models_at(draft.settings(**answers), LIST_SECONDS)
+    settings = draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
+    why = ""
+    try:
+        names = await _listed_at(settings, LIST_SECONDS)
+    except LlmError as error:
+        names, why = [], f" {error.reason}"
     if len(names) == 1:
         return names[0]
     if 1 < len(names) <= MAX_LISTED:
         return names[await choose(console, "Which of its models?", names)]
+    if not names and answers["LLM__BASE_URL"] != NEAR_AI:
+        console.say(f"It lists no models.{why}")
+        return await _named(console, "Model:")
     usual = NEAR_AI_MODEL if NEAR_AI_MODEL in names or not names else names[0]
     if names:
         console.say(f"It has {len(names)} models: {', '.join(names)}")
     return await console.ask(f"Model [{usual}]:") or usual
 
 
+async def _named(console: Console, question: str) -> str:
+    while not (name := await console.ask(question)):
+        pass
+    return name
+
+
 async def _servers_here() -> list[_Server]:
-    async def look(name: str, url: str) -> _Server:
+    async def look(name: str, dialect: str, url: str) -> _Server:
         if not await _listens(url):
-            return _Server(name, url, ())
-        settings = Draft({"LLM__BASE_URL": url}).settings()
-        return _Server(name, url, tuple(await _models_at(settings, LOOK_SECONDS)))
+            return _Server(name, dialect, url, ())
+        answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__MODEL": NOT_CHOSEN_YET}
+        models = await _models_at(Draft(answers).settings(), LOOK_SECONDS)
+        return _Server(name, dialect, url, tuple(models))
 
     async with asyncio.TaskGroup() as tasks:
-        looks = [tasks.create_task(look(*one)) for one in ON_THIS_MACHINE.items()]
+        looks = [tasks.create_task(look(n, *where)) for n, where in ON_THIS_MACHINE.items()]
     return [look.result() for look in looks if look.result().models]
 
 
 async def _listens(url: str) -> bool:
     address = urlsplit(url)
+    port = address.port or (443 if address.scheme == "https" else 80)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
-            _, writer = await asyncio.open_connection(address.hostname, address.port)
+            _, writer = await asyncio.open_connection(address.hostname, port)
     except (OSError, TimeoutError):
         return False
     writer.close()
@@ -125,10 +199,21 @@ async def _listens(url: str) -> bool:
 
 async def _models_at(settings: Settings, seconds: float) -> list[str]:
     """Return the models that an endpoint lists; none where it does not answer in time."""
-    endpoint = llm_endpoint(settings)
-    async with open_transport(endpoint) as transport:
+    try:
+        return await _listed_at(settings, seconds)
+    except LlmError:
+        return []
+
+
+async def _listed_at(settings: Settings, seconds: float) -> list[str]:
+    """Return the models that an endpoint lists.
+
+    Raises:
+        LlmError: it lists none.
+    """
+    async with open_client(settings) as client:
         try:
             async with asyncio.timeout(seconds):
-                return sorted(await LlmClient(transport, endpoint).models())
-        except (LlmError, TimeoutError):
-            return []
+                return sorted(await client.models())
+        except TimeoutError:
+            raise LlmTimeout("It does not answer.") from None

@@ -30,6 +30,7 @@ need not be typed: this terminal knows it.
 WRITE_TO_YOURSELF: Final = """
 The bot runs. Write something into your Note to Self on the phone: it answers there.
 """
+ADMIN_ALREADY: Final = "\nThe bot runs. {who} is the admin already."
 DONE: Final = "Now ask it something. Press Enter here when you are done: the bot stops then."
 
 
@@ -44,7 +45,6 @@ async def meet_the_first(console: Console, draft: Draft) -> None:
         if settings.access.note_to_self:
             console.say(WRITE_TO_YOURSELF)
         elif settings.access.policy == "pairing":
-            console.say(WRITE.format(number=settings.signal.phone_number))
             await _while_it_runs(ended, _admit(console, draft))
         await _while_it_runs(ended, console.ask(DONE))
 
@@ -54,6 +54,12 @@ async def _admit(console: Console, draft: Draft) -> None:
     settings = draft.settings()
     key = await store_key(settings)
     refused: set[str] = set()
+    with suppress(StoreError), open_pairing_book(settings.store.path, key) as book:
+        admin = next((person for person in book.people() if person.admin), None)
+        if admin is not None:
+            console.say(ADMIN_ALREADY.format(who=who_is(admin)))
+            return
+    console.say(WRITE.format(number=settings.signal.phone_number))
     while True:
         with suppress(StoreError), open_pairing_book(settings.store.path, key) as book:
             for request in book.waiting():

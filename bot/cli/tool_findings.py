@@ -18,6 +18,7 @@ from tools.mcp.last_words import LastWords
 from tools.probing import probe
 from tools.registry import Registry
 from tools.settings import McpServer
+from tools.workspace.workspaces import Workspaces
 
 PART_SECONDS: Final = 20.0
 
@@ -32,7 +33,11 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
     wanted, last_words = tool_settings(settings), LastWords()
     sandboxes = SandboxPolicy(required=settings.sandbox_required)
     yield await _sandboxes(sandboxes)
-    async with open_tools(wanted, sandboxes, last_words=last_words) as registry:
+    # Whoever only looks makes no folder, so it needs no name.
+    workspaces = Workspaces(wanted.workspaces, str, sandboxes) if wanted.workspaces else None
+    async with open_tools(
+        wanted, sandboxes, last_words=last_words, workspaces=workspaces
+    ) as registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()

@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from bot.errors import SignalError
 from bot.messaging.events import Person
+from bot.messaging.messenger import Messenger
 from conversation_store.models import Attachment, ChatId
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Also what commands for admins answer to everybody else."""
 IN_PRIVATE: Final = "I do that only in our private chat."
 """What they answer to an admin in a group."""
+ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
+CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Reply:
     """A command's answer.
 
     Attributes:
-        text: what is said.
+        text: what is said; empty where nothing is.
         attachments: files that go with its first part.
     """
 
@@ -47,14 +51,6 @@ class AdminList(Protocol):
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""
-        ...
-
-
-class ModelSummary(Protocol):
-    """What is known of the model. Implemented by `bot.attestation.near_ai.service`."""
-
-    def summary(self) -> str:
-        """Return in a sentence or two whether it is proven which model answers, and where."""
         ...
 
 
@@ -86,3 +82,18 @@ def refusal(context: CommandContext, admins: AdminList) -> Reply | None:
     if not admins.is_admin(context.author):
         return Reply(UNKNOWN_COMMAND)
     return Reply(IN_PRIVATE) if context.chat.is_group else None
+
+
+async def group_refusal(
+    context: CommandContext, groups: Messenger, admins: AdminList
+) -> Reply | None:
+    """Return what somebody is told who may not decide for a group; None where they may."""
+    if not context.chat.is_group or admins.is_admin(context.author):
+        return None
+    try:
+        group = await groups.group(context.chat)
+    except SignalError:
+        return Reply(CANNOT_TELL)
+    if group is None or not group.admins & {context.author.aci, context.author.number}:
+        return Reply(ONLY_ADMINS)
+    return None

@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from bot.commands.base import AdminList, CommandContext, ModelSummary, Reply
+from bot.commands.base import AdminList, CommandContext, Reply
+from bot.llm.model import Model
 from bot.messaging.messenger import Messenger
 from bot.observability.figures import ProcessFigures, duration, process_figures, size
 from bot.observability.logs import Trouble, last_trouble
-from conversation_store.models import StoreSizes
+from conversation_store.models import ChatId, StoreSizes
 from conversation_store.sections.upkeep import StoreUpkeep
 from sandbox.policy import SandboxPolicy
 from tools.registry import Registry
@@ -23,12 +24,15 @@ class Workload(Protocol):
         ...
 
 
-class ModelConnection(Protocol):
-    """Knows how the model's endpoint fares. Implemented by `bot.llm.reach.Reach`."""
+class ChatModels(Protocol):
+    """Which model answers each chat. Implemented by `bot.llm.models.Models`."""
 
-    @property
-    def trouble(self) -> str | None:
-        """Return where the last request failed and why; None after one that was answered."""
+    def __iter__(self) -> Iterator[Model]:
+        """Go through all of them."""
+        ...
+
+    def of(self, chat: ChatId) -> Model:
+        """Return the model that answers a chat."""
         ...
 
 
@@ -39,9 +43,7 @@ class Status:
 
     Args:
         version: of the program.
-        model: its name.
-        model_state: what is known of its attestation.
-        endpoint: the way to it.
+        models: which one answers a chat, and how their endpoints fare.
         registry: the tools.
         sandboxes: what is known of the walls around them.
         workload: the answers in progress.
@@ -61,9 +63,7 @@ class Status:
         self,
         *,
         version: str,
-        model: str,
-        model_state: ModelSummary,
-        endpoint: ModelConnection,
+        models: ChatModels,
         registry: Registry,
         sandboxes: SandboxPolicy,
         workload: Workload,
@@ -75,9 +75,7 @@ class Status:
         trouble: Callable[[], Trouble | None] = last_trouble,
     ) -> None:
         self._version = version
-        self._model = model
-        self._model_state = model_state
-        self._endpoint = endpoint
+        self._models = models
         self._registry = registry
         self._sandboxes = sandboxes
         self._workload = workload
@@ -91,14 +89,14 @@ class Status:
 
     async def run(self, context: CommandContext) -> Reply:
         """Return a few lines."""
-        lines = list(self._for_everybody())
+        lines = list(self._for_everybody(self._models.of(context.chat)))
         if self._admins.is_admin(context.author) and not context.chat.is_group:
             lines += self._for_admins(await self._store.sizes())
         return Reply("\n".join(lines))
 
-    def _for_everybody(self) -> Iterator[str]:
+    def _for_everybody(self, model: Model) -> Iterator[str]:
         yield f"signal-tee-bot {self._version}, up for {self._since(self._started_at)}"
-        yield f"Model: {self._model}. {self._model_state.summary()}"
+        yield f"Model: {model.id}. {model.proof.summary()}"
         yield f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}"
         yield f"Answers in progress: {self._workload.running}"
 
@@ -107,8 +105,9 @@ class Status:
         store = size(sizes.file_bytes + sizes.log_bytes)
         yield ""
         yield f"Signal: {self._signal()}"
-        if (trouble := self._endpoint.trouble) is not None:
-            yield f"Model's endpoint: {trouble}"
+        for model in self._models:
+            if (trouble := model.client.reach.trouble) is not None:
+                yield f"Endpoint of the model {model.name}: {trouble}"
         yield f"Waiting: {waiting}"
         yield f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk"
         if (figures := self._figures()) is not None:

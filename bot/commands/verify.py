@@ -11,7 +11,7 @@ import structlog
 from bot.attestation.chat_report import FILE_NAME, chat_report
 from bot.attestation.errors import AttestationError
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.commands.base import CommandContext, ModelSummary, Reply
+from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import last_answer
 from bot.errors import SignalError
 from bot.messaging.events import Person
@@ -54,6 +54,14 @@ class Prover(Protocol):
         ...
 
 
+class ModelSummary(Protocol):
+    """What is known of the models. Implemented by `bot.llm.models.Models`."""
+
+    def summary(self, chat: ChatId) -> str:
+        """Return in a few sentences whether it is proven which model answers a chat, and where."""
+        ...
+
+
 class LastAnswer(Protocol):
     """Where signatures are kept. Implemented by `ExchangeStore`."""
 
@@ -67,7 +75,7 @@ class Verify:
 
     Args:
         prover: makes proofs; None where there is no trusted execution environment.
-        model: says what is known of the model.
+        model: says what is known of the model that answers a chat.
         answers: knows the signatures of answers.
         clock: seconds that never go back.
     """
@@ -95,16 +103,16 @@ class Verify:
         if challenge.casefold() == LAST:
             return Reply(last_answer(await self._answers.of_last_answer(context.chat)))
         if self._prover is None:
-            return Reply(f"{NOT_IN_TEE}\n\nTHE MODEL\n{self._model.summary()}")
+            return Reply(f"{NOT_IN_TEE}\n\nTHE MODEL\n{self._model.summary(context.chat)}")
         if not challenge.isprintable():
             return Reply(NOT_ONE_LINE)
         if len(challenge.encode()) > MAX_CHALLENGE_BYTES:
             return Reply(TOO_LONG)
         if seconds := self._rate.wait(context.author):
             return Reply(TOO_MANY.format(seconds=seconds))
-        return await self._prove(self._prover, challenge, in_group=context.chat.is_group)
+        return await self._prove(self._prover, challenge, context.chat)
 
-    async def _prove(self, prover: Prover, chosen: str, *, in_group: bool) -> Reply:
+    async def _prove(self, prover: Prover, chosen: str, chat: ChatId) -> Reply:
         challenge = chosen or secrets.token_hex(CHALLENGE_BYTES)
         try:
             proof = await prover.make(challenge)
@@ -112,19 +120,19 @@ class Verify:
                 proof,
                 challenge=challenge,
                 chosen=bool(chosen),
-                in_group=in_group,
-                model=self._model.summary(),
+                in_group=chat.is_group,
+                model=self._model.summary(chat),
             )
         except AttestationError as error:
             log.warning("verify.failed", error=type(error).__name__)
-            return self._no_proof(str(error))
+            return self._no_proof(str(error), chat)
         except SignalError as error:
             log.warning("verify.failed", error=type(error).__name__)
-            return self._no_proof(NO_ACCOUNT)
+            return self._no_proof(NO_ACCOUNT, chat)
         return Reply(text, (Attachment(FILE_NAME, "application/json", proof.bundle.to_json()),))
 
-    def _no_proof(self, why: str) -> Reply:
-        return Reply(f"{NO_PROOF.format(why=why)}\n\nTHE MODEL\n{self._model.summary()}")
+    def _no_proof(self, why: str, chat: ChatId) -> Reply:
+        return Reply(f"{NO_PROOF.format(why=why)}\n\nTHE MODEL\n{self._model.summary(chat)}")
 
 
 class _ProofRate:

@@ -28,4 +28,5 @@ class AccessSettings(Section):
     admins: People = frozenset()
     groups: Literal["mention", "always", "off"] = "mention"
     messages_per_minute: int = Field(20, ge=1)
+    tokens_per_day: int = Field(0, ge=0, description="of each person; 0 = no bound")
     note_to_self: bool = False

@@ -31,7 +31,10 @@ def problems_in(file: Path) -> Iterator[str]:
         bindings = list(parse_stream(lines))
     for binding in bindings:
         if binding.error or (binding.key and binding.value is None):
-            yield f"{file}, line {_line(binding)}: is no setting; NAME=value is expected"
+            yield (
+                f"{file}, line {_line(binding)}: is no setting; NAME=value is expected, and a"
+                " quotation mark that is closed again"
+            )
         elif binding.key and (meant := meant_by(binding.key)):
             yield (
                 f"{file}, line {_line(binding)}: {binding.key} is no setting; did you mean {meant}?"
@@ -47,15 +50,25 @@ def meant_by(name: str) -> str | None:
     section, delimiter, _ = upper.partition(DELIMITER)
     if upper in known or (delimiter and section in {one.split(DELIMITER)[0] for one in known}):
         return None
+    if (found := meant_but_for_underscores(upper)) is not None:
+        return found
     plain = _with_one_underscore(upper)
-    for setting in sorted(known, key=len, reverse=True):
-        if found := re.fullmatch(_pattern(setting), plain):
-            chosen = iter(found.groups())
-            parts = setting.split(DELIMITER)
-            return DELIMITER.join(next(chosen) if part == CHOSEN else part for part in parts)
     spelt = {_with_one_underscore(setting): setting for setting in known}
     near = difflib.get_close_matches(plain, spelt, n=1, cutoff=ALIKE)
     return spelt[near[0]] if near else None
+
+
+def meant_but_for_underscores(name: str) -> str | None:
+    """Return the setting that a name is, but for the number of underscores; None for others."""
+    upper, known = name.upper(), setting_names()
+    if DELIMITER in upper:
+        return None
+    for setting in sorted(known, key=len, reverse=True):
+        if DELIMITER in setting and (found := re.fullmatch(_pattern(setting), upper)):
+            chosen = iter(found.groups())
+            parts = setting.split(DELIMITER)
+            return DELIMITER.join(next(chosen) if part == CHOSEN else part for part in parts)
+    return None
 
 
 def _pattern(setting: str) -> str:

@@ -1,10 +1,36 @@
-"""The model's endpoint."""
+"""The models' endpoints."""
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
-from bot.config.values import BearerToken, HttpUrl, Section
+from bot.config.values import BearerToken, HttpUrl, Section, comma_separated
+
+Dialect = Literal["openai", "anthropic", "bedrock", "gemini", "ollama"]
+
+DEFAULT: Final = "default"
+"""What the model of `LLM__MODEL` is called beside further ones."""
+
+NEAR_AI: Final = "https://cloud-api.near.ai/v1"
+
+BASE_URLS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "anthropic": "https://api.anthropic.com",
+        "gemini": "https://generativelanguage.googleapis.com/v1beta",
+        "ollama": "http://127.0.0.1:11434",
+    }
+)
+"""Where other dialects than OpenAI's are spoken; Bedrock's address depends on the region."""
 
 
 def _base_url(value: str) -> str:
@@ -14,16 +40,146 @@ def _base_url(value: str) -> str:
     return value
 
 
-class LlmSettings(Section):
-    """The model's endpoint."""
+def _region(value: str) -> str:
+    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d{1,2}", value):
+        raise ValueError("must be an AWS region, such as eu-central-1")
+    return value
 
-    base_url: Annotated[HttpUrl, AfterValidator(_base_url)] = "https://cloud-api.near.ai/v1"
+
+def _model_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", value):
+        raise ValueError("needs a name of letters, digits and underscores, up to 32")
+    if value == DEFAULT:
+        raise ValueError("is the name of LLM__MODEL itself; choose another")
+    return value
+
+
+def bedrock_url(region: str) -> str:
+    """Return Bedrock's address in a region (China has its own suffix)."""
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://bedrock-runtime.{region}.{suffix}"
+
+
+ModelName = Annotated[str, AfterValidator(_model_name)]
+
+
+class ModelSettings(Section):
+    """One model, and where it is asked."""
+
+    dialect: Dialect = "openai"
+    base_url: Annotated[HttpUrl, AfterValidator(_base_url)] = NEAR_AI
     api_key: BearerToken | None = None
+    model: str
+    tool_calling: Literal["auto", "native", "prompt", "off"] = "auto"
+    context_tokens: int = Field(32_000, ge=1_000)
+    vision: Literal["auto", "on", "off"] = "auto"
+    region: Annotated[str, AfterValidator(_region)] | None = None
+    access_key_id: BearerToken | None = None
+    secret_access_key: SecretStr | None = None
+    session_token: BearerToken | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _at_its_usual_address(cls, values: Any) -> Any:
+        """Fill in the address that a dialect has where none is set."""
+        if not isinstance(values, Mapping) or values.get("base_url"):
+            return values
+        dialect, region = values.get("dialect") or "openai", values.get("region")
+        if dialect == "bedrock" and region:
+            return {**values, "base_url": bedrock_url(str(region))}
+        usual = BASE_URLS.get(str(dialect))
+        return values if usual is None else {**values, "base_url": usual}
+
+    @model_validator(mode="after")
+    def _bedrock_is_complete(self) -> Self:
+        if self.dialect != "bedrock":
+            if self.region or self.access_key_id or self.secret_access_key or self.session_token:
+                raise ValueError(
+                    "REGION, ACCESS_KEY_ID, SECRET_ACCESS_KEY and SESSION_TOKEN are for Bedrock"
+                )
+            return self
+        if self.region is None:
+            raise ValueError("DIALECT=bedrock needs REGION, such as eu-central-1")
+        if bool(self.access_key_id) != bool(self.secret_access_key):
+            raise ValueError("ACCESS_KEY_ID and SECRET_ACCESS_KEY come together")
+        if bool(self.api_key) == bool(self.access_key_id):
+            raise ValueError(
+                "DIALECT=bedrock needs API_KEY, or ACCESS_KEY_ID and SECRET_ACCESS_KEY"
+            )
+        return self
+
+
+INHERITED: Final = (
+    "dialect", "base_url", "api_key",
+    "region", "access_key_id", "secret_access_key", "session_token",
+)  # fmt: skip
+"""What a further model has from the default one where it names no endpoint of its own."""
+
+
+class LlmSettings(ModelSettings):
+    """The default model, the further ones, and what holds for all."""
+
     model: str = "openai/gpt-oss-120b"
     timeout_seconds: float = Field(
         120, gt=0, allow_inf_nan=False, description="without a byte from the endpoint"
     )
     max_concurrency: int = Field(32, ge=1, le=10_000)
-    context_tokens: int = Field(32_000, ge=1_000)
-    vision: Literal["auto", "on", "off"] = "auto"
     transcription_model: str | None = None
+    models: dict[ModelName, ModelSettings] = Field(default_factory=dict)
+    fallback: Annotated[tuple[str, ...], BeforeValidator(comma_separated)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _at_the_same_endpoint(cls, values: Any) -> Any:
+        """Give further models without an endpoint of their own that of the default one."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("models"), Mapping):
+            return values
+        shared = {name: values[name] for name in INHERITED if values.get(name)}
+        models = {
+            name: {**shared, **model} if _is_at_home(model) else model
+            for name, model in values["models"].items()
+        }
+        return {**values, "models": models}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_a_model_where_ours_is_not(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and not values.get("model"):
+            dialect = values.get("dialect") or "openai"
+            if dialect != "openai" and dialect in get_args(Dialect):
+                raise ValueError(f"DIALECT={dialect} needs MODEL, the name of a model there")
+        return values
+
+    @field_validator("fallback", mode="after")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name.lower() for name in names)
+        if len(set(names)) < len(names):
+            raise ValueError("names a model twice")
+        return names
+
+    @model_validator(mode="after")
+    def _transcribes_where_it_can(self) -> Self:
+        if self.transcription_model and self.dialect != "openai":
+            raise ValueError("TRANSCRIPTION_MODEL needs DIALECT=openai, as only that API listens")
+        return self
+
+    @model_validator(mode="after")
+    def _fallbacks_are_there(self) -> Self:
+        for name in self.fallback:
+            if name != DEFAULT and name not in self.models:
+                raise ValueError(
+                    "FALLBACK names a model that is not there; LLM__MODELS__NAME__MODEL makes one"
+                )
+        return self
+
+    def of(self, name: str) -> "LlmSettings":
+        """Return the settings as they would be if a further model were the default one."""
+        if name == DEFAULT:
+            return self
+        return self.model_copy(update=dict(self.models[name]))
+
+
+def _is_at_home(model: object) -> bool:
+    """Whether a further model names no endpoint of its own."""
+    return isinstance(model, Mapping) and not any(model.get(name) for name in INHERITED)

@@ -27,6 +27,8 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
+    if ENV_FILE.is_dir():  # nothing else can be told before it is a file
+        raise SettingsError(f"{ENV_FILE}: is a folder; a file is expected")
     problems = _problems_of_env_file()
     try:
         settings = _validated(Settings, overrides or {})
@@ -58,8 +60,6 @@ def _problems_of_env_file() -> tuple[str, ...]:
     try:
         # The library would print a warning for each line that is a problem here.
         logging.getLogger("dotenv").setLevel(logging.ERROR)
-        if ENV_FILE.is_dir():
-            return (f"{ENV_FILE}: is a folder; a file is expected",)
         return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
     except (OSError, UnicodeDecodeError):
         return ()  # reading the settings says so
@@ -90,7 +90,9 @@ def _validated(kind: type[Settings], values: Mapping[str, object]) -> Settings:
         where = error.filename or ".env or a secret file"
         raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise SettingsError(".env or a secret file is no text") from None
+        raise SettingsError(
+            ".env or a secret file is no UTF-8 text: save it as such, or make it anew (setup)"
+        ) from None
     _check_together(settings)
     return settings
 
@@ -104,6 +106,9 @@ def _check_together(settings: Settings) -> None:
         # Without TLS no key can identify the other side.
         name = next(name for name, on in wanted.items() if on)
         raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
+    if settings.llm.dialect != "openai" and any(wanted.values()):
+        name = next(name for name, on in wanted.items() if on)
+        raise SettingsError(f"{name}: needs LLM__DIALECT=openai; no other API can prove anything")
     if settings.llm.api_key is not None and "@" in urlsplit(settings.llm.base_url).netloc:
         raise SettingsError(
             "LLM__API_KEY: must be unset, or LLM__BASE_URL without user and password: only one of"

@@ -18,7 +18,8 @@ def setting_names() -> frozenset[str]:
 
 
 def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute  # `for` is no name in Python
         kind, *of_what = (field.annotation, *get_args(field.annotation))
         if get_origin(kind) is dict:
             kind, path_to = of_what[-1], (*path, name, ANY_NAME)

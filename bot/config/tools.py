@@ -1,5 +1,6 @@
 """What the model may call."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -32,6 +33,16 @@ class WebSearchSettings(Section):
     max_results: int = Field(5, ge=1, le=10)
 
 
+class WorkspaceSettings(Section):
+    """A folder for each chat, and the tools that work in it."""
+
+    for_: Literal["admins", "everyone", "nobody"] = Field("admins", alias="for")
+    path: Path | None = None
+    quota_mb: int = Field(200, ge=1, le=100_000)
+    max_files: int = Field(5_000, ge=1, le=20_000)
+    max_read_bytes: int = Field(2**20, ge=1_024, le=8 * 2**20)
+
+
 class ToolsSettings(Section):
     """What the model may call."""
 
@@ -46,3 +57,4 @@ class ToolsSettings(Section):
     weather: WeatherSettings = WeatherSettings()
     web_search: WebSearchSettings = WebSearchSettings()
     web_fetch: ToolSettings = ToolSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()

@@ -106,6 +106,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
                 "policy": "open",
                 "note_to_self": False,
                 "messages_per_minute": MESSAGES_PER_MINUTE,
+                "tokens_per_day": 0,
             },
             "health": {"listen": ""},
             **more,

@@ -1,7 +1,7 @@
 """Translations of the bot's own sentences, from gettext's .po files beside this module.
 
 The program makes its sentences in English. A translation is found by the finished sentence: whole,
-by a pattern with places such as `{code}`, or else line by line. What has none stays English.
+by a pattern with places such as `{code}`, or line by line. What has none stays English.
 """
 
 import re
@@ -51,9 +51,13 @@ def translated(text: str, language: str) -> str:
     catalog = _CATALOGS.get(language)
     if catalog is None:
         return text
-    if (whole := catalog.translated(text)) is not None:
+    lines = text.split("\n")
+    found = [line and catalog.translated(line) for line in lines]
+    # Only then: a place may stand for several lines, and must not swallow sentences of their own.
+    if None in found and (whole := catalog.translated(text)) is not None:
         return whole
-    return "\n".join(catalog.translated(line) or line for line in text.split("\n"))
+    both = zip(lines, found, strict=True)
+    return "\n".join(line if said is None else said for line, said in both)
 
 
 def read_catalog(language: str) -> Catalog:

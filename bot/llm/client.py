@@ -6,62 +6,60 @@ few seconds only. One that has answered, or says that it is busy, is worth the p
 
 The answer is streamed where the endpoint can stream, so that a silent endpoint is told from a
 slow one, and only a whole answer leaves. So a request may be tried again also after an answer has
-begun and broken off; only a few times, as the model has worked for each. Wire format: bot.llm.wire;
-errors: bot.llm.errors.
+begun and broken off; only a few times, as the model has worked for each.
+dialects: bot.llm.dialects; errors: bot.llm.errors.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
-from typing import Final
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import structlog
-from pydantic import ValidationError
 
 from bot.http_client import new_tls_context
-from bot.llm.attested import Admission, Encryption, Exchange, Sealing
+from bot.llm.attested import Admission, Encryption
 from bot.llm.counting import counted
+from bot.llm.dialect import AnswerReader, Asked, Dialect, ListedModel, Parameter, WireRequest
+from bot.llm.dialects.openai.dialect import OpenAi
 from bot.llm.endpoint import Endpoint
 from bot.llm.errors import (
     LlmBroken,
     LlmError,
+    LlmRejected,
     LlmTimeout,
     LlmUnavailable,
     LlmUnreachable,
 )
 from bot.llm.failures import EndpointRefusal, refusal_from_http
-from bot.llm.messages import Completion, ToolSpec
-from bot.llm.reach import Reach
+from bot.llm.learnt import Learnt
+from bot.llm.messages import Completion, ModelRequest, ToolSpec
+from bot.llm.reach import ENDS_WITH_V1, Reach
+from bot.llm.receiving import exchange_of, received
 from bot.llm.retry import LongWait, RetryPolicy, retry_after_seconds
-from bot.llm.stream import AnswerReader, EventStream, WholeBody
+from bot.llm.roles import without_system_role
 from bot.llm.transport import AiohttpTransport, bounded_body, sent
-from bot.llm.wire import ModelList, Streaming, request_body
 from bot.observability.metrics import (
-    LLM_FIRST_BYTE_SECONDS,
     LLM_RETRIES,
     LLM_TOKENS,
     LLM_WAITING,
 )
-from conversation_store.models import Message
+from conversation_store.models import Message, Role
 
 TOTAL_SECONDS: Final = 600.0
 """One answer from the request to its last byte, however steadily it trickles."""
-AFTER_THE_END_SECONDS: Final = 1.0
-"""After `[DONE]`: how long the end of the HTTP body may take, which keeps the connection usable."""
 MODELS_SECONDS: Final = 15.0
 MODELS_CONNECTIONS: Final = 2
-FED_AT_ONCE_BYTES: Final = 32 * 1024
-"""Of an answer, between two turns of the event loop; a socket may give several times as much."""
 MAX_BROKEN_ANSWERS: Final = 3
 """How many answers may break off or make no sense; each costs what a whole one does."""
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -69,9 +67,11 @@ MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 
 DEFAULT_RETRY: Final = RetryPolicy()
 
-WEB_PAGE: Final = "It answers with a web page. LLM__BASE_URL ends with /v1 at most servers."
+WEB_PAGE: Final = f"It answers with a web page. {ENDS_WITH_V1}"
 
 __all__ = ["Endpoint", "LlmClient", "open_transport"]
+
+Said = TypeVar("Said")
 
 log = structlog.get_logger()
 
@@ -119,17 +119,19 @@ class _Refused(Exception):
 
 
 class LlmClient:
-    """Asks any OpenAI-compatible endpoint.
+    """Asks the model of one endpoint.
 
     Args:
         transport: sends the requests, see `open_transport`; closed by whoever made it. There is no
             `httpx.AsyncClient` around it: its redirects, cookies and hooks are not for an endpoint,
             and cost 0.4 ms a request.
         endpoint: which model, and where.
+        dialect: what is spoken there; None: OpenAI's.
         retry: when to try again.
         total_seconds: bound of one attempt, from the request to the last byte.
         admission: asked before everything that is sent of a conversation; None admits all.
         encryption: of what is said, to the model; None sends it as it is.
+        learnt: what the endpoint refuses, from earlier runs too.
 
     Attributes:
         reach: what is known of the way to the endpoint.
@@ -139,24 +141,24 @@ class LlmClient:
         self,
         transport: httpx.AsyncBaseTransport,
         endpoint: Endpoint,
+        dialect: Dialect | None = None,
         *,
         retry: RetryPolicy = DEFAULT_RETRY,
         total_seconds: float = TOTAL_SECONDS,
         admission: Admission | None = None,
         encryption: Encryption | None = None,
+        learnt: Learnt | None = None,
     ) -> None:
         self._transport = transport
-        self._endpoint = endpoint
-        self._model = endpoint.model
+        self._dialect = dialect or OpenAi(endpoint)
+        if encryption is not None and not self._dialect.seals:
+            raise ValueError("this dialect sends nothing encrypted")
         self._retry = retry
         self._total_seconds = total_seconds
         self._admission = admission
         self._encryption = encryption
         self._slots = asyncio.Semaphore(endpoint.max_concurrency)
-        self._streaming = Streaming.WITH_USAGE
-        self._completions_url = httpx.URL(endpoint.url("chat/completions"))
-        self._models_url = httpx.URL(endpoint.url("models"))
-        self._headers = _headers(endpoint)
+        self._learnt = learnt or Learnt()
         self.reach = Reach(endpoint.base_url)
 
     @property
@@ -165,9 +167,8 @@ class LlmClient:
         return self._slots.locked()
 
     def use_key(self, api_key: str | None) -> None:
-        """Take another bearer token, from the next request on."""
-        self._endpoint = replace(self._endpoint, api_key=api_key)
-        self._headers = _headers(self._endpoint)
+        """Take another key, from the next request on."""
+        self._dialect.use_key(api_key)
 
     async def complete(
         self,
@@ -176,6 +177,7 @@ class LlmClient:
         *,
         may_call: bool = True,
         still_trying: Callable[[], None] = _tell_nobody,
+        patience: RetryPolicy | None = None,
     ) -> Completion:
         """Return the model's whole answer.
 
@@ -184,19 +186,20 @@ class LlmClient:
 
         Args:
             messages: the conversation, oldest first.
-            tools: what the model is told that it may call; none are offered when empty.
-            may_call: whether it may call them in this answer. Where it may not, they are sent all
-                the same, so that the request begins like the one before and can be cached.
+            tools: what the model is told that it may call, see `ModelRequest`.
+            may_call: whether it may call them in this answer.
             still_trying: called once when the endpoint has been tried again for so long that
                 whoever waits is to be told.
+            patience: when to try this request again; None: as all others.
 
         Raises:
             LlmError: no usable answer, see bot.llm.errors for the kinds.
         """
-        body_for = partial(request_body, self._model, messages, tools, may_call=may_call)
-        long_wait = LongWait(self._retry.silent_seconds, still_trying)
+        request = ModelRequest(messages, tools, may_call)
+        retry = patience or self._retry
+        long_wait = LongWait(retry.silent_seconds, still_trying)
         with counted("answer"), self.reach.noting(), long_wait:
-            completion = await self._answer(body_for, long_wait)
+            completion = await self._answer(request, retry, long_wait)
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
             LLM_TOKENS.labels("completion").inc(completion.usage.completion_tokens)
@@ -208,7 +211,35 @@ class LlmClient:
         Raises:
             LlmError: no usable answer.
         """
-        return tuple(entry.id for entry in (await self._listing()).data)
+        body = await self._told(self._dialect.listing())
+        return tuple(model.id for model in _understood(self._dialect.listed, body))
+
+    async def about(self) -> ListedModel | None:
+        """Return what the endpoint says that its model can do; tried once.
+
+        None: it does not know the model.
+
+        Raises:
+            LlmError: no usable answer.
+        """
+        try:
+            body = await self._told(self._dialect.lookup())
+        except LlmRejected as refused:
+            if refused.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return _understood(self._dialect.looked_up, body)
+
+    async def sees_images(self) -> bool | None:
+        """Return whether the endpoint says that its model takes images; tried once.
+
+        None: it says nothing about that.
+
+        Raises:
+            LlmError: no usable answer.
+        """
+        model = await self.about()
+        return model.sees_images if model is not None else None
 
     async def time(self) -> datetime | None:
         """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).
@@ -218,42 +249,31 @@ class LlmClient:
         Raises:
             LlmError: no usable answer.
         """
-        async with self._models_answer() as response:
+        async with self._asked_about(self._dialect.listing()) as response:
             said = response.headers.get("date", "")
         try:
             return parsedate_to_datetime(said).astimezone(UTC)
         except ValueError:
             return None
 
-    async def sees_images(self) -> bool | None:
-        """Return whether the endpoint's list says that the model takes images; tried once.
-
-        None: it says nothing about that.
-
-        Raises:
-            LlmError: no usable answer.
-        """
-        entries = (await self._listing()).data
-        return next((entry.sees_images for entry in entries if entry.id == self._model), None)
-
-    async def _listing(self) -> ModelList:
-        async with self._models_answer() as response:
+    async def _told(self, request: WireRequest) -> bytes:
+        """Return what the endpoint answers to a question about itself."""
+        async with self._asked_about(request) as response:
             body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
         if not response.is_success:
             raise refusal_from_http(response.status_code, body).as_error()
         if _is_web_page(response):
             raise LlmUnreachable(WEB_PAGE, final=False)
-        try:
-            return ModelList.model_validate_json(body)
-        except ValidationError as error:
-            raise LlmBroken("The endpoint's list of models could not be understood.") from error
+        return body
 
     @contextlib.asynccontextmanager
-    async def _models_answer(self) -> AsyncIterator[httpx.Response]:
-        """Ask for the list of models; what comes is read inside the block, within its bound."""
-        request = httpx.Request("GET", self._models_url, headers=self._headers)
+    async def _asked_about(self, request: WireRequest) -> AsyncIterator[httpx.Response]:
+        """Ask the endpoint about itself; what comes is read inside the block, within its bound."""
         try:
-            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
+            async with (
+                asyncio.timeout(MODELS_SECONDS),
+                sent(self._transport, _http(request)) as response,
+            ):
                 self.reach.reached()
                 yield response
         except (TimeoutError, httpx.ReadTimeout):
@@ -261,7 +281,9 @@ class LlmClient:
         except httpx.TransportError as error:
             raise self.reach.lost(error) from error
 
-    async def _answer(self, body_for: Callable[..., bytes], long_wait: LongWait) -> Completion:
+    async def _answer(
+        self, request: ModelRequest, retry: RetryPolicy, long_wait: LongWait
+    ) -> Completion:
         """Attempt until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = unreached_until = math.inf
         failures = broken = 0
@@ -269,8 +291,8 @@ class LlmClient:
             try:
                 await self._wait_for_place()
                 try:
-                    give_up_at = min(give_up_at, time.monotonic() + self._retry.bound_seconds)
-                    return await self._attempt(body_for)
+                    give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
+                    return await self._attempt(request)
                 finally:
                     self._slots.release()
             except _TryAgain as again:
@@ -283,13 +305,11 @@ class LlmClient:
             failures += 1
             left = give_up_at - time.monotonic()
             if isinstance(error, LlmUnreachable):
-                unreached_until = min(
-                    unreached_until, time.monotonic() + self._retry.unreached_seconds
-                )
+                unreached_until = min(unreached_until, time.monotonic() + retry.unreached_seconds)
                 left = min(left, unreached_until - time.monotonic())
             if left <= 0 or broken == MAX_BROKEN_ANSWERS:
                 raise error from None
-            pause = min(left, self._retry.pause(failures, after_seconds))
+            pause = min(left, retry.pause(failures, after_seconds))
             long_wait.begin()
             self.reach.note(error)
             LLM_RETRIES.inc()
@@ -311,123 +331,97 @@ class LlmClient:
         with LLM_WAITING.track_inprogress():
             await self._slots.acquire()
 
-    async def _attempt(self, body_for: Callable[..., bytes]) -> Completion:
-        """Ask as streamed as the endpoint allows, and remember what it allows."""
-        streaming = self._streaming
+    async def _attempt(self, request: ModelRequest) -> Completion:
+        """Ask without what the endpoint refuses, and remember what that is."""
+        omitted = self._learnt.omitted
         while True:
+            asked = _asked(request, omitted)
             try:
-                completion = await self._ask(body_for, streaming)
+                completion = await self._ask(asked)
             except _Refused as refused:
-                simpler = refused.refusal.simpler_streaming(streaming)
-                if simpler is None:
+                parameter = refused.refusal.refused(self._refusable(asked))
+                if parameter is None:
                     raise refused.refusal.as_error() from None
-                streaming = simpler
+                omitted |= {parameter}
             else:
-                self._streaming = max(streaming, self._streaming)
+                await self._learnt.omit(omitted)
                 return completion
 
-    async def _ask(self, body_for: Callable[..., bytes], streaming: Streaming) -> Completion:
+    def _refusable(self, asked: Asked) -> Collection[Parameter]:
+        """Return what an endpoint may refuse of this request."""
+        refusable = self._dialect.parameters(asked)
+        if any(message.role is Role.SYSTEM for message in asked.request.messages):
+            return {*refusable, Parameter.SYSTEM_ROLE}
+        return refusable
+
+    async def _ask(self, asked: Asked) -> Completion:
         attested = self._admission is not None and await self._admission.admit()
         sealing = await self._encryption.begin() if self._encryption is not None else None
-        make_body = partial(body_for, streaming, attested=attested, sealing=sealing)
+        asked = replace(asked, attested=attested, sealing=sealing)
         # On a thread: each of perhaps thousands of messages is encrypted on its own.
-        body = make_body() if sealing is None else await asyncio.to_thread(make_body)
-        request = self._request(body, attested=attested, sealing=sealing)
-        reader: AnswerReader = EventStream()
+        wire = self._dialect.put
+        request = wire(asked) if sealing is None else await asyncio.to_thread(wire, asked)
+        reader: AnswerReader | None = None
         response_sha256 = None
         asked_at = time.monotonic()
         try:
             async with (
                 asyncio.timeout(self._total_seconds) as bound,
-                sent(self._transport, request) as response,
+                sent(self._transport, _http(request)) as response,
             ):
                 self.reach.reached()
                 if not response.is_success:
-                    raise await _refusal(response)
+                    raise await self._refusal(response, asked)
                 if _is_web_page(response):
                     raise LlmUnreachable(WEB_PAGE, final=False)
-                reader = _reader_for(response, sealing)
-                response_sha256 = await _read(response, reader, bound, asked_at)
+                reader = self._dialect.reader(response.headers.get("content-type", ""), sealing)
+                response_sha256 = await received(response, reader, bound, asked_at)
         except (TimeoutError, httpx.ReadTimeout):
-            if not reader.done:
+            if reader is None or not reader.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
         except httpx.TransportError as error:
-            if not reader.begun:
+            if reader is None or not reader.begun:
                 lost = self.reach.lost(error)
                 is_final = isinstance(lost, LlmUnreachable) and lost.final
                 raise (lost if is_final else _TryAgain(lost)) from error
         completion = reader.completion()
-        exchange = _exchange(reader.completion_id, body, response_sha256)
+        exchange = exchange_of(reader.completion_id, request.body or b"", response_sha256)
         return replace(completion, exchange=exchange)
 
-    def _request(self, body: bytes, *, attested: bool, sealing: Sealing | None) -> httpx.Request:
-        headers = dict(self._headers)
-        if attested:
-            # An endpoint that answers under another name adds a warning of its own to the answer,
-            # which breaks its hash; it refuses instead.
-            headers["x-no-aliasing"] = "true"
-        if sealing is not None:
-            headers |= sealing.headers
-        return httpx.Request("POST", self._completions_url, headers=headers, content=body)
+    async def _refusal(self, response: httpx.Response, asked: Asked) -> Exception:
+        body = await bounded_body(response, MAX_ERROR_BYTES)
+        refusal = refusal_from_http(response.status_code, body)
+        if not refusal.is_temporary or refusal.refused(self._refusable(asked)):
+            return _Refused(refusal)
+        after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC))
+        return _TryAgain(refusal.as_error(), after)
 
 
-def _headers(endpoint: Endpoint) -> httpx.Headers:
-    return httpx.Headers(
-        {
-            **endpoint.headers,
-            "accept": "text/event-stream, application/json",
-            "content-type": "application/json",
-        }
-    )
+def _asked(request: ModelRequest, omitted: frozenset[Parameter]) -> Asked:
+    """Return a request without what the endpoint refuses."""
+    if Parameter.SYSTEM_ROLE in omitted:
+        request = replace(request, messages=without_system_role(request.messages))
+    return Asked(request, omitted)
+
+
+_parsed = lru_cache(maxsize=64)(httpx.URL)
+"""An endpoint's few addresses; parsing one takes as long as a line of its answer."""
+
+
+def _http(request: WireRequest) -> httpx.Request:
+    method = "GET" if request.body is None else "POST"
+    url = _parsed(request.url)
+    return httpx.Request(method, url, headers=request.headers, content=request.body)
+
+
+def _understood(read: Callable[[bytes], Said], body: bytes) -> Said:
+    try:
+        return read(body)
+    except (ValueError, RecursionError) as error:
+        raise LlmBroken("The endpoint's list of models could not be understood.") from error
 
 
 def _is_web_page(response: httpx.Response) -> bool:
     """Whether it is meant for a browser, as where an address lacks its `/v1`."""
     content_type: str = response.headers.get("content-type", "")
     return content_type.startswith("text/html")
-
-
-def _reader_for(response: httpx.Response, sealing: Sealing | None) -> AnswerReader:
-    """An endpoint that cannot stream may answer with a whole document, whatever was asked."""
-    if response.headers.get("content-type", "").startswith("application/json"):
-        return WholeBody(sealing)
-    return EventStream(sealing)
-
-
-async def _read(
-    response: httpx.Response, reader: AnswerReader, bound: asyncio.Timeout, asked_at: float
-) -> str:
-    """Feed the reader, and return the SHA-256 of the whole body, also of what it does not need."""
-    digest = hashlib.sha256()
-    pieces = response.aiter_raw()
-    is_first = True
-    async for piece in pieces:
-        if is_first:
-            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
-            is_first = False
-        digest.update(piece)
-        for start in range(0, len(piece), FED_AT_ONCE_BYTES):
-            if start:
-                await asyncio.sleep(0)  # many events at once keep the event loop from nobody
-            reader.feed(piece[start : start + FED_AT_ONCE_BYTES])
-        if reader.done:
-            bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
-            break
-    async for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _exchange(completion_id: str, body: bytes, response_sha256: str | None) -> Exchange | None:
-    """Return the hashes of what went and came; None where one of them, or the name, is missing."""
-    if response_sha256 is None or not completion_id:
-        return None
-    return Exchange(completion_id, hashlib.sha256(body).hexdigest(), response_sha256)
-
-
-async def _refusal(response: httpx.Response) -> Exception:
-    refusal = refusal_from_http(response.status_code, await bounded_body(response, MAX_ERROR_BYTES))
-    if not refusal.is_temporary:
-        return _Refused(refusal)
-    after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC))
-    return _TryAgain(refusal.as_error(), after)

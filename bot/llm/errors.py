@@ -6,7 +6,8 @@ LlmError
 ├── LlmTimeout        connected, but no byte for longer than the bound
 ├── LlmBroken         the answer broke off or made no sense, several times
 ├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
-│   └── LlmContextTooLong  because the conversation is longer than the model can read
+│   ├── LlmContextTooLong  because the conversation is longer than the model can read
+│   └── LlmToolsRefused    because it knows no tools
 ├── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
 └── LlmNotAttested    it has not proven what it must prove, so it is not used
 
@@ -95,6 +96,10 @@ class LlmContextTooLong(LlmRejected):
         "This conversation has become longer than the model can read."
         " Send !clear to start afresh, then ask again."
     )
+
+
+class LlmToolsRefused(LlmRejected):
+    """The endpoint, or its model, knows no tools."""
 
 
 class LlmUnauthorized(LlmError):

@@ -1,5 +1,6 @@
 """Which images of a conversation are sent, and what stands in place of those that are not."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -33,6 +34,16 @@ def latest_images(messages: Sequence[Message]) -> list[Message]:
 def without_images(messages: Sequence[Message]) -> list[Message]:
     """Return a conversation for a model that cannot see: each image is a note in brackets."""
     return [_showing(message, ()) for message in messages]
+
+
+def base64_of(image: Image) -> str:
+    """Return an image's bytes in Base64."""
+    return base64.b64encode(image.data).decode()
+
+
+def data_url(image: Image) -> str:
+    """Return an image as the address that contains it (RFC 2397)."""
+    return f"data:{image.content_type};base64,{base64_of(image)}"
 
 
 def _showing(message: Message, images: Sequence[Image]) -> Message:

@@ -16,6 +16,9 @@ from bot.llm.errors import LlmContextTooLong, LlmError, LlmUnavailable, LlmUnrea
 from bot.llm.transport import HopelessConnection, PassingTrouble
 
 SEE_BASE_URL: Final = "See LLM__BASE_URL."
+ENDS_WITH_V1: Final = "LLM__BASE_URL ends with /v1 at most servers."
+"""Said of every wrong address, and of no use where it does."""
+
 PERHAPS_PLAIN: Final = "If it speaks plain HTTP, LLM__BASE_URL must begin with http://."
 PERHAPS_TLS: Final = "If it speaks TLS, LLM__BASE_URL must begin with https://."
 
@@ -38,6 +41,7 @@ class Reach:
         url = urlsplit(base_url)
         self.host = url.netloc.rpartition("@")[2]
         self.trouble: str | None = None
+        self._has_version = url.path.rstrip("/").endswith("/v1")
         self._is_plain = url.scheme == "http"
         self._reached = False
 
@@ -47,7 +51,10 @@ class Reach:
 
     def explained(self, error: LlmError) -> str:
         """Return where something went wrong, and what."""
-        return f"{self.host}: {error.reason}"
+        reason = error.reason
+        if self._has_version:
+            reason = reason.replace(ENDS_WITH_V1, SEE_BASE_URL)
+        return f"{self.host}: {reason}"
 
     def note(self, error: LlmError) -> None:
         """Keep a failure as the present trouble."""

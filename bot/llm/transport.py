@@ -7,11 +7,13 @@ import io
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 import aiohttp
 import httpx
+from yarl import URL
 
 from bot.http_client import new_session
 
@@ -71,6 +73,12 @@ class PassingTrouble(httpx.ConnectError):
     """There is no connection now, for a reason that says nothing against the address."""
 
 
+@lru_cache(maxsize=64)
+def _as_spelled(url: str) -> URL:
+    """Return an address as it is: another spelling of `%3A` would not be what was signed."""
+    return URL(url, encoded=True)
+
+
 class AiohttpTransport(httpx.AsyncBaseTransport):
     """Sends httpx's requests through aiohttp. Made with a running loop.
 
@@ -101,7 +109,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         with _httpx_errors():
             response = await self._session.request(
                 request.method,
-                str(request.url),
+                _as_spelled(str(request.url)),
                 data=_sendable(await request.aread()),
                 headers=request.headers.multi_items(),
                 allow_redirects=False,

@@ -45,7 +45,10 @@ class Reason(StrEnum):
     ALREADY_HERE = "This signal-cli has that account already; nothing was changed."
     LINK_EXPIRED = "The code has expired."
     ONE_ACCOUNT_ONLY = "This signal-cli serves one account only; start it without -a."
-    REFUSED = "Signal did not accept that, and does not say why."
+    REFUSED = (
+        "Signal did not accept that, and does not say why. Try again later, or with --voice; an old"
+        " signal-cli is refused as well."
+    )
 
 
 class RegistrationRefused(SignalRejected):

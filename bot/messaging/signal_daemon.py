@@ -100,6 +100,7 @@ class SignalDaemon(DaemonRequests):
         data_dir: signal-cli's own folder, to delete files there; None: out of reach.
         note_to_self: the account is a person's own, and the bot lives in its note to self alone.
         bounds: of every wait.
+        start_seconds: how long it may take until signal-cli listens.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class SignalDaemon(DaemonRequests):
         data_dir: Path | None = None,
         note_to_self: bool = False,
         bounds: DaemonTimeouts | None = None,
+        start_seconds: float = 0.0,
     ) -> None:
         super().__init__(Account(number, note_to_self=note_to_self), data_dir)
         self._address = parse_address(url)
@@ -125,6 +127,7 @@ class SignalDaemon(DaemonRequests):
         self._missed_probes = 0
         self._last_sign = time.monotonic()
         self._connected_at = self._last_sign
+        self._may_start_until = self._last_sign + start_seconds
 
     @property
     def connected(self) -> bool:
@@ -321,12 +324,14 @@ class SignalDaemon(DaemonRequests):
             try:
                 async with self._connect() as connection:
                     await self._set_up()
-                    failures, said = 0, ""
+                    failures, said, self._may_start_until = 0, "", 0.0
                     await self._watch(connection)
                 SIGNAL_RECONNECTS.inc()
             except SignalError as error:
                 kind = type(error.__cause__ or error).__name__
                 say = log.debug if kind == said else log.warning  # it may last for days
+                if time.monotonic() < self._may_start_until:
+                    say, kind = log.debug, ""  # and is worth a warning if it lasts
                 say("signal.failed", error=type(error).__name__, kind=kind)
                 said = kind
             self._last_sign = time.monotonic()

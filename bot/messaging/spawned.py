@@ -44,6 +44,7 @@ LOOK_AGAIN_SECONDS: Final = 0.05
 STEADY_SECONDS: Final = 60.0
 """Who ran that long did not fail at the start."""
 START_SECONDS: Final = 60.0
+ENDS_AT_ONCE: Final = "It ends again and again. Try what signal-cli --version says."
 """Until then it need not listen yet: it takes 2 s, and 10 with accounts and no network."""
 MISSED_SIGNS: Final = 2
 NOBODY_LISTENS: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError)
@@ -166,6 +167,7 @@ class SpawnedSignalCli:
                 "signal_cli.ended",
                 code=process.returncode,
                 attempt=failures,
+                reason=ENDS_AT_ONCE if failures > 1 else "It is started again.",
                 delay_seconds=round(delay, 1),
             )
             await asyncio.sleep(delay)

@@ -165,8 +165,14 @@ LLM_SECONDS = _histogram(
 LLM_FIRST_BYTE_SECONDS = _histogram(
     "llm_first_byte_seconds", "From sending a request to the first byte of its answer", _SECONDS
 )
+LLM_ENDPOINT_UP = _gauge(
+    "llm_endpoint_up",
+    "Whether a model's endpoint answered when it was last asked",
+    model=("default",),
+)
 LLM_WAITING = _gauge("llm_requests_waiting", "Requests that wait for one of the places")
 LLM_RETRIES = _counter("llm_retries", "Requests to the model that were tried again")
+LLM_FAILOVERS = _counter("llm_failovers", "Turns that went on with another model")
 EARLY_REQUESTS = _counter(
     "llm_early_requests",
     "Requests made while a person might still be writing",

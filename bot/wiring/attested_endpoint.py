@@ -22,13 +22,18 @@ from bot.http_client import new_tls_context
 from bot.llm.attested import Sealing
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmNotAttested
+from bot.llm.learnt import Learnt
 from bot.llm.transcription import Transcriber
 from bot.wiring.endpoint import OpenEndpoint, llm_endpoint, model_pins
 
 
 @asynccontextmanager
 async def open_attested(
-    settings: Settings, trust: Trust = REAL, *, clock: Callable[[], float] = time.time
+    settings: Settings,
+    trust: Trust = REAL,
+    *,
+    clock: Callable[[], float] = time.time,
+    learnt: Learnt | None = None,
 ) -> AsyncIterator[OpenEndpoint]:
     """Open the endpoint; what carries conversations meets only attested keys under `require`.
 
@@ -36,6 +41,7 @@ async def open_attested(
         settings: say where it is and what it has to prove.
         trust: whom a verification trusts; only tests give another than the real one.
         clock: seconds since 1970; the age of proofs goes by it.
+        learnt: of the model so far.
 
     Raises:
         SettingsError: the pins cannot be read.
@@ -62,6 +68,7 @@ async def open_attested(
             endpoint,
             admission=_Admission(model, encrypting=encryption is not None),
             encryption=_Encryption(encryption) if encryption is not None else None,
+            learnt=learnt,
         )
         transcriber = Transcriber(transport, endpoint, listener) if listener else None
         signatures = AnswerSignatures(

@@ -1,28 +1,36 @@
 """The commands that people send, such as `!help`."""
 
+from collections.abc import Callable
+from functools import partial
+
 from bot import __version__
 from bot.commands import catalog as command_catalog
-from bot.commands.base import Command
+from bot.commands.base import Command, CommandContext
 from bot.commands.clear import Clear
+from bot.commands.files import Files, Undo
 from bot.commands.language import Language
+from bot.commands.model import ModelCommand
 from bot.commands.models import Models
 from bot.commands.pair import Pair
 from bot.commands.status import Status
 from bot.commands.stop import Stop
 from bot.commands.tools import Tools
 from bot.commands.trust import TrustCommand
+from bot.commands.usage import UsageCommand
 from bot.commands.verify import Prover, Verify
 from bot.config.settings import Settings
 from bot.dispatch.incoming.access import Access
 from bot.dispatch.incoming.identities import Identities
 from bot.dispatch.incoming.pairing import Pairing
+from bot.dispatch.turns.budget import TokenBudget
 from bot.dispatch.turns.running import Turns
 from bot.language.languages import Languages
 from bot.messaging.messenger import Messenger
-from bot.wiring.endpoint import OpenEndpoint
+from bot.wiring.models import OpenModels
 from conversation_store.store import ConversationStore
 from sandbox.policy import SandboxPolicy
 from tools.registry import Registry
+from tools.workspace.workspaces import Workspace, Workspaces
 
 
 def chat_commands(
@@ -30,31 +38,38 @@ def chat_commands(
     *,
     store: ConversationStore,
     messenger: Messenger,
-    endpoint: OpenEndpoint,
+    models: OpenModels,
     prover: Prover | None,
     registry: Registry,
+    workspaces: Workspaces | None,
     sandboxes: SandboxPolicy,
     access: Access,
     identities: Identities,
     pairing: Pairing,
     turns: Turns,
     languages: Languages,
+    clock: Callable[[], float],
 ) -> dict[str, Command]:
     """Return the commands by name, without the exclamation mark."""
     trust = TrustCommand(identities, access)
     for_admins: tuple[Command, ...] = (trust,)
     if access.pairing:
         for_admins = (Pair(pairing, access), trust)
+    of_files: tuple[Command, ...] = ()
+    if workspaces is not None:
+        folder_of = partial(_folder_of, workspaces, access)
+        of_files = (Files(folder_of), Undo(folder_of))
+        if workspaces.admins_only:
+            for_admins, of_files = (*for_admins, *of_files), ()
     return command_catalog.build(
         (
-            Clear(store.turns, messenger, access),
-            Models(endpoint.client, settings.llm.model),
-            Tools(registry),
+            Clear(store.turns, messenger, access, workspaces.clear if workspaces else None),
+            Models(models.default.client, settings.llm.model),
+            ModelCommand(models.models, messenger, access),
+            Tools(registry, access),
             Status(
                 version=__version__,
-                model=settings.llm.model,
-                model_state=endpoint.proof,
-                endpoint=endpoint.client.reach,
+                models=models.models,
                 registry=registry,
                 sandboxes=sandboxes,
                 workload=turns,
@@ -62,10 +77,19 @@ def chat_commands(
                 store=store.upkeep,
                 admins=access,
             ),
+            UsageCommand(store.usage, TokenBudget(access, store.usage, clock=clock), access),
             Stop(turns),
             Language(languages),
-            Verify(prover, endpoint.proof, store.exchanges),
+            Verify(prover, models.models, store.exchanges),
+            *of_files,
         ),
         for_admins=() if settings.access.note_to_self else for_admins,
         admins=access,
     )
+
+
+def _folder_of(workspaces: Workspaces, access: Access, context: CommandContext) -> Workspace | None:
+    """Return the workspace of a chat for whoever asks there; None where they have none."""
+    if workspaces.admins_only and not access.is_admin(context.author):
+        return None
+    return workspaces.of(context.chat)

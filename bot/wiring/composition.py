@@ -1,7 +1,7 @@
 """The bot, wired: every part is made from the settings in `wired`, and closed in reverse."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,7 @@ from bot.dispatch.outgoing.outbox import Outbox
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.outgoing.proofs import AnswerProofs
 from bot.dispatch.turns.batching import Batching
+from bot.dispatch.turns.budget import TokenBudget
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
@@ -45,14 +46,15 @@ from bot.observability.event_loop import measure_lag
 from bot.wiring.chat_commands import chat_commands
 from bot.wiring.conversation import open_conversation
 from bot.wiring.endpoint import OpenEndpoint, api_key
+from bot.wiring.models import OpenModels, open_models, settings_of
 from bot.wiring.parts import (
     access_rules,
     acknowledgements,
     make_messenger,
-    open_endpoint,
     spawned_signal_cli,
     store_key,
     tool_settings,
+    workspace_names,
 )
 from bot.wiring.readiness import open_health
 from bot.wiring.reload import Reload
@@ -61,6 +63,8 @@ from conversation_store.store import ConversationStore, open_store
 from sandbox.policy import SandboxPolicy
 from tools.catalog import open_tools
 from tools.probing import probe
+from tools.registry import Registry
+from tools.workspace.workspaces import Workspaces
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 
@@ -121,14 +125,16 @@ async def wired(
 
         # What the bot stands on
         store = await opened(_store(settings, clock))
-        endpoint = await opened(open_endpoint(settings, trust=trust, clock=clock.time))
+        models = await opened(
+            open_models(settings, store, trust, clock=clock.time, to_operator=to_operator)
+        )
         signal_cli = spawned_signal_cli(settings) if messenger is None else None
         messenger = messenger or make_messenger(settings)
-        prover = await opened(_prover(settings, messenger, endpoint, trust, clock))
+        prover = await opened(_prover(settings, messenger, models.default, trust, clock))
         reload = Reload(settings, makes_proofs=prover is not None)
-        await opened(open_health(settings, messenger, store, endpoint, signal_cli))
+        await opened(open_health(settings, messenger, store, models, signal_cli))
         sandboxes = SandboxPolicy(required=settings.sandbox_required)
-        registry = await opened(open_tools(tool_settings(settings), sandboxes))
+        registry, workspaces = await opened(_tools(settings, store, sandboxes))
         in_tee = prover is not None and await _can_quote(settings, trust)
 
         access, languages = Access(access_rules(settings)), Languages(store)
@@ -157,7 +163,7 @@ async def wired(
             languages=languages,
             admins=lambda: access.admins,
         )
-        proofs = _answer_proofs(settings, endpoint, store, mailboxes, outbox)
+        proofs = _answer_proofs(settings, models, store, mailboxes, outbox)
 
         # Who may talk
         pairing = Pairing(
@@ -198,8 +204,10 @@ async def wired(
                 settings,
                 messenger=messenger,
                 store=store,
-                endpoint=endpoint,
+                models=models,
                 registry=registry,
+                workspaces=workspaces,
+                is_admin=access.is_admin,
                 sandboxes=sandboxes,
                 in_tee=in_tee,
                 approvals=approvals,
@@ -217,14 +225,16 @@ async def wired(
                 settings,
                 store=store,
                 messenger=messenger,
-                endpoint=endpoint,
+                models=models,
                 prover=prover,
                 registry=registry,
+                workspaces=workspaces,
                 sandboxes=sandboxes,
                 access=access,
                 identities=identities,
                 pairing=pairing,
                 turns=turns,
+                clock=clock.time,
                 languages=languages,
             ),
             conversation=conversation,
@@ -236,6 +246,7 @@ async def wired(
             file_cleanup=file_cleanup,
             presence=presence,
             loop_guard=loop_guard,
+            budget=TokenBudget(access, store.usage, clock=clock.time),
             group_permissions=group_permissions,
             identity_policy=identities,
             languages=languages,
@@ -273,7 +284,7 @@ async def wired(
         reload.register(
             partial(_reload_access, access, loop_guard),
             partial(_reload_manners, presence, batching),
-            partial(_reload_service, store, endpoint),
+            partial(_reload_service, store, models),
         )
 
         async def resume() -> None:
@@ -304,15 +315,16 @@ async def wired(
                 *((signal_cli.run,) if signal_cli is not None else ()),
                 measure_lag,
                 partial(upkeep.tend, store.upkeep, clock.past),
+                *_tending_folders(settings, workspaces),
                 partial(probe, registry),
                 StorageWatch(store, messenger).run,
                 doubts.run,
                 expiry.run,
                 file_cleanup.run,
                 _profile_keeper(settings, messenger, store).run,
-                endpoint.keep_verified,
+                *(endpoint.keep_verified for endpoint in models.endpoints.values()),
                 pairing.run,
-                *((partial(_check_signatures, endpoint, proofs),) if proofs is not None else ()),
+                *((partial(_check_signatures, models, proofs),) if proofs is not None else ()),
             ),
             status=partial(_status, store, messenger, turns),
             reload=reload,
@@ -333,6 +345,29 @@ async def _store(settings: Settings, clock: SteadyClock) -> AsyncIterator[Conver
         await log_ids.use_salt_of(store)
         clock.start_from(await store.upkeep.newest())
         yield store
+
+
+@asynccontextmanager
+async def _tools(
+    settings: Settings, store: ConversationStore, sandboxes: SandboxPolicy
+) -> AsyncIterator[tuple[Registry, Workspaces | None]]:
+    """Provide the tools, and the folders of chats; None where nobody has one."""
+    wanted = tool_settings(settings)
+    if wanted.workspaces is None:
+        async with open_tools(wanted, sandboxes) as registry:
+            yield registry, None
+        return
+    names = await workspace_names(store)
+    async with (
+        Workspaces(wanted.workspaces, names, sandboxes) as workspaces,
+        open_tools(wanted, sandboxes, workspaces=workspaces) as registry,
+    ):
+        yield registry, workspaces
+
+
+def _tending_folders(settings: Settings, workspaces: Workspaces | None) -> Iterator[Work]:
+    if workspaces is not None:
+        yield partial(upkeep.tend_folders, workspaces, settings.store.retention_days)
 
 
 @asynccontextmanager
@@ -389,16 +424,21 @@ def _presence(
 
 def _answer_proofs(
     settings: Settings,
-    endpoint: OpenEndpoint,
+    models: OpenModels,
     store: ConversationStore,
     mailboxes: Mailboxes,
     outbox: Outbox,
 ) -> AnswerProofs | None:
-    """Return what checks the signatures of answers; None if the endpoint signs none."""
-    if endpoint.signatures is None:
+    """Return what checks the signatures of answers; None if no endpoint signs any."""
+    signatures = {
+        name: endpoint.signatures
+        for name, endpoint in models.endpoints.items()
+        if endpoint.signatures is not None
+    }
+    if not signatures:
         return None
     return AnswerProofs(
-        signatures=endpoint.signatures,
+        signatures=signatures,
         store=store,
         mailboxes=mailboxes,
         outbox=outbox,
@@ -416,9 +456,10 @@ def _profile_keeper(
     return ProfileKeeper(messenger, store, profile)
 
 
-async def _check_signatures(endpoint: OpenEndpoint, proofs: AnswerProofs) -> None:
+async def _check_signatures(models: OpenModels, proofs: AnswerProofs) -> None:
     """Check the signatures of answers, once it is known whose signatures count."""
-    await endpoint.settled()
+    for endpoint in models.endpoints.values():
+        await endpoint.settled()
     await proofs.run()
 
 
@@ -442,8 +483,10 @@ def _reload_manners(presence: Presence, batching: Batching, settings: Settings) 
     batching.settle_seconds = settings.bot.settle_seconds
 
 
-def _reload_service(store: ConversationStore, endpoint: OpenEndpoint, settings: Settings) -> None:
+def _reload_service(store: ConversationStore, models: OpenModels, settings: Settings) -> None:
     logs.set_level(settings.log.level)
     store.retention_days = settings.store.retention_days
-    for use_key in endpoint.use_key:
-        use_key(api_key(settings))
+    for name, endpoint in models.endpoints.items():
+        key = api_key(settings_of(settings, name))
+        for use_key in endpoint.use_key:
+            use_key(key)

@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 
 from bot.approvals.desk import ApprovalDesk
 from bot.chat.handler import ChatHandler
+from bot.chat.inbox import Inbox
 from bot.chat.media import open_media
-from bot.chat.prompt import Prompt
+from bot.chat.prompt import Prompts
 from bot.chat.rendering.client import open_renderer
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContexts
@@ -15,11 +16,11 @@ from bot.dispatch.outgoing.noted_sends import NotedSends
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.outgoing.proofs import AnswerProofs
 from bot.language.languages import Languages
-from bot.llm.client import LlmClient
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
-from bot.llm.vision import Vision
+from bot.llm.model import Model
+from bot.messaging.events import Person
 from bot.messaging.messenger import Messenger
-from bot.wiring.endpoint import OpenEndpoint
+from bot.wiring.models import OpenModels
 from bot.wiring.parts import result_limit, words_limit
 from bot.wiring.reload import Reload
 from conversation_store.store import ConversationStore
@@ -27,6 +28,7 @@ from sandbox.policy import SandboxPolicy
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
+from tools.workspace.workspaces import Workspaces
 
 
 @asynccontextmanager
@@ -35,8 +37,10 @@ async def open_conversation(
     *,
     messenger: Messenger,
     store: ConversationStore,
-    endpoint: OpenEndpoint,
+    models: OpenModels,
     registry: Registry,
+    workspaces: Workspaces | None,
+    is_admin: Callable[[Person], bool],
     sandboxes: SandboxPolicy,
     in_tee: bool,
     approvals: ApprovalDesk,
@@ -49,13 +53,7 @@ async def open_conversation(
     reload: Reload,
 ) -> AsyncIterator[ChatHandler]:
     """Provide what answers a conversation; the settings that it goes by can be reloaded."""
-    vision = Vision(settings.llm.vision, endpoint.client)
-    prompt = Prompt(
-        settings.llm.context_tokens,
-        registry,
-        system_prompt=settings.bot.system_prompt,
-        in_tee=in_tee,
-    )
+    prompts = Prompts(registry, system_prompt=settings.bot.system_prompt, in_tee=in_tee)
     limits = RateLimits(
         per_person=settings.tools.calls_per_minute,
         per_bot=settings.tools.calls_per_minute_total,
@@ -67,18 +65,14 @@ async def open_conversation(
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
     loop = ToolLoop(
-        model=endpoint.client,
-        prompt=prompt,
         registry=registry,
         executor=executor,
         store=store,
-        vision=vision,
-        keeps_exchanges=proofs is not None,
         max_tool_calls=settings.tools.max_tool_calls,
     )
 
     def apply(changed: Settings) -> None:
-        prompt.begin_with(changed.bot.system_prompt)
+        prompts.begin_with(changed.bot.system_prompt)
         limits.per_person = changed.tools.calls_per_minute
         limits.per_bot = changed.tools.calls_per_minute_total
         executor.timeout_seconds = changed.tools.timeout_seconds
@@ -88,10 +82,10 @@ async def open_conversation(
     async with (
         open_media(
             messenger,
-            vision=vision,
-            transcriber=endpoint.transcriber,
+            transcriber=models.default.transcriber,
             words_bytes=words_limit(settings.llm.context_tokens),
             sandboxes=sandboxes,
+            inbox=Inbox(workspaces, is_admin) if workspaces is not None else None,
         ) as media,
         open_renderer(sandboxes) as renderer,
     ):
@@ -105,28 +99,25 @@ async def open_conversation(
                 keep_arguments=settings.tools.audit_arguments == "keep",
                 clock=clock,
             ),
-            prompt=prompt,
+            prompts=prompts,
+            is_admin=is_admin,
             store=store,
             media=media,
             renderer=renderer,
             proofs=proofs,
             languages=languages,
-            model_name=settings.llm.model,
-            words_for=_explained(endpoint.client) if to_operator else _sentence,
+            models=models.models,
+            words_for=_explained if to_operator else _sentence,
             clock=clock,
         )
 
 
-def _sentence(error: LlmError) -> str:
+def _sentence(error: LlmError, _: Model) -> str:
     return error.sentence
 
 
-def _explained(client: LlmClient) -> Callable[[LlmError], str]:
-    """Return what tells an operator where the model failed and why."""
-
-    def words_for(error: LlmError) -> str:
-        if isinstance(error, LlmContextTooLong | LlmNotAttested):
-            return error.sentence  # says all there is to say
-        return f"The model gave no answer. {client.reach.explained(error)}"
-
-    return words_for
+def _explained(error: LlmError, model: Model) -> str:
+    """Return what tells an operator where a model failed and why."""
+    if isinstance(error, LlmContextTooLong | LlmNotAttested):
+        return error.sentence  # says all there is to say
+    return f"The model gave no answer. {model.client.reach.explained(error)}"

@@ -11,7 +11,9 @@ from bot.attestation.errors import MalformedEvidence
 from bot.config.settings import Settings
 from bot.errors import SettingsError
 from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.learnt import Learnt
 from bot.llm.transcription import Transcriber
+from bot.wiring.dialects import dialect_of
 
 if TYPE_CHECKING:
     from bot.attestation.near_ai.evidence import ModelEvidence
@@ -24,6 +26,10 @@ OFF: Final = "Whether the model proves who can read along is not checked: it is 
 NOT_OVER_TLS: Final = (
     "The model's endpoint cannot prove who reads along: it is not reached over TLS, so nothing can"
     " be proven."
+)
+OTHER_DIALECT: Final = (
+    "The model's endpoint cannot prove who reads along: nothing of the kind exists for its API. Its"
+    " provider may read what you write here."
 )
 
 
@@ -91,13 +97,15 @@ class OpenEndpoint:
 
 
 @asynccontextmanager
-async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
+async def open_unproven(
+    settings: Settings, learnt: Learnt | None = None
+) -> AsyncIterator[OpenEndpoint]:
     """Open an endpoint without proof: none is wanted, or none can be given."""
     endpoint = llm_endpoint(settings)
     listener = settings.llm.transcription_model
-    why = OFF if settings.attestation.model_policy == "off" else NOT_OVER_TLS
+    why = _why_unproven(settings)
     async with open_transport(endpoint) as transport:
-        client = LlmClient(transport, endpoint)
+        client = LlmClient(transport, endpoint, dialect_of(settings.llm, endpoint), learnt=learnt)
         transcriber = Transcriber(transport, endpoint, listener) if listener else None
         listening = () if transcriber is None else (transcriber.use_key,)
         yield OpenEndpoint(
@@ -106,6 +114,20 @@ async def open_unproven(settings: Settings) -> AsyncIterator[OpenEndpoint]:
             (client.use_key, *listening),
             transcriber=transcriber,
         )
+
+
+@asynccontextmanager
+async def open_client(settings: Settings) -> AsyncIterator[LlmClient]:
+    """Open what asks the endpoint about itself, and nothing that anybody says."""
+    endpoint = llm_endpoint(settings)
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint, dialect_of(settings.llm, endpoint))
+
+
+def _why_unproven(settings: Settings) -> str:
+    if settings.attestation.model_policy == "off":
+        return OFF
+    return NOT_OVER_TLS if settings.llm.dialect == "openai" else OTHER_DIALECT
 
 
 def llm_endpoint(settings: Settings) -> Endpoint:
@@ -151,4 +173,5 @@ def model_pins(settings: Settings) -> "ModelPins | None":
 def has_to_prove(settings: Settings) -> bool:
     """Whether the endpoint is asked for proof; without TLS no key can identify the other side."""
     over_tls = urlsplit(settings.llm.base_url).scheme == "https"
-    return over_tls and settings.attestation.model_policy != "off"
+    speaks_it = settings.llm.dialect == "openai"
+    return over_tls and speaks_it and settings.attestation.model_policy != "off"

@@ -1,21 +1,25 @@
 """Single parts, made from the settings; `check` uses them without running a bot."""
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from typing import Final
 
 from pydantic import SecretStr
 
 from bot.attestation.trust import REAL, Trust
 from bot.chat.media import WORDS_BYTES
-from bot.chat.prompt import BYTES_PER_TOKEN
 from bot.config.mcp import McpServerSettings
 from bot.config.settings import Settings
 from bot.dispatch.incoming.access import AccessRules
+from bot.llm.estimate import BYTES_PER_TOKEN
+from bot.llm.learnt import Learnt
 from bot.messaging.messenger import Messenger
-from bot.messaging.spawned import SpawnedSignalCli, socket_path
+from bot.messaging.spawned import START_SECONDS, SpawnedSignalCli, socket_path
 from bot.wiring.endpoint import OpenEndpoint, has_to_prove, open_unproven
+from conversation_store.store import ConversationStore
 from tools.catalog import CATALOG
 from tools.results import MIN_LIMIT_BYTES
 from tools.settings import (
@@ -25,12 +29,17 @@ from tools.settings import (
     ToolSettings,
     WeatherSettings,
     WebSearchSettings,
+    WorkspaceSettings,
 )
 
 
 @asynccontextmanager
 async def open_endpoint(
-    settings: Settings, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
+    settings: Settings,
+    *,
+    trust: Trust = REAL,
+    clock: Callable[[], float] = time.time,
+    learnt: Learnt | None = None,
 ) -> AsyncIterator[OpenEndpoint]:
     """Open the model's endpoint, with proof of who can read along if the settings ask for it.
 
@@ -38,15 +47,16 @@ async def open_endpoint(
         settings: of the bot.
         trust: only tests give another than the real one.
         clock: seconds since 1970, for the age of proofs.
+        learnt: of the model so far.
     """
     if has_to_prove(settings):
         # Imported here: a bot that asks for no proof saves 13 MB of cryptography.
         from bot.wiring.attested_endpoint import open_attested  # noqa: PLC0415
 
-        async with open_attested(settings, trust, clock=clock) as attested:
+        async with open_attested(settings, trust, clock=clock, learnt=learnt) as attested:
             yield attested
     else:
-        async with open_unproven(settings) as unproven:
+        async with open_unproven(settings, learnt) as unproven:
             yield unproven
 
 
@@ -65,6 +75,10 @@ async def store_key(settings: Settings) -> str | None:
     agent = DstackAgent(settings.attestation.dstack_socket)
     return await derive_store_key(agent, may_be_lost=settings.store.key_may_be_lost)
 
+
+WORKSPACE_KEY: Final = "workspace_key"
+WORKSPACE_KEY_BYTES: Final = 32
+NAME_BYTES: Final = 16
 
 CALCULATOR: Final = ("calculate", "convert_units", "shift_date", "date_difference")
 """The tools that `TOOLS__CALCULATOR__ENABLED` switches."""
@@ -94,8 +108,36 @@ def tool_settings(settings: Settings) -> ToolSettings:
         mcp_servers=tuple(
             _mcp_server(name, server) for name, server in sorted(settings.mcp.servers.items())
         ),
+        workspaces=_workspace_settings(settings),
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
+
+
+def _workspace_settings(settings: Settings) -> WorkspaceSettings | None:
+    """Return how large workspaces are, and where; None where nobody has one."""
+    wanted = settings.tools.workspace
+    if wanted.for_ == "nobody":
+        return None
+    return WorkspaceSettings(
+        path=wanted.path or settings.store.path.parent / "workspaces",
+        everyone=wanted.for_ == "everyone",
+        quota_bytes=wanted.quota_mb * 2**20,
+        max_files=wanted.max_files,
+        max_read_bytes=wanted.max_read_bytes,
+    )
+
+
+async def workspace_names(store: ConversationStore) -> Callable[[str], str]:
+    """Return what names the folder of a chat: a keyed hash, so that the name tells nothing.
+
+    The key is random, made once and kept in the store. BLAKE2b: RFC 7693.
+    """
+    known = await store.get_metadata(WORKSPACE_KEY)
+    if known is None:
+        known = secrets.token_hex(WORKSPACE_KEY_BYTES)
+        await store.set_metadata(WORKSPACE_KEY, known)
+    key = bytes.fromhex(known)
+    return lambda chat: blake2b(chat.encode(), digest_size=NAME_BYTES, key=key).hexdigest()
 
 
 def _mcp_server(name: str, server: McpServerSettings) -> McpServer:
@@ -123,8 +165,13 @@ def spawned_signal_cli(settings: Settings) -> SpawnedSignalCli | None:
     return SpawnedSignalCli(socket_path(settings.store.path), data_dir=settings.signal.data_dir)
 
 
-def make_messenger(settings: Settings) -> Messenger:
-    """Return the transport that `SIGNAL__URL` names."""
+def make_messenger(settings: Settings, at: str | None = None) -> Messenger:
+    """Return the transport that `SIGNAL__URL` names.
+
+    Args:
+        settings: of the bot.
+        at: where signal-cli listens, where that is not at its usual place.
+    """
     signal, note_to_self = settings.signal, settings.access.note_to_self
     if signal.url.startswith(("http://", "https://")):
         # Imported here: signalbot costs 0.7 s and 25 MB that the daemon transport does not need.
@@ -135,10 +182,11 @@ def make_messenger(settings: Settings) -> Messenger:
 
     spawned = spawned_signal_cli(settings)
     return SignalDaemon(
-        signal.url if spawned is None else spawned.url,
+        at or (signal.url if spawned is None else spawned.url),
         signal.phone_number,
         data_dir=signal.data_dir if spawned is None else spawned.data_dir,
         note_to_self=note_to_self,
+        start_seconds=0.0 if spawned is None else START_SECONDS,
     )
 
 
@@ -152,6 +200,7 @@ def access_rules(settings: Settings) -> AccessRules:
         owner=settings.signal.phone_number if wanted.note_to_self else None,
         groups=wanted.groups,
         messages_per_minute=wanted.messages_per_minute,
+        tokens_per_day=wanted.tokens_per_day,
     )
 
 

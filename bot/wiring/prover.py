@@ -76,6 +76,10 @@ async def open_prover(
             e2ee=attestation.e2ee,
             retention_days=settings.store.retention_days,
             model_pins=pins.text() if pins else None,
+            other_models=tuple(
+                f"{model.model} at {urlsplit(model.base_url).hostname}"
+                for model in settings.llm.models.values()
+            ),
         ),
         key_origin=attestation.key_origin,
         model=model_evidence,

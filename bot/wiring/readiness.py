@@ -14,11 +14,13 @@ import structlog
 from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.llm.errors import LlmError
+from bot.llm.model import Model
+from bot.llm.models import Models
 from bot.messaging.messenger import NOT_REGISTERED, Messenger
 from bot.messaging.spawned import SpawnedSignalCli
 from bot.observability import metrics
 from bot.observability.health import Check, Health, health_server
-from bot.wiring.endpoint import OpenEndpoint
+from bot.wiring.models import OpenModels
 from conversation_store.errors import StoreError
 from conversation_store.models import StoreSizes
 from conversation_store.store import ConversationStore
@@ -45,7 +47,7 @@ async def open_health(
     settings: Settings,
     messenger: Messenger,
     store: ConversationStore,
-    endpoint: OpenEndpoint,
+    models: OpenModels,
     signal_cli: SpawnedSignalCli | None,
 ) -> AsyncIterator[None]:
     """Serve health and metrics, if the settings say where."""
@@ -55,7 +57,7 @@ async def open_health(
     checks = health_checks(
         messenger,
         store,
-        endpoint,
+        models.models,
         proof_required=settings.attestation.model_policy == "require",
         signal_cli=signal_cli,
     )
@@ -94,7 +96,7 @@ def _reason(error: OSError) -> str:
 def health_checks(
     messenger: Messenger,
     store: ConversationStore,
-    endpoint: OpenEndpoint,
+    models: Models,
     *,
     proof_required: bool,
     signal_cli: SpawnedSignalCli | None = None,
@@ -104,33 +106,54 @@ def health_checks(
     Args:
         messenger: the Signal side.
         store: of the conversations.
-        endpoint: of the model.
+        models: all of them.
         proof_required: nothing is sent to an unverified model.
         signal_cli: the process that the bot itself runs, if it does.
     """
-    known = Health(ok=False, detail="Not asked yet.")
-    asked_at = -MODEL_HEALTH_SECONDS
+    asked = {model.name: _ModelHealth(model, proof_required=proof_required) for model in models}
 
     async def model_health() -> Health:
-        nonlocal known, asked_at
-        if proof_required and not endpoint.proof.proven:
-            return Health(ok=False, detail=UNPROVEN)
-        if known.ok and time.monotonic() - asked_at < MODEL_HEALTH_SECONDS:
-            return known
-        asked_at = time.monotonic()
-        try:
-            await endpoint.client.models()
-        except LlmError as error:
-            known = Health(ok=False, detail=endpoint.client.reach.explained(error))
-        else:
-            known = Health(ok=True, detail="The endpoint answers.")
-        return known
+        """Ask all at the same time; one that answers is enough where it may stand in."""
+        found = await asyncio.gather(*(one.check() for one in asked.values()))
+        by_name = dict(zip(asked, found, strict=True))
+        for name, health in by_name.items():
+            metrics.LLM_ENDPOINT_UP.labels(name).set(health.ok)
+        can_answer = any(by_name[model.name].ok for model in models.route_of_default)
+        if len(by_name) == 1:
+            return found[0]
+        details = (f"{name}: {health.detail}" for name, health in by_name.items())
+        return Health(ok=can_answer, detail=" ".join(details))
 
     return {
         "signal": partial(_signal_health, messenger, signal_cli),
         "llm": model_health,
         "store": partial(_store_health, store),
     }
+
+
+class _ModelHealth:
+    """Asks a model's endpoint whether it is there, and not too often."""
+
+    def __init__(self, model: Model, *, proof_required: bool) -> None:
+        self._model = model
+        self._proof_required = proof_required
+        self._known = Health(ok=False, detail="Not asked yet.")
+        self._asked_at = -MODEL_HEALTH_SECONDS
+
+    async def check(self) -> Health:
+        if self._proof_required and not self._model.proof.proven:
+            return Health(ok=False, detail=UNPROVEN)
+        if self._known.ok and time.monotonic() - self._asked_at < MODEL_HEALTH_SECONDS:
+            return self._known
+        self._asked_at = time.monotonic()
+        client = self._model.client
+        try:
+            await client.models()
+        except LlmError as error:
+            self._known = Health(ok=False, detail=client.reach.explained(error))
+        else:
+            self._known = Health(ok=True, detail="The endpoint answers.")
+        return self._known
 
 
 async def _signal_health(messenger: Messenger, signal_cli: SpawnedSignalCli | None) -> Health:

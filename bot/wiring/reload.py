@@ -5,12 +5,13 @@ start. Messages that were accepted before are still answered, whoever may no lon
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import structlog
 from pydantic import BaseModel
 
+from bot.config.llm import ModelSettings
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.config.sources import DELIMITER
@@ -29,6 +30,7 @@ LIVE: Final = frozenset(
         "ACCESS__ADMINS",
         "ACCESS__GROUPS",
         "ACCESS__MESSAGES_PER_MINUTE",
+        "ACCESS__TOKENS_PER_DAY",
         "STORE__RETENTION_DAYS",
         "TOOLS__MAX_TOOL_CALLS",
         "TOOLS__TIMEOUT_SECONDS",
@@ -91,7 +93,15 @@ class Reload:
         calls = (self._running.tools.max_tool_calls, wanted.tools.max_tool_calls)
         if name == "TOOLS__MAX_TOOL_CALLS" and not all(calls):
             return "tools are opened and closed with the bot"
+        if name == "LLM__MODELS" and _without_keys(self._running) == _without_keys(wanted):
+            return None
         return None if name in LIVE else "it is read only at the start"
+
+
+def _without_keys(settings: Settings) -> Mapping[str, ModelSettings]:
+    """Return the further models without their keys, which may change at any time."""
+    models = settings.llm.models
+    return {name: model.model_copy(update={"api_key": None}) for name, model in models.items()}
 
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:

@@ -18,6 +18,8 @@ from conversation_store.migrations import (
     m0007_unnamed_sends,
     m0008_chat_indexes,
     m0009_paired_admins,
+    m0010_several_models,
+    m0011_token_usage,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -30,6 +32,8 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0007_unnamed_sends.apply,
     m0008_chat_indexes.apply,
     m0009_paired_admins.apply,
+    m0010_several_models.apply,
+    m0011_token_usage.apply,
 )
 
 

@@ -42,6 +42,19 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelState:
+    """What a model's API gives with a message and wants back with it, such as signed reasoning.
+
+    Attributes:
+        of: whose it is; nobody else can make use of it.
+        data: JSON.
+    """
+
+    of: str
+    data: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation with the model, exactly as it saw or said it.
 
@@ -53,6 +66,7 @@ class Message:
         tool_calls: what an assistant asks to be called.
         tool_call_id: for role `tool`, the call that this is the result of.
         images: for role `user`, what is shown after the words.
+        state: for an assistant that calls tools, what its API wants back.
     """
 
     role: Role
@@ -60,6 +74,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     images: tuple[Image, ...] = ()
+    state: ModelState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +113,46 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class TurnUsage:
-    """What a turn cost: requests to the model and tokens as the endpoint counted them."""
+    """What a turn cost: requests to the model, and tokens, some of them perhaps estimated."""
 
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpend:
+    """What one answer of a model took.
+
+    Attributes:
+        person: ACI of whoever asked.
+        chat: where.
+        model: the bot's name for the model.
+        prompt_tokens: that the model read.
+        completion_tokens: that it wrote.
+        is_estimated: the endpoint has counted nothing.
+    """
+
+    person: str
+    chat: ChatId
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    is_estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSum:
+    """What many answers took together; `is_estimated`: some of them were not counted."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    is_estimated: int | bool = False
+
+    @property
+    def total(self) -> int:
+        """What was read and written."""
+        return self.prompt_tokens + self.completion_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +231,13 @@ class NewExchange:
             its answer was not seen.
         request_sha256: hex.
         response_sha256: hex.
+        model: the bot's name for the model.
     """
 
     completion_id: str
     request_sha256: str
     response_sha256: str
+    model: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +253,7 @@ class StoredExchange:
         state: how far the check has come.
         kind: `provider_tee` (the model's enclave signed), `gateway`, or empty.
         message: what that means, in one sentence.
+        model: the bot's name for the model.
     """
 
     id: int
@@ -211,3 +264,4 @@ class StoredExchange:
     state: ExchangeState = ExchangeState.WAITING
     kind: str = ""
     message: str = ""
+    model: str = "default"

@@ -15,7 +15,7 @@ class ExchangeStore(Section):
         rows = list(
             execute(
                 "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind,"
-                " words FROM exchanges WHERE state = 'waiting' AND NOT EXISTS"
+                " words, model FROM exchanges WHERE state = 'waiting' AND NOT EXISTS"
                 " (SELECT 1 FROM turns WHERE turns.id = turn_id AND turns.state = 'running')"
                 " ORDER BY id LIMIT ?",
                 (limit,),
@@ -29,7 +29,7 @@ class ExchangeStore(Section):
         rows = list(
             execute(
                 "SELECT id, turn_id, completion_id, request_sha256, response_sha256, state, kind,"
-                " words FROM exchanges WHERE turn_id = (SELECT max(id) FROM turns"
+                " words, model FROM exchanges WHERE turn_id = (SELECT max(id) FROM turns"
                 " WHERE chat = ? AND turns.state IN ('answered', 'failed')) ORDER BY id",
                 (chat,),
             )
@@ -82,7 +82,7 @@ class ExchangeStore(Section):
 
 
 def _exchange(row: Row) -> StoredExchange:
-    id_, turn_id, completion_id, request, response, state, kind, message = row
+    id_, turn_id, completion_id, request, response, state, kind, message, model = row
     return StoredExchange(
-        id_, turn_id, completion_id, request, response, ExchangeState(state), kind, message
+        id_, turn_id, completion_id, request, response, ExchangeState(state), kind, message, model
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from conversation_store import history, inbox, outgoing, overheard, turns
+from conversation_store import history, inbox, outgoing, overheard, token_usage, turns
 from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
@@ -20,6 +20,7 @@ from conversation_store.models import (
     Quote,
     Role,
     StyledText,
+    TokenSpend,
     Turn,
     TurnStatus,
     TurnUsage,
@@ -134,6 +135,7 @@ class TurnStore(Section):
         turn_id: int,
         assistant: Message,
         exchanged: Sequence[NewExchange] = (),
+        spent: Sequence[TokenSpend] = (),
     ) -> None:
         """Store that the model asks for calls, each as started, before any of them runs.
 
@@ -145,7 +147,9 @@ class TurnStore(Section):
             turn_id: the turn.
             assistant: the model's message.
             exchanged: the exchanges that it came from, where their signatures are to be checked.
+            spent: what it took, which counts also where the turn is gone.
         """
+        token_usage.add(execute, spent, self._context.now_ms())
         if not turns.is_there(execute, turn_id):
             return
         turns.add_exchanges(execute, turn_id, exchanged)
@@ -202,6 +206,7 @@ class TurnStore(Section):
         model: str,
         usage: TurnUsage,
         exchanged: Sequence[NewExchange] = (),
+        spent: Sequence[TokenSpend] = (),
         quote: Quote | None = None,
         always_quote: bool = False,
         replaces: int | None = None,
@@ -217,6 +222,7 @@ class TurnStore(Section):
             usage: what it cost.
             exchanged: exchanges with the model that are not stored yet, where their signatures are
                 to be checked.
+            spent: what is not counted yet, which counts also where the turn is gone.
             quote: what the answer is shown as a reply to, where that is needed.
             always_quote: it is needed even when nothing else was said in the chat meanwhile.
             replaces: inbox row whose answer it takes the place of; see AcceptedMessage.
@@ -227,6 +233,7 @@ class TurnStore(Section):
 
         def finish(execute: Execute) -> tuple[tuple[OutgoingMessage, ...], bool]:
             now = self._context.now_ms()
+            token_usage.add(execute, spent, now)
             ended = turns.end(
                 execute, turn, state=state, answer=answer, model=model, usage=usage, now_ms=now
             )

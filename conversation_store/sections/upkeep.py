@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from conversation_store import backup, inbox, metadata, outgoing, overheard, turns
+from conversation_store import backup, inbox, metadata, outgoing, overheard, token_usage, turns
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import Execute
 from conversation_store.database import MAX_LOG_BYTES
@@ -78,7 +78,7 @@ class StoreUpkeep(Section):
         overheard.expire(execute, now_ms)
         waiting = inbox.take_expired(execute, now_ms)
         expiries = (
-            turns.next_expiry(execute),
+            turns.next_expiry(execute, now_ms),
             outgoing.next_expiry(execute),
             overheard.next_expiry(execute),
             inbox.next_expiry(execute),
@@ -102,6 +102,7 @@ class StoreUpkeep(Section):
         await self._in_steps(partial(inbox.purge, before=keys_before))
         await self._in_steps(partial(_purge_audit, before=before))
         await self._database.write(lambda execute: doubts.purge(execute, now))
+        await self._database.write(lambda execute: token_usage.purge(execute, now))
         return deleted
 
     async def _in_steps(self, purge: Callable[..., int]) -> int:

@@ -54,7 +54,7 @@ async def client_at(
 async def listening(
     context: ssl.SSLContext | None = None, handler: Step = echo
 ) -> AsyncIterator[OpenAiServer]:
-    server = OpenAiServer(handler, tls=context)
+    server = OpenAiServer(handler=handler, tls=context)
     await server.start()
     try:
         yield server

@@ -6,11 +6,14 @@ Not everybody may mount: whoever uses one of these skips with the reason that is
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 FILLER_BYTES: Final = 64 * 1024
 SMALL_BYTES: Final = 8 * 1024 * 1024
@@ -86,6 +89,7 @@ def image_disk(folder: Path, image: Path) -> Iterator[Disk]:
         if not disk.can_turn_read_only:
             raise CannotMount("this kernel turns no file system read-only on request")
         yield disk
+    _wait_until_free(disk.device)
 
 
 @contextmanager
@@ -96,6 +100,19 @@ def _mounted(folder: Path, *arguments: str | Path) -> Iterator[None]:
         yield
     finally:
         _run("umount", folder)
+
+
+def _wait_until_free(device: str) -> None:
+    """Wait until no process has the file system any more.
+
+    A sandbox that outlives its bot by a moment has it mounted in a namespace of its own; whoever
+    mounts the same image meanwhile gets the same file system, read-only as it is.
+    """
+    backing_file = Path(f"/sys/block/{Path(device).name}/loop/backing_file")
+    give_up_at = time.monotonic() + COMMAND_SECONDS
+    while backing_file.exists() and time.monotonic() < give_up_at:
+        pass
+    assert not backing_file.exists(), "the file system is still in use"
 
 
 def _device_of(folder: Path) -> str:
@@ -112,3 +129,13 @@ def _run(program: str, *arguments: str | Path, fine: tuple[int, ...] = (0,)) -> 
     )
     if done.returncode not in fine:
         raise CannotMount(f"{program} is refused here: {done.stderr.strip()}")
+
+
+@contextmanager
+def mounted(disk: AbstractContextManager[Disk]) -> Iterator[Disk]:
+    """Enter it, or skip where nobody may mount."""
+    try:
+        with disk as there:
+            yield there
+    except CannotMount as reason:
+        pytest.skip(str(reason))

@@ -15,6 +15,7 @@ from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
 from bot.config.names import setting_names
 from bot.config.settings import Settings
+from tests.contract.dialects.ollama import server as ollama_server
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_silences import world as silent_world
@@ -35,7 +36,7 @@ async def report(settings: Settings, trust: Trust = REAL) -> dict[str, Finding]:
 async def test_check_finds_everything_well() -> None:
     async with world() as here:
         here.model.models_handler = models("fake")
-        found = await report(here.settings(store={"key": "k"}))
+        found = await report(here.settings(store={"key": "k" * 32}))
     failed = [finding for finding in found.values() if finding.verdict is Severity.FAILED]
     assert failed == []
     assert found["signal"].words == "signal-cli 0.13.19 answers."
@@ -261,6 +262,13 @@ def test_the_demo_answers_whatever_an_operator_has_set_about_guests(
     assert "= 2" in done.stdout
 
 
+def test_the_demo_answers_whatever_it_took(tmp_path: Path) -> None:
+    said = ["1+1", "2+2", "3+3"]
+    done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__TOKENS_PER_DAY="1")
+    assert done.returncode == 0, done.stderr
+    assert "= 6" in done.stdout
+
+
 @pytest.mark.full
 def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
     said = ["My name is Ada", "What is my name?", "!tools"]
@@ -478,3 +486,32 @@ async def test_check_says_what_of_the_profile_cannot_be_set() -> None:
     assert wrong["profile"].verdict is Severity.FAILED
     assert wrong["profile"].words.startswith("BOT__PROFILE_PICTURE: must be")
     assert half["profile"].verdict is Severity.WARNING
+
+
+async def test_check_asks_every_further_model_and_names_its_settings() -> None:
+    async with world() as here, ollama_server() as other:
+        here.model.models_handler = models("fake")
+        elsewhere = {"dialect": "ollama", "base_url": other.base_url, "model": "test-model"}
+        further = {
+            "local": elsewhere,
+            "gone": {**elsewhere, "base_url": "http://127.0.0.1:9"},
+            "unknown": {**elsewhere, "model": "other-model"},
+        }
+        found = await report(here.settings(llm={"models": further, "fallback": "local"}))
+    assert found["model local"].words == f"test-model is known at 127.0.0.1:{other.port}."
+    assert found["model gone"].verdict is Severity.FAILED
+    assert "See LLM__MODELS__GONE__BASE_URL." in found["model gone"].words
+    assert found["model unknown"].verdict is Severity.FAILED
+    assert "See LLM__MODELS__UNKNOWN__MODEL" in found["model unknown"].words
+    assert "fallback" not in found
+
+
+async def test_check_says_which_fallback_is_never_asked_because_it_proves_nothing() -> None:
+    async with proving_world() as proving:
+        local = {"dialect": "ollama", "base_url": "http://127.0.0.1:9", "model": "x"}
+        settings = proving.settings(
+            "require", llm={"models": {"local": local}, "fallback": "local"}
+        )
+        found = await report(settings, proving.trust)
+    assert found["fallback"].verdict is Severity.WARNING
+    assert "local never stands in for another model" in found["fallback"].words

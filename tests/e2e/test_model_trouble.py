@@ -17,7 +17,7 @@ from tests.fakes.signal_side import ADA
 NOBODY: Final = "http://127.0.0.1:9/v1"
 SAID_WITHIN_SECONDS: Final = 9.0
 WAIT_SAID_AFTER_SECONDS: Final = 20.0
-STILL_TRYING: Final = "🔧 The model is busy. Still trying…"
+STILL_TRYING: Final = "🔧 The model does not answer yet. Still trying…"
 SECRETS: Final = ("frobnicate", "sk-sesame", ADA.aci)
 
 
@@ -38,7 +38,7 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
     assert answer == "I cannot reach my model. Please tell the operator of this bot."
     reason = "It refuses connections. Is the model's server running there? See LLM__BASE_URL."
     assert (logged["host"], logged["reason"]) == ("127.0.0.1:9", reason)
-    assert f"\nModel's endpoint: 127.0.0.1:9: {reason}\n" in status_said
+    assert f"\nEndpoint of the model default: 127.0.0.1:9: {reason}\n" in status_said
     assert len(here.answers()) == 2
     assert not any(secret in log for secret in SECRETS)
 
@@ -53,7 +53,9 @@ async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("away", [False, True], ids=["busy", "restarting"])
+@pytest.mark.parametrize(
+    "away", [False, pytest.param(True, marks=pytest.mark.full)], ids=["busy", "restarting"]
+)
 async def test_a_long_wait_for_the_model_is_said_once_and_the_answer_comes_once(
     *, away: bool
 ) -> None:
@@ -118,7 +120,7 @@ async def test_check_names_host_and_reason() -> None:
     await tls.stop()
     assert "127.0.0.1:9: It refuses connections." in said[NOBODY]
     assert f"127.0.0.1:{tls.port}: Its certificate comes from no public" in said[tls.base_url]
-    assert "LLM__BASE_URL ends with /v1" in said[plain]
+    assert "It has no model under this address. See LLM__BASE_URL." in said[plain]
 
 
 async def _checked(here: World, base_url: str) -> str:

@@ -7,12 +7,11 @@ in the order of each chat.
 import asyncio
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
+    suppress,
 )
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +27,7 @@ from bot.observability import metrics
 from conversation_store.models import ChatId
 from tests.e2e import scraped
 from tests.e2e.daemon_process import Daemon, daemon, environment
-from tests.e2e.disks import CannotMount, Disk, image_disk, memory_disk
+from tests.e2e.disks import image_disk, memory_disk, mounted
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
@@ -45,6 +44,8 @@ SIGNAL: Final = "signal"
 PARTS: Final = (STORE, MODEL, SIGNAL)
 """As `/readyz` calls them, in the order in which they fail here."""
 
+MOST_ROUNDS: Final = 25
+ROUND_SECONDS: Final = 0.4
 NOTICED: Final = {STORE: "store.refuses", SIGNAL: "signal.reconnecting"}
 BACK: Final = {STORE: "store.takes_again", SIGNAL: "signal.connected"}
 STARTS: Final = {STORE: 1, SIGNAL: 2}
@@ -108,6 +109,8 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
                 await everybody_writes(people)
                 assert "Nothing can be stored" in (await readiness(port, without={STORE}))[STORE]
                 await bot.killed()
+            # What signal-cli writes to a dead process is lost, until it sees that it is gone.
+            await here.signal.wait_until_alone()
         with mounted(image_disk(folder, image)) as disk:
             assert read_store(disk.folder / "store.db").answered == answered
             async with daemon(settings, folder=here.folder) as bot:
@@ -199,6 +202,16 @@ def lost_messages() -> float:
     return value
 
 
+async def until_refused(bot: Daemon, people: Traffic) -> None:
+    """Have everybody write until the store takes nothing: its log may have had room left."""
+    for _ in range(MOST_ROUNDS):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROUND_SECONDS):
+                await bot.event(NOTICED[STORE])
+                return
+        await everybody_writes(people)
+
+
 # The story ----------------------------------------------------------------------------------------
 
 
@@ -223,6 +236,8 @@ async def live_through(
                 else:
                     await outages.enter_async_context(away(here, part))
                 await everybody_writes(people)
+                if part == STORE:
+                    await until_refused(bot, people)
             for part in NOTICED.keys() & parts:
                 await bot.event(NOTICED[part])
             assert (await readiness(port, without=set(parts))).keys() == set(PARTS)
@@ -302,16 +317,6 @@ async def last_answered(here: World, people: Traffic) -> None:
 
 
 # The machine --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def mounted(disk: AbstractContextManager[Disk]) -> Iterator[Disk]:
-    """Enter it, or skip where nobody may mount."""
-    try:
-        with disk as there:
-            yield there
-    except CannotMount as reason:
-        pytest.skip(str(reason))
 
 
 async def readiness(port: int, *, without: set[str]) -> dict[str, str]:

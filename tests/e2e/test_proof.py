@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,7 +13,7 @@ from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import BundleReport, verify_bundle
-from bot.chat.prompt import WITH_TEE, WITHOUT_TEE
+from bot.chat.prompt import opening
 from bot.dispatch.outgoing.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
 from conversation_store.models import Attachment
@@ -22,6 +23,8 @@ from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving
 from tests.fakes.openai_server import Request, Step, cut, held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY
 
+OUTSIDE: Final = opening(in_tee=False, proven=False)
+INSIDE: Final = opening(in_tee=True, proven=False)
 SECRET = "the-secret-of-ada"
 HALF = "446657246696264293037458627907"
 """The bot account's half of every safety number, from libsignal's vectors."""
@@ -147,14 +150,14 @@ async def test_outside_an_enclave_nothing_is_claimed_to_people_or_to_the_model()
         await here.signal.say("hello")
         await here.answer()
     assert said.splitlines()[0].startswith("This bot does not run in a trusted execution")
-    assert WITHOUT_TEE in here.model.requests[0]["messages"][0]["content"]
+    assert OUTSIDE in here.model.requests[0]["messages"][0]["content"]
 
 
 async def test_inside_an_enclave_the_model_is_told_so() -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings("off"), trust=proving.trust):
             await ask(proving, "hello")
-    assert WITH_TEE in proving.here.model.requests[0]["messages"][0]["content"]
+    assert INSIDE in proving.here.model.requests[0]["messages"][0]["content"]
 
 
 async def test_quotes_that_do_not_lead_to_intel_are_no_reason_to_claim_privacy() -> None:
@@ -163,7 +166,7 @@ async def test_quotes_that_do_not_lead_to_intel_are_no_reason_to_claim_privacy()
             said = await ask(proving, "!verify")
             await ask(proving, "hello")
     assert said.startswith("This does not prove that nobody else reads along")
-    assert WITHOUT_TEE in proving.here.model.requests[0]["messages"][0]["content"]
+    assert OUTSIDE in proving.here.model.requests[0]["messages"][0]["content"]
 
 
 @pytest.mark.parametrize("fault", [says(b"rubbish"), says(b"{}", status=500)])
@@ -174,7 +177,7 @@ async def test_a_guest_agent_that_makes_no_quote_proves_nothing(fault: object) -
             said = await ask(proving, "!verify")
             await ask(proving, "hello")
     assert said.startswith("I cannot prove anything right now.")
-    assert WITHOUT_TEE in proving.here.model.requests[0]["messages"][0]["content"]
+    assert OUTSIDE in proving.here.model.requests[0]["messages"][0]["content"]
 
 
 async def test_a_dead_guest_agent_stops_no_conversation() -> None:

@@ -176,6 +176,7 @@ EVERYTHING = {
     "ACCESS__ADMINS": ADA.aci,
     "ACCESS__GROUPS": "always",
     "ACCESS__MESSAGES_PER_MINUTE": "61",
+    "ACCESS__TOKENS_PER_DAY": "600000",
     "STORE__RETENTION_DAYS": "62",
     "TOOLS__MAX_TOOL_CALLS": "3",
     "TOOLS__TIMEOUT_SECONDS": "4",
@@ -251,6 +252,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
                 admins=frozenset({ADA.aci}),
                 groups="always",
                 messages_per_minute=61,
+                tokens_per_day=600_000,
             )
             assert parts.access.admins == {ADA.aci}
             assert parts.loopguard.messages_per_minute == 61

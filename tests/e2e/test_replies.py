@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from bot.chat.prompt import Prompt
-from bot.chat.turn_state import TurnState
+from bot.chat.turn_state import heard_in
+from bot.llm.model import ModelTraits
 from bot.messaging.events import Person
 from conversation_store.models import (
     ChatId,
@@ -15,7 +16,6 @@ from conversation_store.models import (
     ReceivedMessage,
     ReceivedQuote,
     Role,
-    Turn,
 )
 from conversation_store.overheard import OVERHEARD_ROWS
 from tests.e2e.running_bot import World, running_bot, world
@@ -199,10 +199,8 @@ def test_an_address_that_only_the_bot_has_named_is_nobodys_word(
     quote: ReceivedQuote, is_named: bool, chat: ChatId
 ) -> None:
     said = ReceivedMessage("+49", ADA.aci, 6, chat, "what is that?", received_at=6, quote=quote)
-    content = Prompt(32_000, Registry()).user_content([said])
-    (people,) = TurnState(
-        Turn(1, 1, (Message(Role.USER, content),)), (), still_trying=lambda: None
-    ).heard.people
+    content = Prompt(Registry()).user_content([said], ModelTraits(32_000))
+    (people,) = heard_in((Message(Role.USER, content),)).people
     assert (EVIL in people) is is_named
     assert people.endswith("what is that?")
     assert holds_marked(people) is holds_marked(content)

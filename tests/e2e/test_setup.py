@@ -70,7 +70,7 @@ async def takes(terminal: Terminal, option: str) -> None:
     """Take an option of a list by its number."""
     await terminal.reads(option)
     found = re.findall(rf"(\d)\. {re.escape(option)}", terminal.shown)
-    await terminal.answers("Number [1]:", found[-1])
+    await terminal.answers("Number [", found[-1])
 
 
 async def names_the_model(terminal: Terminal, at: Place) -> None:
@@ -164,14 +164,14 @@ async def test_a_wrong_answer_is_said_at_once_and_asked_again() -> None:
         async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
             await takes(terminal, "OpenAI, or any server")
             await terminal.answers("Address,", "not an address")
-            await terminal.answers("API key", "")
             await terminal.reads("LLM__BASE_URL: must be an http:// or https:// address")
             await takes(terminal, "OpenAI, or any server")
-            await terminal.answers("Address,", "http://127.0.0.1:9/v1")
-            await terminal.answers("API key", "")
-            await terminal.answers("Model [openai/gpt-oss-120b]:", "")
+            await terminal.answers("Address [", "http://127.0.0.1:9/v1")
             await terminal.reads("It refuses connections.")
-            await names_the_model(terminal, at)
+            await takes(terminal, "OpenAI, or any server")
+            await terminal.answers("[http://127.0.0.1:9/v1]", at.here.model.base_url[:-3])
+            await terminal.reads(f"Its models are at {at.here.model.base_url}.")
+            await terminal.answers("API key", KEY)
             await takes(terminal, "other")
             await terminal.answers("Is it the bot's?", "")
             await terminal.reads("To keep the bot running:")

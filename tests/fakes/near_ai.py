@@ -185,14 +185,14 @@ class NearAi(OpenAiServer):
             "tls_certificate": self.identity.certificate_pem,
         }
 
-    def _step_for(self, request: Request) -> Step:
+    def step_for(self, request: Request) -> Step:
         path = urlsplit(request.path).path
         if request.method == "POST" and path == "/v1/chat/completions":
             return self._chat
         if request.method == "GET" and path == "/v1/attestation/report":
             self.reports += 1
             return self.report_handler
-        return super()._step_for(request)
+        return super().step_for(request)
 
     # The report
 
@@ -310,7 +310,7 @@ async def near_ai(
     authority = Authority()
     async with nras_server(authority) as nras:
         cloud = NearAi(
-            handler,
+            handler=handler,
             platform=SoftTdx(tcb_status),
             authority=authority,
             nras=nras,

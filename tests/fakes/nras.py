@@ -43,14 +43,14 @@ class NrasServer(OpenAiServer):
         """Who signs its tokens; named after the port, so only there once it listens."""
         return SoftNras(self.url)
 
-    def _step_for(self, request: Request) -> Step:
+    def step_for(self, request: Request) -> Step:
         match request.method, request.path:
             case "POST", "/v3/attest/gpu":
                 return self.tokens_handler or self._tokens
             case "GET", "/.well-known/jwks.json":
                 return self.keys_handler or self._keys
             case _:
-                return super()._step_for(request)
+                return super().step_for(request)
 
     async def _tokens(self, request: Request, writer: asyncio.StreamWriter) -> None:
         tokens = self.signer.attest(request.body, overall=self.overall)

@@ -2,7 +2,8 @@
 
 Raises AssertionError when a process goes on although the sandbox is closed.
 
-`python -m tests.fakes.sandbox_caller required|available MODULE DEED…`
+`python -m tests.fakes.sandbox_caller required|available MODULE DEED…`; a MODULE with
+`@FOLDER` behind it works there.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 from structlog.testing import capture_logs
 
@@ -17,6 +19,8 @@ from sandbox.errors import SandboxBug, WorkError
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Limits, Sandbox
 from tests.processes import end_of
+
+FILE_BYTES: Final = 1_000_000
 
 
 def descendants(pid: int) -> list[int]:
@@ -34,7 +38,9 @@ async def outcome(sandbox: Sandbox, deed: str) -> str:
 async def main(walls: str, module: str, deeds: list[str]) -> None:
     with capture_logs() as logs:
         policy = SandboxPolicy(required=walls == "required")
-        async with Sandbox(module, Limits(call_seconds=5), policy=policy) as sandbox:
+        name, _, folder = module.partition("@")
+        limits = Limits(call_seconds=5, folder=folder or None, file_bytes=FILE_BYTES)
+        async with Sandbox(name, limits, policy=policy) as sandbox:
             outcomes = [await outcome(sandbox, deed) for deed in deeds]
             started = descendants(os.getpid())
         for process in started:

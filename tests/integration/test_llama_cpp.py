@@ -4,22 +4,31 @@ import asyncio
 import contextlib
 import importlib.util
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
 
+from bot.llm.answering import Answering
 from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.dialect import Dialect
+from bot.llm.dialects.anthropic.dialect import Anthropic
+from bot.llm.dialects.openai.dialect import OpenAi
 from bot.llm.errors import LlmContextTooLong
-from bot.llm.messages import ToolSpec
+from bot.llm.learnt import Learnt
+from bot.llm.messages import Completion, ModelRequest, ToolSpec
 from conversation_store.models import Message, Role, ToolCall
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 10.0
 MAX_TOKENS: Final = 12
+CALLS_THE_CLOCK: Final = r'''root ::= "{\"tool\": \"clock\", \"input\": {}}"'''
 ALIAS: Final = "smollm2"
+DIALECTS: Final = (OpenAi, Anthropic)
+"""Those that llama.cpp speaks."""
 
 SERVE: Final = """
 import sys, xllamacpp
@@ -32,6 +41,12 @@ parameters.n_ctx = 2048
 parameters.sampling.temp = 0.0
 parameters.n_parallel = 2
 parameters.cpuparams.n_threads = 2
+if sys.argv[5:]:  # templates as they were before tools, and what the model has to write
+    parameters.n_predict = -1
+    parameters.use_jinja = False
+    parameters.chat_template = "chatml"
+    written = xllamacpp.common_grammar_type.COMMON_GRAMMAR_TYPE_USER
+    parameters.sampling.grammar = xllamacpp.CommonGrammar(written, sys.argv[5])
 server = xllamacpp.Server(parameters)
 print("serving", server.listening_address, flush=True)
 sys.stdin.read()
@@ -56,10 +71,17 @@ pytestmark = [
 
 
 @contextlib.asynccontextmanager
-async def llama_cpp(port: int = 0) -> AsyncIterator[str]:
-    """Run the server in a process of its own; gives its base URL."""
+async def llama_cpp(port: int = 0, *, writes: str = "") -> AsyncIterator[str]:
+    """Run the server in a process of its own; gives its base URL.
+
+    Args:
+        port: where it listens; 0: anywhere.
+        writes: a grammar (GBNF) of what the model writes, to a template that knows no tools.
+    """
+    grammar = [writes] if writes else []
+    told = (str(model_file()), ALIAS, str(MAX_TOKENS), str(port), *grammar)
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SERVE, str(model_file()), ALIAS, str(MAX_TOKENS), str(port)),
+        *(sys.executable, "-c", SERVE, *told),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -83,10 +105,12 @@ async def _address(server: asyncio.subprocess.Process) -> str:
 
 
 @contextlib.asynccontextmanager
-async def client_of(base_url: str) -> AsyncIterator[LlmClient]:
+async def client_of(
+    base_url: str, dialect: Callable[[Endpoint], Dialect] = OpenAi
+) -> AsyncIterator[LlmClient]:
     endpoint = Endpoint(base_url=base_url, model=ALIAS)
     async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint)
+        yield LlmClient(transport, endpoint, dialect(endpoint))
 
 
 def user(text: str) -> Message:
@@ -105,12 +129,28 @@ async def test_words_stream_in_with_their_count_and_are_cut_off_at_the_limit() -
     assert completion.model == ALIAS
 
 
-async def test_the_model_is_listed() -> None:
-    async with llama_cpp() as base_url, client_of(base_url) as client:
+async def test_words_stream_in_with_their_count_as_an_anthropic_message() -> None:
+    async with llama_cpp() as base_url, client_of(base_url, Anthropic) as client:
+        completion = await client.complete([Message(Role.SYSTEM, "Be brief."), user("Say hello.")])
+
+    assert completion.message.content
+    assert completion.finish_reason == "stop"
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens > 1
+    assert completion.usage.prompt_tokens > 5
+    assert completion.model == ALIAS
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_model_is_listed(dialect: Callable[[Endpoint], Dialect]) -> None:
+    async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         assert await client.models() == (ALIAS,)
 
 
-async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted() -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted(
+    dialect: Callable[[Endpoint], Dialect],
+) -> None:
     clock = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
     conversation = [
         Message(Role.SYSTEM, "Be brief."),
@@ -118,14 +158,17 @@ async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted() 
         Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{'zone': UTC"),)),
         Message(Role.TOOL, "The arguments are no JSON.", tool_call_id="1"),
     ]
-    async with llama_cpp() as base_url, client_of(base_url) as client:
+    async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         completion = await client.complete(conversation, [clock])
 
     assert completion.message.content or completion.message.tool_calls
 
 
-async def test_a_conversation_beyond_the_context_is_told_from_other_refusals() -> None:
-    async with llama_cpp() as base_url, client_of(base_url) as client:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_conversation_beyond_the_context_is_told_from_other_refusals(
+    dialect: Callable[[Endpoint], Dialect],
+) -> None:
+    async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         with pytest.raises(LlmContextTooLong):
             await client.complete([user("one two three " * 1000)])
 
@@ -140,3 +183,26 @@ async def test_a_server_that_comes_back_still_gives_its_answer() -> None:
             completion = await answer
 
     assert completion.message.content
+
+
+async def test_without_tools_in_the_template_they_are_told_in_words_and_called() -> None:
+    """A model of this size needs a grammar to write a call; who reads it is the bot."""
+    clock = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
+    request = ModelRequest([user("What time is it?")], [clock])
+    learnt = Learnt()
+    async with llama_cpp(writes=CALLS_THE_CLOCK) as base_url, client_of(base_url) as client:
+        asked: list[ModelRequest] = []
+
+        async def ask(request: ModelRequest) -> Completion:
+            asked.append(request)
+            return await client.complete(request.messages, request.tools)
+
+        answering = Answering("auto", learnt)
+        first = (await answering.answer(request, ask)).message
+        result = Message(Role.TOOL, "12:00", tool_call_id=first.tool_calls[0].id)
+        await answering.answer(replace(request, messages=[*request.messages, first, result]), ask)
+
+    assert [(call.name, call.arguments) for call in first.tool_calls] == [("clock", "{}")]
+    assert learnt.tool_calling == "prompt"
+    assert [bool(one.tools) for one in asked] == [True, False, False]
+    assert asked[-1].messages[-1].content == "Result of clock:\n12:00"

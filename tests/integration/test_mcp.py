@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from tests.fakes.mcp_http import answering
 from tests.fakes.socket_activation import service_for_each_connection
-from tools.base import Tool, ToolOutput
+from tools.base import Caller, Tool, ToolOutput
 from tools.catalog import open_tools
 from tools.errors import InvalidArguments, ToolError, ToolTimeout
 from tools.files import MAX_FILES
@@ -101,7 +101,7 @@ def rude(kind: str, *arguments: str, **more: Any) -> McpServer:
 async def call(registry: Registry, name: str, /, **arguments: object) -> str:
     tool = registry.get(name)
     assert tool is not None
-    output = await tool.run(tool.parse(json.dumps(arguments)))
+    output = await tool.run(tool.parse(json.dumps(arguments)), Caller("someone"))
     return output.text if isinstance(output, ToolOutput) else output
 
 
@@ -194,7 +194,7 @@ async def test_what_is_no_text_is_given_to_the_person_as_files(shared: McpServer
     async with offered(shared) as registry:
         tool = registry.get("odd_everything")
         assert tool is not None
-        output = await tool.run({})
+        output = await tool.run({}, Caller("someone"))
         assert isinstance(output, ToolOutput)
         assert [(file.name, file.content_type, len(file.data)) for file in output.files] == [
             ("image-1.png", "image/png", 12_000),
@@ -207,7 +207,7 @@ async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: McpS
     async with offered(shared) as registry:
         tool = registry.get("odd_images")
         assert tool is not None
-        output = await tool.run({})
+        output = await tool.run({}, Caller("someone"))
         assert isinstance(output, ToolOutput)
         assert output.text.count("given to the person") == len(output.files) == MAX_FILES
         assert output.text.count("cannot be shown here") == 3
@@ -400,7 +400,7 @@ async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
         assert act is not None
         assert "was lost before it answered" in await failure(registry, "rude_act", crash=True)
         with pytest.raises(ToolError, match="rude is not connected right now"):
-            await act.run({})
+            await act.run({}, Caller("someone"))
         await registry.until(lambda: "rude" in registry.absent)
         assert registry.absent["rude"] == "The MCP server ended the connection."
         assert registry.get("rude_act") is None

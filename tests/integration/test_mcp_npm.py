@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tools.base import ToolOutput
+from tools.base import Caller, ToolOutput
 from tools.errors import ToolError
 from tools.mcp.servers import open_mcp_servers
 from tools.registry import Registry
@@ -67,7 +67,7 @@ async def serving(node: str, program: str) -> AsyncIterator[str]:
 async def call(registry: Registry, name: str, /, **arguments: object) -> str:
     tool = registry.get(name)
     assert tool is not None, [tool.name for tool in registry]
-    output = await tool.run(tool.parse(json.dumps(arguments)))
+    output = await tool.run(tool.parse(json.dumps(arguments)), Caller("someone"))
     assert isinstance(output, ToolOutput)
     return output.text
 
@@ -93,12 +93,12 @@ async def use(server: McpServer) -> None:
         assert slow is not None
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await slow.run({"duration": 5, "steps": 50})
+                await slow.run({"duration": 5, "steps": 50}, Caller("someone"))
         assert await call(registry, "npm_echo", message="again") == "Echo: again"
         wrong = registry.get("npm_get-sum")
         assert wrong is not None
         with pytest.raises(ToolError, match="MCP server npm"):
-            await wrong.run({"a": "forty", "b": 2})
+            await wrong.run({"a": "forty", "b": 2}, Caller("someone"))
 
 
 async def test_the_reference_server_is_used_over_both_transports(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sandbox.pool import CALL_SECONDS, Limits, Sandbox
 from tests.fakes.sandbox_caller import descendants
 from tests.processes import end_of
 from tools.approval import Decision
-from tools.base import Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Caller, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
@@ -100,7 +100,7 @@ async def calculate(executor: ToolExecutor, expression: str) -> ToolResult:
 
 async def called(executor: ToolExecutor, tool: str, **arguments: object) -> ToolResult:
     return await executor.execute(
-        ToolRequest("call_1", tool, json.dumps(arguments), "someone"), Ignore(), AskNobody()
+        ToolRequest("call_1", tool, json.dumps(arguments), Caller("someone")), Ignore(), AskNobody()
     )
 
 

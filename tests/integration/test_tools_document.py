@@ -13,7 +13,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 PROGRAM: Final = """
 import asyncio, json, sys
-from tools.base import ToolRequest
+from tools.base import Caller, ToolRequest
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
@@ -30,7 +30,7 @@ async def main():
             registry, limits=RateLimits(per_person=9, per_bot=9), timeout_seconds=9
         )
         for name, arguments in json.loads(sys.argv[1]):
-            request = ToolRequest("call_1", name, arguments, "someone")
+            request = ToolRequest("call_1", name, arguments, Caller("someone"))
             result = await executor.execute(request, Quiet(), None)
             print(result.outcome, result.content[:80], *[f.data[1:4] for f in result.files])
 

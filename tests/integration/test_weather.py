@@ -21,7 +21,7 @@ from tests.fakes.open_meteo import (
     refusal,
     reply,
 )
-from tools.base import Tool
+from tools.base import Caller, Tool
 from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.settings import WeatherSettings
 from tools.weather.open_meteo import FORECAST_SECONDS, PLACES_SECONDS
@@ -53,7 +53,7 @@ class Weather:
 
     async def of(self, place: str, **arguments: object) -> str:
         sent = json.dumps({"place": place, **arguments})
-        told = await self.tool.run(self.tool.parse(sent))
+        told = await self.tool.run(self.tool.parse(sent), Caller("someone"))
         assert isinstance(told, str)
         assert len(told.encode()) < MAX_BYTES
         assert "None" not in told
@@ -526,7 +526,7 @@ async def test_a_service_that_is_not_there_is_told_and_back_again_is_used() -> N
         settings = gone.settings
     async with open_weather(settings) as tool:
         with pytest.raises(ToolError, match=r"No connection to 127\.0\.0\.1 could be made"):
-            await tool.run(tool.parse('{"place": "Oslo"}'))
+            await tool.run(tool.parse('{"place": "Oslo"}'), Caller("someone"))
 
 
 async def test_an_address_that_is_none_takes_the_tool_away() -> None:

@@ -10,7 +10,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from tools.approval import Decision
-from tools.base import ToolRequest, ToolResult
+from tools.base import Caller, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
@@ -67,7 +67,7 @@ async def web_fetch(
 
         async def fetch(url: str, **arguments: int) -> ToolResult:
             sent = json.dumps({"url": url, **arguments})
-            request = ToolRequest("call_1", "web_fetch", sent, "someone")
+            request = ToolRequest("call_1", "web_fetch", sent, Caller("someone"))
             return await executor.execute(request, NoAudit(), NobodyToAsk())
 
         yield fetch

@@ -30,10 +30,10 @@ from conversation_store.models import (
 )
 from conversation_store.store import ConversationStore, open_store
 from tools.approval import Decision
-from tools.base import ToolRequest
+from tools.base import Caller, ToolRequest
 
 CHAT = ChatId.parse("direct:ada")
-REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', "ada")
+REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', Caller("ada"))
 
 
 class Phone:

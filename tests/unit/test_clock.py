@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tools.base import Caller
 from tools.clock import current_time, time_in
 from tools.errors import InvalidArguments
 from tools.schema import tool_from
@@ -111,7 +112,7 @@ def test_what_is_no_zone_is_answered_with_what_to_send_instead(said: str, advice
 async def test_the_tool_tells_the_time_that_it_is() -> None:
     tool = tool_from(current_time)
     before = datetime.now(UTC).replace(microsecond=0)
-    told = await tool.run(tool.parse(json.dumps({"zone": "Tokyo"})))
+    told = await tool.run(tool.parse(json.dumps({"zone": "Tokyo"})), Caller("someone"))
     after = datetime.now(UTC)
     assert isinstance(told, str)
     moment = datetime.fromisoformat(told.rpartition(" ")[2])
@@ -121,7 +122,7 @@ async def test_the_tool_tells_the_time_that_it_is() -> None:
 
 async def test_without_a_zone_the_tool_tells_the_time_in_utc() -> None:
     tool = tool_from(current_time)
-    told = await tool.run(tool.parse(""))
+    told = await tool.run(tool.parse(""), Caller("someone"))
     assert isinstance(told, str)
     assert " in UTC" in told
 

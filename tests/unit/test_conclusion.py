@@ -14,7 +14,7 @@ from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
 from bot.attestation.report import conclusion, table
 from bot.attestation.verification import BundleReport, verify_bundle
-from bot.chat.prompt import WITH_TEE
+from bot.chat.prompt import opening
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
@@ -110,8 +110,10 @@ def test_the_words_follow_from_the_verdict_on_generated_configurations(
 
 
 def test_the_model_is_not_told_that_its_operator_is_shut_out() -> None:
-    assert not claims_closed(WITH_TEE)
-    assert "operator cannot" not in WITH_TEE
+    for proven in (False, True):
+        told = opening(in_tee=True, proven=proven)
+        assert not claims_closed(told)
+        assert "operator cannot" not in told
 
 
 def test_without_intel_s_word_nothing_is_called_closed() -> None:

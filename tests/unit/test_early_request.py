@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bot.chat.early_request import MAX_EARLY_REQUESTS, ModelRequest, asking_early
+from bot.chat.early_request import MAX_EARLY_REQUESTS, Question, asking_early
 from bot.llm.errors import LlmUnavailable
-from bot.llm.messages import Completion
+from bot.llm.messages import Completion, ModelRequest
 from conversation_store.models import AcceptedMessage, Message, Role
 
 ANSWER = Completion(Message(Role.ASSISTANT, "hi"), "stop", None, "m")
 
 
-def request(words: str) -> ModelRequest:
-    return ModelRequest([Message(Role.USER, words)], ())
+def request(words: str) -> Question:
+    return Question("default", ModelRequest([Message(Role.USER, words)]))
 
 
 def nothing() -> None:
@@ -26,15 +26,15 @@ class Model:
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
-        self.asked: list[ModelRequest] = []
+        self.asked: list[Question] = []
         self.cancelled = 0
         self.fails = False
         self.still_trying: Callable[[], None] = nothing
 
-    async def prepare(self, _: Sequence[AcceptedMessage]) -> ModelRequest:
+    async def prepare(self, _: Sequence[AcceptedMessage]) -> Question:
         return request("hello")
 
-    async def ask(self, asked: ModelRequest, still_trying: Callable[[], None]) -> Completion:
+    async def ask(self, asked: Question, still_trying: Callable[[], None]) -> Completion:
         self.asked.append(asked)
         self.still_trying = still_trying
         try:

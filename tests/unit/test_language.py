@@ -3,6 +3,7 @@
 import ast
 import re
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ def sentences_of_the_program() -> set[str]:
     """Return every text of the program, with its places unnamed, and the lines of `!help`."""
     found: set[str] = set()
     names: dict[str, str] = {}
-    for path in (ROOT / "bot").rglob("*.py"):
+    for path in chain((ROOT / "bot").rglob("*.py"), (ROOT / "tools").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(PLACE.sub("{}", node.value))
@@ -92,6 +93,8 @@ def test_a_sentence_is_translated_with_what_stands_in_it() -> None:
     assert translated("{code} {0} %s", "de") == "{code} {0} %s"
     two = "Stopped.\nSomething that nobody has translated."
     assert translated(two, "fr") == "Arrêté.\nSomething that nobody has translated."
+    used = "Today: 7 tokens.\nIn 30 days: 8 tokens."
+    assert translated(used, "de") == "Heute: 7 Tokens.\nIn 30 Tagen: 8 Tokens."
 
 
 @given(st.text(), st.sampled_from([*NAMES, "xx"]))

@@ -18,10 +18,10 @@ from benchmarks.loop_stall import MAX_MS, stalls
 from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
 from bot.llm.attested import Admission, Encryption, Exchange
 from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.dialects.openai.answers import whole_document
 from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
 from bot.llm.messages import Completion, ToolSpec
 from bot.llm.retry import RetryPolicy
-from bot.llm.stream import WholeBody
 from conversation_store.models import Message, Role, ToolCall
 from tests.fakes import openai_server as fake
 from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
@@ -479,7 +479,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), json_values))
 def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> None:
-    body = WholeBody(RequestKeys(EncryptedModel().public_key))
+    body = whole_document(RequestKeys(EncryptedModel().public_key))
     body.feed(json.dumps({"choices": [{"message": message}]}).encode())
     try:
         completion = body.completion()

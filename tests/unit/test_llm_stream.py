@@ -10,15 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.llm.assembly import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS
+from bot.llm.dialect import AnswerReader
+from bot.llm.dialects.openai.answers import event_stream, whole_document
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import Completion, Usage
-from bot.llm.stream import (
-    MAX_ARGUMENT_CHARACTERS,
-    MAX_TOOL_CALLS,
-    AnswerReader,
-    EventStream,
-    WholeBody,
-)
 from conversation_store.models import ToolCall
 from tests.fakes.openai_server import chunk
 
@@ -32,7 +28,7 @@ def read(reader: AnswerReader, data: bytes) -> Completion:
 
 
 def streamed(*deltas: dict[str, Any]) -> Completion:
-    stream = EventStream()
+    stream = event_stream()
     for delta in deltas:
         stream.feed(f"data: {json.dumps(chunk(delta))}\n\n".encode())
     stream.feed(b"data: [DONE]\n\n")
@@ -40,7 +36,7 @@ def streamed(*deltas: dict[str, Any]) -> Completion:
 
 
 def whole(message: dict[str, Any]) -> Completion:
-    return read(WholeBody(), json.dumps({"choices": [{"message": message}]}).encode())
+    return read(whole_document(), json.dumps({"choices": [{"message": message}]}).encode())
 
 
 def call(name: str | None = None, arguments: object = None, **more: Any) -> dict[str, Any]:
@@ -63,7 +59,7 @@ ANSWER = (
 
 @given(st.lists(st.integers(0, len(ANSWER)), max_size=20))
 def test_a_stream_means_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
-    stream = EventStream()
+    stream = event_stream()
     edges = [0, *sorted(cuts), len(ANSWER)]
     for begin, end in itertools.pairwise(edges):
         stream.feed(ANSWER[begin:end])
@@ -76,9 +72,9 @@ def test_a_stream_means_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 @given(st.binary(max_size=400).filter(lambda data: data.strip() != b"[DONE]"))
 def test_bytes_that_are_no_answer_are_a_broken_answer(data: bytes) -> None:
     with pytest.raises(LlmBroken):
-        read(WholeBody(), data)
+        read(whole_document(), data)
     with pytest.raises(LlmBroken):
-        read(EventStream(), b"data: " + data + b"\n\n")
+        read(event_stream(), b"data: " + data + b"\n\n")
 
 
 KEYS = ("content", "tool_calls", "index", "id", "function", "name", "arguments", "type", "text")
@@ -95,7 +91,7 @@ json_values = st.recursive(
 def test_whatever_is_in_an_answer_it_is_understood_or_broken(
     message: dict[str, Any], count: int, reason: object
 ) -> None:
-    body = WholeBody()
+    body = whole_document()
     usage = {"prompt_tokens": count, "completion_tokens": count}
     choice = {"message": message, "finish_reason": reason}
     body.feed(json.dumps({"choices": [choice], "usage": usage}).encode())
@@ -108,7 +104,7 @@ def test_whatever_is_in_an_answer_it_is_understood_or_broken(
 
 
 def test_a_last_line_without_an_end_counts() -> None:
-    stream = EventStream()
+    stream = event_stream()
     stream.feed(b'data: {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}')
 
     assert stream.completion().message.content == "Hi."
@@ -135,7 +131,7 @@ def test_reasoning_is_no_part_of_the_answer() -> None:
     "reason", ["stop", "length", "tool_calls", "content_filter", "eos_token", "function_call"]
 )
 def test_every_finish_reason_is_kept_as_it_was_said(reason: str) -> None:
-    stream = EventStream()
+    stream = event_stream()
     stream.feed(f"data: {json.dumps(chunk({}, finish_reason=reason))}\n\n".encode())
 
     assert stream.completion().finish_reason == reason
@@ -143,14 +139,14 @@ def test_every_finish_reason_is_kept_as_it_was_said(reason: str) -> None:
 
 @pytest.mark.parametrize("usage", [{}, {"prompt_tokens": -1, "completion_tokens": 1}, "many", 3])
 def test_a_count_that_makes_no_sense_does_not_cost_the_answer(usage: object) -> None:
-    body = WholeBody()
+    body = whole_document()
     body.feed(json.dumps({"choices": [{"message": {"content": "x"}}], "usage": usage}).encode())
 
     assert body.completion().usage is None
 
 
 def test_the_last_count_of_a_stream_is_the_one() -> None:
-    stream = EventStream()
+    stream = event_stream()
     for count in (1, 2):
         usage = {"prompt_tokens": 5, "completion_tokens": count}
         stream.feed(f"data: {json.dumps(chunk({'content': 'x'}, usage=usage))}\n\n".encode())
@@ -274,7 +270,7 @@ def test_an_event_with_a_megabyte_of_entries_is_refused_soon(opening: str) -> No
     assert json.loads(event)["choices"]
     began = time.thread_time()
     with pytest.raises(LlmBroken):
-        read(EventStream(), f"data: {event}\n\n".encode())
+        read(event_stream(), f"data: {event}\n\n".encode())
     assert time.thread_time() - began < SOON_SECONDS
 
 

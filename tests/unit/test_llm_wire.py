@@ -6,14 +6,16 @@ from typing import Any, Final
 import pytest
 
 from bot.attestation.near_ai.encryption import RequestKeys
+from bot.llm.dialect import Asked
+from bot.llm.dialects.openai.requests import request_body
 from bot.llm.images import LEFT_OUT, MAX_IMAGE_BYTES, MAX_IMAGES, without_images
-from bot.llm.wire import Streaming, request_body
+from bot.llm.messages import ModelRequest
 from conversation_store.models import Image, Message, Role, ToolCall
 from tests.fakes.near_ai_encryption import EncryptedModel
 
 
 def sent(message: Message) -> dict[str, Any]:
-    body = json.loads(request_body("m", [message], (), Streaming.WITH_USAGE))
+    body = json.loads(request_body("m", Asked(ModelRequest([message]))))
     found: dict[str, Any] = body["messages"][0]
     return found
 
@@ -51,7 +53,7 @@ PICTURE: Final = Image("image/png", b"\x89PNG...")
 
 
 def messages_of(*messages: Message) -> list[dict[str, Any]]:
-    body = json.loads(request_body("m", messages, (), Streaming.WITH_USAGE))
+    body = json.loads(request_body("m", Asked(ModelRequest(messages))))
     found: list[dict[str, Any]] = body["messages"]
     return found
 
@@ -109,7 +111,7 @@ def test_a_sealed_request_shows_no_image_to_anybody_else() -> None:
     keys = RequestKeys(model.public_key)
     shown = Message(Role.USER, "What is this?", images=(PICTURE,))
 
-    body = request_body("m", [shown], (), Streaming.WITH_USAGE, sealing=keys)
+    body = request_body("m", Asked(ModelRequest([shown]), sealing=keys))
 
     assert b"image" not in body
     assert b"iVBOR" not in body

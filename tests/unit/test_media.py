@@ -89,22 +89,21 @@ async def media_of(
     hears: Step | None = None,
     sees: bool = True,
     words_bytes: int = media.WORDS_BYTES,
-) -> AsyncIterator[tuple[Media, OpenAiServer]]:
+) -> AsyncIterator[tuple[Media, Vision, OpenAiServer]]:
     """Everything is real but the folder and the model's endpoint."""
     async with openai_server() as server:
         server.models_handler = models(MODEL, input_modalities=["text", *["image"] * sees])
         server.transcription_handler = hears or status(404)
         endpoint = Endpoint(base_url=server.base_url, model=MODEL)
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint)
+            vision = Vision("auto", LlmClient(transport, endpoint))
             opened = open_media(
                 folder,
                 transcriber=Transcriber(transport, endpoint, "whisper-1") if hears else None,
-                vision=Vision("auto", client),
                 words_bytes=words_bytes,
             )
             async with opened as reader:
-                yield reader, server
+                yield reader, vision, server
 
 
 async def prepared(
@@ -114,8 +113,12 @@ async def prepared(
     sees: bool = True,
     words_bytes: int = media.WORDS_BYTES,
 ) -> Prepared:
-    async with media_of(folder, hears=hears, sees=sees, words_bytes=words_bytes) as (reader, _):
-        return await reader.prepare(messages)
+    async with media_of(folder, hears=hears, sees=sees, words_bytes=words_bytes) as (
+        reader,
+        vision,
+        _,
+    ):
+        return await reader.prepare(messages, vision)
 
 
 def untold(what: Prepared) -> bool:
@@ -128,8 +131,8 @@ def untold(what: Prepared) -> bool:
 
 async def test_words_alone_ask_nobody_for_anything() -> None:
     folder = Folder({})
-    async with media_of(folder) as (reader, server):
-        what = await reader.prepare([message(text="hello"), message(text="again")])
+    async with media_of(folder) as (reader, vision, server):
+        what = await reader.prepare([message(text="hello"), message(text="again")], vision)
 
     assert what == Prepared(words=("", ""))
     assert (server.received, folder.fetched) == ([], [])
@@ -251,8 +254,8 @@ async def test_a_voice_note_that_is_not_understood_is_said(hears: Step, notice: 
 
 async def test_a_view_once_voice_note_is_not_listened_to() -> None:
     folder = Folder({"b.m4a": SPEECH})
-    async with media_of(folder, hears=transcript("secret")) as (reader, server):
-        what = await reader.prepare([message(VOICE, view_once=True)])
+    async with media_of(folder, hears=transcript("secret")) as (reader, vision, server):
+        what = await reader.prepare([message(VOICE, view_once=True)], vision)
 
     assert what.notices == (media.NO_VIEW_ONCE_VOICE,)
     assert untold(what)
@@ -409,8 +412,8 @@ async def test_what_is_cancelled_while_it_is_read_ends_at_once() -> None:
             return b""
 
     folder = Silent({})
-    async with media_of(folder) as (reader, _), asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(reader.prepare([message(TEXT)]))
+    async with media_of(folder) as (reader, vision, _), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(reader.prepare([message(TEXT)], vision))
         await folder.asked.wait()
         reading.cancel()
 
@@ -422,7 +425,7 @@ async def test_what_is_cancelled_while_it_is_read_ends_at_once() -> None:
 
 async def test_files_are_deleted_one_by_one_whatever_happens_to_the_others() -> None:
     folder = Folder({"a.jpg": SignalRejected("gone"), "c.pdf": b"...", "d.txt": b"..."})
-    async with media_of(folder) as (reader, _):
+    async with media_of(folder) as (reader, _, _):
         await reader.discard([message(JPEG, PDF), message(TEXT)])
 
     assert folder.files == {}
@@ -447,10 +450,9 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
             images=nothing_is_read,
             documents=nothing_is_read,
             transcriber=None,
-            vision=Blind(),
         )
         async with asyncio.timeout(media.TURN_SECONDS + 1):
-            what = await reader.prepare([message(TEXT)])
+            what = await reader.prepare([message(TEXT)], Blind())
         assert what.notices == ("About “list.txt”: It took too long to read.",)
 
     run_without_waiting(scenario())
@@ -460,8 +462,8 @@ async def test_neither_names_nor_contents_reach_the_log() -> None:
     folder = Folder({"a.jpg": b"secret", "b.m4a": b"secret", "d.txt": SignalRejected("secret")})
     secrets = (replace(TEXT, name="secret.txt"), replace(JPEG, name="secret.jpg"), VOICE)
     with capture_logs() as logs:
-        async with media_of(folder, hears=status(400, "secret")) as (reader, _):
-            await reader.prepare([message(*secrets, text="secret")])
+        async with media_of(folder, hears=status(400, "secret")) as (reader, vision, _):
+            await reader.prepare([message(*secrets, text="secret")], vision)
             await reader.discard([message(*secrets)])
 
     assert [log["event"] for log in logs if log["log_level"] == "info"] == [

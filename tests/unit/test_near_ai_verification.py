@@ -519,7 +519,7 @@ class Soft:
 
 
 def soft(algorithm: str = "ed25519", *, direct: bool = False) -> Soft:
-    cloud = NearAi(echo, direct=direct)
+    cloud = NearAi(handler=echo, direct=direct)
     return Soft(cloud, SoftNras("https://nras.test", now=cloud.platform.now), NONCE, algorithm)
 
 
@@ -666,7 +666,9 @@ def test_a_further_machine_without_all_of_its_evidence_vouches_for_no_key(missin
 
 def invented_machine(cloud: Soft, **changes: Any) -> NearAi:
     """A cloud of somebody who starts what he likes on genuine hardware, with genuine GPUs."""
-    other = NearAi(echo, platform=cloud.cloud.platform, authority=cloud.cloud.authority, **changes)
+    other = NearAi(
+        handler=echo, platform=cloud.cloud.platform, authority=cloud.cloud.authority, **changes
+    )
     other.gpus = SoftGpus(like=cloud.cloud.gpus)
     return other
 

@@ -191,6 +191,13 @@ def test_what_may_be_the_operators_are_settings_that_there_are() -> None:
     assert theirs == {
         "SIGNAL__PHONE_NUMBER",
         "LLM__API_KEY",
+        "LLM__ACCESS_KEY_ID",
+        "LLM__SECRET_ACCESS_KEY",
+        "LLM__SESSION_TOKEN",
+        "LLM__MODELS__NAME__API_KEY",
+        "LLM__MODELS__NAME__ACCESS_KEY_ID",
+        "LLM__MODELS__NAME__SECRET_ACCESS_KEY",
+        "LLM__MODELS__NAME__SESSION_TOKEN",
         "TOOLS__WEB_SEARCH__API_KEY",
         "ACCESS__ALLOWED",
         "MCP__SERVERS__NAME__TOKEN",

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from tests.unit.test_display import json_values, nasty_texts, read_back
 from tools.approval import Decision
-from tools.base import Heard, Tool, ToolRequest
+from tools.base import Caller, Heard, Tool, ToolRequest
 from tools.errors import Declined, Interrupted, InvalidArguments, ToolError, Unanswered
 from tools.policy import MAX_QUESTION_BYTES, approve, needs_yes, question
 from tools.results import mark
@@ -42,7 +42,7 @@ SEND = tool_from(send_letter, side_effects=True)
 def of_a_server(description: str = "Do something.") -> Tool:
     """Return a tool as MCP servers offer them: the arguments are any JSON object."""
 
-    async def run(_: Any) -> str:
+    async def run(_: Any, __: Caller) -> str:
         return ""
 
     return Tool("files_write", description, {}, parse_object, run, side_effects=True)
@@ -180,7 +180,7 @@ class Answers:
 async def test_anything_but_a_yes_tells_the_model_to_leave_it_and_to_say_so(
     decision: Decision, error: type[ToolError], words: str
 ) -> None:
-    request = ToolRequest("call_1", "files_write", "{}", "someone")
+    request = ToolRequest("call_1", "files_write", "{}", Caller("someone"))
     person = Answers(decision)
     with pytest.raises(error, match=words) as refusal:
         await approve(request, "May it?", person)
@@ -190,7 +190,7 @@ async def test_anything_but_a_yes_tells_the_model_to_leave_it_and_to_say_so(
 
 
 async def test_a_yes_lets_the_call_go_on() -> None:
-    request = ToolRequest("call_1", "files_write", "{}", "someone")
+    request = ToolRequest("call_1", "files_write", "{}", Caller("someone"))
     person = Answers(Decision.YES)
     await approve(request, "May it?", person)
     assert person.questions == ["May it?"]

@@ -68,7 +68,7 @@ def test_a_long_wait_for_the_model_is_one_message_however_often_it_is_noted() ->
             await a_while()
             progress.still_trying()
             await a_while()
-        assert channel.shown == [("🔧 The model is busy. Still trying…", None)]
+        assert channel.shown == [("🔧 The model does not answer yet. Still trying…", None)]
 
     run_without_waiting(scenario())
 
@@ -89,9 +89,12 @@ def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_n
             await a_while()
         assert channel.shown == [
             ("🔧 Using calculate…", None),
-            ("🔧 Using calculate ✓\nThe model is busy. Still trying…", 101),
+            ("🔧 Using calculate ✓\nThe model does not answer yet. Still trying…", 101),
             ("🔧 Using calculate ✓, web_search…", 102),
-            ("🔧 Using calculate ✓, web_search ✓\nThe model is busy. Still trying…", 103),
+            (
+                "🔧 Using calculate ✓, web_search ✓\nThe model does not answer yet. Still trying…",
+                103,
+            ),
             ("🔧 Using calculate ✓, web_search ✓", 104),
         ]
 

@@ -5,15 +5,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.chat.prompt import ANSWER_SHARE, BYTES_PER_TOKEN, Prompt
+from bot.chat.prompt import ANSWER_SHARE, Prompt
+from bot.llm.estimate import BYTES_PER_TOKEN
+from bot.llm.model import ModelTraits
 from conversation_store.models import ChatId, Image, Message, ReceivedMessage, ReceivedQuote, Role
-from tools.base import Tool
+from tools.base import Caller, Tool
 from tools.registry import Registry
 
 NOW = datetime(2026, 11, 21, 22, 19, tzinfo=UTC)
+TRAITS = ModelTraits(32_000)
 
 
-async def act(arguments: object) -> str:
+async def act(arguments: object, caller: Caller) -> str:
     return "done"
 
 
@@ -30,23 +33,23 @@ def message(text: str, chat: ChatId = ADA, name: str | None = "Ada") -> Received
     return ReceivedMessage("+49", "ada", 1, chat, text, received_at, author_name=name)
 
 
-def system_text(prompt: Prompt) -> str:
-    content = prompt.system(NOW).content
+def system_text(prompt: Prompt, traits: ModelTraits = TRAITS) -> str:
+    content = prompt.system(NOW, traits).content
     assert content is not None
     return content
 
 
 def test_the_system_text_has_the_date_and_not_the_minute() -> None:
-    text = system_text(Prompt(32_000, Registry()))
+    text = system_text(Prompt(Registry()))
     assert "Saturday, 21 November 2026" in text
     assert "22:19" not in text
-    assert text == system_text(Prompt(32_000, Registry()))
+    assert text == system_text(Prompt(Registry()))
 
 
 def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() -> None:
     outside, inside = (
-        system_text(Prompt(32_000, Registry())),
-        system_text(Prompt(32_000, Registry(), in_tee=True)),
+        system_text(Prompt(Registry())),
+        system_text(Prompt(Registry(), in_tee=True)),
     )
     assert "You do not run in a trusted execution environment" in outside
     assert "Intel TDX" not in outside
@@ -55,15 +58,13 @@ def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() ->
 
 
 def test_only_tools_that_exist_are_named() -> None:
-    assert "calculate" not in system_text(Prompt(32_000, Registry()))
-    assert "- calculate: Evaluate arithmetic.\n" in system_text(
-        Prompt(32_000, Registry([CALCULATE]))
-    )
+    assert "calculate" not in system_text(Prompt(Registry()))
+    assert "- calculate: Evaluate arithmetic.\n" in system_text(Prompt(Registry([CALCULATE])))
 
 
 def test_a_tool_that_is_withdrawn_is_no_longer_named_nor_offered() -> None:
     registry = Registry([CALCULATE, FETCH])
-    prompt = Prompt(32_000, registry)
+    prompt = Prompt(registry)
     assert [spec.name for spec in prompt.tools] == ["calculate", "web_fetch"]
     assert "- web_fetch: Read a page." in system_text(prompt)
     registry.withdraw("web_fetch", "Its key is refused.")
@@ -72,17 +73,17 @@ def test_a_tool_that_is_withdrawn_is_no_longer_named_nor_offered() -> None:
 
 
 def test_what_is_said_about_tools_depends_on_what_they_are() -> None:
-    harmless = system_text(Prompt(32_000, Registry([CALCULATE])))
+    harmless = system_text(Prompt(Registry([CALCULATE])))
     assert "untrusted" not in harmless
     assert "asked" not in harmless
-    assert "untrusted" in system_text(Prompt(32_000, Registry([FETCH])))
-    assert "person is asked" in system_text(Prompt(32_000, Registry([WRITE])))
-    own = Prompt(32_000, Registry([FETCH]), system_prompt="You are a pirate.")
+    assert "untrusted" in system_text(Prompt(Registry([FETCH])))
+    assert "person is asked" in system_text(Prompt(Registry([WRITE])))
+    own = Prompt(Registry([FETCH]), system_prompt="You are a pirate.")
     assert "untrusted" in system_text(own)
 
 
 def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools() -> None:
-    text = system_text(Prompt(32_000, Registry([CALCULATE]), system_prompt="You are a pirate."))
+    text = system_text(Prompt(Registry([CALCULATE]), system_prompt="You are a pirate."))
     assert text.startswith("You are a pirate.")
     assert "21 November 2026" in text
     assert "- calculate:" in text
@@ -90,21 +91,21 @@ def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools()
 
 
 def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None:
-    prompt = Prompt(32_000, Registry())
-    assert prompt.user_content([message("hi")]) == "[2026-11-21 22:19 UTC] hi"
-    grouped = prompt.user_content([message("hi", TEAM)])
+    prompt = Prompt(Registry())
+    assert prompt.user_content([message("hi")], TRAITS) == "[2026-11-21 22:19 UTC] hi"
+    grouped = prompt.user_content([message("hi", TEAM)], TRAITS)
     assert grouped == "[2026-11-21 22:19 UTC] Ada: hi"
 
 
 def test_a_message_has_the_time_when_it_was_sent_not_when_it_was_delivered() -> None:
     late = replace(message("hi"), sent_at=int(NOW.timestamp() * 1000) - 3_600_000)
-    assert Prompt(32_000, Registry()).user_content([late]) == "[2026-11-21 21:19 UTC] hi"
+    assert Prompt(Registry()).user_content([late], TRAITS) == "[2026-11-21 21:19 UTC] hi"
 
 
 def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
     quote = ReceivedQuote(1, None, by_bot=True, text="", has_files=True)
     reply = replace(message("nice"), quote=quote)
-    content = Prompt(32_000, Registry()).user_content([reply])
+    content = Prompt(Registry()).user_content([reply], TRAITS)
     assert content.endswith("[in reply to your message, an attachment] nice")
 
 
@@ -119,19 +120,19 @@ def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
     ],
 )
 def test_a_name_cannot_pretend_to_be_the_frame_around_it(name: str | None, shown: str) -> None:
-    content = Prompt(32_000, Registry()).user_content([message("hi", TEAM, name)])
+    content = Prompt(Registry()).user_content([message("hi", TEAM, name)], TRAITS)
     assert content == f"[2026-11-21 22:19 UTC] {shown}: hi"
 
 
 def test_a_message_that_would_fill_the_context_is_cut_and_says_so() -> None:
-    content = Prompt(1_000, Registry()).user_content([message("ä" * 60_000)])
+    content = Prompt(Registry()).user_content([message("ä" * 60_000)], ModelTraits(1_000))
     assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
     assert content.endswith("the rest is cut off.]")
 
 
 def test_of_several_messages_the_longest_are_cut_to_the_same_size_and_short_ones_stay() -> None:
     said = [message("ä" * 60_000), message("short"), message("ö" * 50_000)]
-    content = Prompt(1_000, Registry()).user_content(said)
+    content = Prompt(Registry()).user_content(said, ModelTraits(1_000))
     assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
     assert "] short\n" in content
     assert content.count("the rest is cut off.]") == 2
@@ -139,17 +140,17 @@ def test_of_several_messages_the_longest_are_cut_to_the_same_size_and_short_ones
 
 
 def test_history_gets_what_system_text_tools_turn_and_answer_leave() -> None:
-    prompt = Prompt(10_000, Registry())
+    prompt, traits = Prompt(Registry()), ModelTraits(10_000)
     turn = (Message(Role.USER, "x" * 1_000),)
-    free = prompt.history_bytes(NOW, ())
-    assert prompt.history_bytes(NOW, turn) == free - 1_000
-    assert free + len(system_text(prompt).encode()) == 10_000 * 0.75 * BYTES_PER_TOKEN
-    assert prompt.history_bytes(NOW, (Message(Role.USER, "x" * 100_000),)) == 0
+    free = prompt.history_bytes(NOW, traits, ())
+    assert prompt.history_bytes(NOW, traits, turn) == free - 1_000
+    assert free + len(system_text(prompt, traits).encode()) == 10_000 * 0.75 * BYTES_PER_TOKEN
+    assert prompt.history_bytes(NOW, traits, (Message(Role.USER, "x" * 100_000),)) == 0
 
 
 def test_the_order_is_system_history_turn() -> None:
     history = ((Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")),)
-    built = Prompt(32_000, Registry()).build(NOW, history, (Message(Role.USER, "c"),))
+    built = Prompt(Registry()).build(NOW, TRAITS, history, (Message(Role.USER, "c"),))
     assert [entry.role for entry in built] == [
         Role.SYSTEM,
         Role.USER,
@@ -160,20 +161,21 @@ def test_the_order_is_system_history_turn() -> None:
 
 
 def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
-    prompt = Prompt(2_000, Registry())
+    prompt = Prompt(Registry())
     history = tuple(
         (Message(Role.USER, f"q{number}" + "x" * 500), Message(Role.ASSISTANT, "y" * 500))
         for number in range(3)
     )
     small, large = (Message(Role.USER, "z"),), (Message(Role.USER, "z" * 1_500),)
-    assert len(prompt.build(NOW, history, small)) == 1 + 6 + 1
-    built = prompt.build(NOW, history, large)
+    assert len(prompt.build(NOW, ModelTraits(2_000), history, small)) == 1 + 6 + 1
+    built = prompt.build(NOW, ModelTraits(2_000), history, large)
     assert [(entry.content or "")[:2] for entry in built[1:]] == ["q1", "yy", "q2", "yy", "zz"]
 
 
 def test_an_image_takes_the_place_of_old_turns_as_words_do() -> None:
-    prompt = Prompt(4_000, Registry())
+    prompt, traits = Prompt(Registry()), ModelTraits(4_000)
     history = ((Message(Role.USER, "x" * 3_000), Message(Role.ASSISTANT, "y" * 1_000)),)
-    image = Image("image/jpeg", b"a few bytes")
-    assert len(prompt.build(NOW, history, [Message(Role.USER, "z")])) == 1 + 2 + 1
-    assert len(prompt.build(NOW, history, [Message(Role.USER, "z", images=(image,))])) == 1 + 1
+    words = Message(Role.USER, "z")
+    shown = replace(words, images=(Image("image/jpeg", b"a few bytes"),))
+    assert len(prompt.build(NOW, traits, history, [words])) == 1 + 2 + 1
+    assert len(prompt.build(NOW, traits, history, [shown])) == 1 + 1

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
+from tools.base import Caller
 from tools.schema import tool_from
 
 
@@ -99,7 +100,7 @@ def test_the_schema_is_plain() -> None:
 async def test_a_tool_runs_its_function_with_parsed_arguments() -> None:
     tool = tool_from(weather)
     arguments = tool.parse('{"place": {"name": "Oslo"}, "days": "3"}')
-    assert await tool.run(arguments) == "Oslo 3 metric short None"
+    assert await tool.run(arguments, Caller("someone")) == "Oslo 3 metric short None"
 
 
 async def test_a_method_keeps_its_object() -> None:
@@ -116,7 +117,7 @@ async def test_a_method_keeps_its_object() -> None:
 
     tool = tool_from(Greeter().greet)
     assert list(tool.parameters["properties"]) == ["name"]  # type: ignore[call-overload]
-    assert await tool.run(tool.parse('{"name": "you"}')) == "Hello, you"
+    assert await tool.run(tool.parse('{"name": "you"}'), Caller("someone")) == "Hello, you"
 
 
 def test_a_tool_without_arguments_has_an_empty_object() -> None:

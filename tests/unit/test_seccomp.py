@@ -1,7 +1,7 @@
 """The filter around sandboxes, run instruction by instruction as the kernel runs it."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pytest
@@ -12,11 +12,13 @@ from sandbox.seccomp import (
     ALLOWED,
     ARCHITECTURE_OFFSET,
     ARGUMENTS_OFFSET,
+    IN_A_FOLDER,
     KILL,
     NEWEST_KNOWN,
     NUMBER_OFFSET,
     REFUSE,
     REFUSED,
+    Demand,
     Instruction,
     program,
 )
@@ -52,14 +54,18 @@ def run(steps: Sequence[Instruction], data: dict[int, int]) -> int:
 
 
 def verdict(
-    machine: Architecture, call: int | str, *arguments: int, audit: int | None = None
+    machine: Architecture,
+    call: int | str,
+    *arguments: int,
+    audit: int | None = None,
+    rules: Mapping[str, tuple[Demand, ...]] = ALLOWED,
 ) -> int:
     number = machine.numbers[call] if isinstance(call, str) else call
     words = (word for one in (*arguments, *(0,) * 6) for word in (one & 0xFFFFFFFF, one >> 32))
     data = {ARGUMENTS_OFFSET + 4 * index: word for index, word in enumerate(words)}
     data[NUMBER_OFFSET] = number
     data[ARCHITECTURE_OFFSET] = machine.audit if audit is None else audit
-    return run(program(machine), data)
+    return run(program(machine, rules), data)
 
 
 @MACHINES
@@ -81,6 +87,26 @@ def test_of_all_calls_only_those_of_the_lists_leave_the_process_alive(
     alive = {number for number in range(NEWEST_KNOWN + 1) if verdict(machine, number) != KILL}
     listed = {*ALLOWED, *REFUSED} & machine.numbers.keys()
     assert alive == {machine.numbers[name] for name in listed}
+
+
+@MACHINES
+def test_in_a_folder_files_are_opened_in_one_way_and_nothing_else_is_new(
+    machine: Architecture,
+) -> None:
+    def verdict_there(call: str, *arguments: int) -> int:
+        return verdict(machine, call, *arguments, rules=IN_A_FOLDER)
+
+    assert verdict_there("openat2") == ALLOW
+    for call in {"open", "openat", "stat", "readlink", "ioctl", "uname"} & machine.numbers.keys():
+        assert verdict_there(call) == EPERM
+    assert [verdict_there("fcntl", 0, command) for command in (1030, 4, 1024)] == [
+        ALLOW, EPERM, EPERM,
+    ]  # fmt: skip
+    assert {*ALLOWED} < {*IN_A_FOLDER}
+    for number in set(range(NEWEST_KNOWN + 1)) - {
+        machine.numbers[name] for name in {*IN_A_FOLDER, *REFUSED} & machine.numbers.keys()
+    }:
+        assert verdict(machine, number, rules=IN_A_FOLDER) == KILL
 
 
 @MACHINES

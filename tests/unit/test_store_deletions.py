@@ -199,6 +199,21 @@ async def test_what_disappears_goes_with_all_that_was_derived_from_it(tmp_path: 
         assert rows(tmp_path, "SELECT arguments FROM audit") == [(None,)]
 
 
+async def test_a_turn_that_ends_just_before_its_time_is_forgotten_at_its_time(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1, "secret", expires_at=FAR))
+        turn = store.turns.begin([accepted], "secret")
+        # Somebody looks while the turn still runs, and comes again when this says so.
+        assert (await store.upkeep.expire(FAR - 2)).next_at == FAR
+        (part,) = await finish(store, turn)
+        await store.outbox.mark_sent(part, 5)
+        await store.upkeep.expire(FAR)
+        assert await questions(store) == []
+        assert not is_left(tmp_path, "secret")
+
+
 async def test_a_turn_disappears_with_the_first_of_its_sources(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "talk", GROUP, expires_at=FAR)])

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from asyncio.subprocess import DEVNULL
+from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,8 @@ import os, sys
 from pathlib import Path
 from conversation_store.backup import encrypt
 
-path, key, new_key, steps = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3], int(sys.argv[4])
+path, key, new_key = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3]
+steps = 0
 
 def count(event, arguments):
     global steps
@@ -31,10 +32,17 @@ def count(event, arguments):
         if steps < 0:
             os._exit(9)
 
-sys.addaudithook(count)
-encrypt(path, key, new_key)
+for line in sys.stdin:
+    steps = int(line)
+    child = os.fork()
+    if child == 0:
+        sys.addaudithook(count)
+        encrypt(path, key, new_key)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Ends as by a power cut, before it has opened, renamed or deleted another file."""
+"""For each number that it reads: a process that encrypts and ends as by a power cut, before it has
+opened, renamed or deleted so many files and another."""
 
 
 async def make(path: Path, key: str | None) -> None:
@@ -76,11 +84,18 @@ async def test_a_crash_at_any_step_leaves_the_store_under_its_old_key_or_its_new
     path = tmp_path / "store.db"
     await make(path, old)
     keys = set()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ENDS_EARLY, str(path), old or "", NEW),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
     for steps in range(100):
-        command = [sys.executable, "-c", ENDS_EARLY, str(path), old or "", NEW, str(steps)]
-        process = await asyncio.create_subprocess_exec(*command, stderr=DEVNULL)
+        process.stdin.write(f"{steps}\n".encode())
         async with asyncio.timeout(STEP_SECONDS):
-            code = await process.wait()
+            code = int(await process.stdout.readline())
         # The next start finishes what was decided, and forgets what was not.
         key = old
         try:
@@ -94,6 +109,8 @@ async def test_a_crash_at_any_step_leaves_the_store_under_its_old_key_or_its_new
             break
         assert code == 9
     assert keys == {old, NEW}
+    process.stdin.close()
+    await process.wait()
 
 
 async def test_what_cannot_be_encrypted_stays_as_it_is(tmp_path: Path) -> None:

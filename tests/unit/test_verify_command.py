@@ -14,9 +14,9 @@ import pytest
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.commands.base import CommandContext, ModelSummary, Reply
+from bot.commands.base import CommandContext, Reply
 from bot.commands.last_answer import NO_SIGNATURES
-from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, Prover, Verify
+from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelSummary, Prover, Verify
 from bot.messaging.events import Person
 from bot.messaging.formatting import MAX_PART_BYTES
 from bot.messaging.safety_number import half
@@ -32,7 +32,7 @@ BOB: Final = Person("b0b00000-0000-4000-8000-000000000000")
 
 
 class SomeModel:
-    def summary(self) -> str:
+    def summary(self, chat: str) -> str:
         return MODEL_STATE
 
 

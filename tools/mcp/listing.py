@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ MAX_TOOLS: Final = 64
 """Of one server; the model reads all of them with every question."""
 MAX_SCHEMA_BYTES: Final = 16_384
 _MAX_SENT_SCHEMA_BYTES: Final = 2 * MAX_SCHEMA_BYTES  # with titles and comments
-_MAX_NAME_CHARACTERS: Final = 64
+_MAX_NAME_CHARACTERS: Final = 63  # 64 is the least that an API takes, and Gemini may need one more
 _MAX_DESCRIPTION_CHARACTERS: Final = 1024
 _MAX_LIST_CHARACTERS: Final = 500
 _MAX_SCHEMA_DEPTH: Final = 24
@@ -103,7 +102,7 @@ def _tool(
         description=_description(tool),
         parameters={key: value for key, value in schema.items() if key not in _ONLY_INSIDE},
         parse=parser(schema),
-        run=partial(call, tool.name),
+        run=lambda arguments, _: call(tool.name, arguments),
         side_effects=annotations.read_only_hint is not True,
         untrusted=True,
         timeout_seconds=timeout_seconds,

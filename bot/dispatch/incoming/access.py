@@ -46,6 +46,7 @@ class AccessRules:
         admins: numbers or ACIs.
         groups: `mention`: only messages that address the bot; `always`; `off`.
         messages_per_minute: for each person.
+        tokens_per_day: for each person, admins exempt; 0: no bound.
         owner: the number of the account itself, where only it is answered.
     """
 
@@ -54,6 +55,7 @@ class AccessRules:
     admins: frozenset[str]
     groups: Literal["mention", "always", "off"]
     messages_per_minute: int
+    tokens_per_day: int = 0
     owner: str | None = None
 
 
@@ -76,6 +78,11 @@ class Access:
         self.paired_admins: frozenset[str] = frozenset()
         self._clock = clock
         self._windows: dict[str, _Window] = {}
+
+    @property
+    def tokens_per_day(self) -> int:
+        """What everybody but admins may use in a day; 0: there is no bound."""
+        return self.rules.tokens_per_day
 
     @property
     def pairing(self) -> bool:

@@ -5,6 +5,7 @@ the next one.
 """
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, Protocol
 
@@ -26,6 +27,7 @@ WARNING: Final = (
     " or my answer on its way to or from the model, so do not rely on it. Send !verify last for"
     " what was found."
 )
+MODEL_GONE: Final = "The model that answered is no longer among those that I can ask."
 NO_NAME: Final = "The model's endpoint did not end this answer in a way that can be checked."
 
 
@@ -62,7 +64,7 @@ class AnswerProofs:
     """Checks the signatures of finished turns.
 
     Args:
-        signatures: what checks.
+        signatures: what checks those of each model, by the model's name.
         store: where exchanges wait and verdicts are kept.
         mailboxes: a warning goes behind the answer that it is about.
         outbox: sends it.
@@ -72,7 +74,7 @@ class AnswerProofs:
     def __init__(
         self,
         *,
-        signatures: SignatureCheck,
+        signatures: Mapping[str, SignatureCheck],
         store: ConversationStore,
         mailboxes: Mailboxes,
         outbox: Outbox,
@@ -104,8 +106,11 @@ class AnswerProofs:
 
     async def _settle(self, exchange: StoredExchange) -> None:
         try:
-            if exchange.completion_id:
-                verdict = await self._signatures.check(
+            signatures = self._signatures.get(exchange.model)
+            if signatures is None:
+                state, kind, message = ExchangeState.UNATTESTED, "", MODEL_GONE
+            elif exchange.completion_id:
+                verdict = await signatures.check(
                     exchange.completion_id, exchange.request_sha256, exchange.response_sha256
                 )
                 state, kind, message = ExchangeState(verdict.state), verdict.kind, verdict.message

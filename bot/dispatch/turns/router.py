@@ -16,6 +16,7 @@ from bot.dispatch.mailboxes import Job
 from bot.dispatch.outgoing.outbox import Outbox
 from bot.dispatch.outgoing.presence import Presence
 from bot.dispatch.turns.batching import Batching
+from bot.dispatch.turns.budget import TokenBudget
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.requests import CommandCall, Request, RequestKind, parse_command
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
@@ -84,6 +85,7 @@ class Router:
         file_cleanup: deletes files that nobody reads.
         presence: shows that an answer is being written.
         loop_guard: is told who was answered.
+        budget: how much may be asked.
         group_permissions: what groups allow.
         identity_policy: whose key counts.
         languages: in which the bot itself speaks.
@@ -103,6 +105,7 @@ class Router:
         file_cleanup: FileCleanup,
         presence: Presence,
         loop_guard: LoopGuard,
+        budget: TokenBudget,
         group_permissions: GroupRights,
         identity_policy: IdentityPolicy,
         languages: Languages,
@@ -118,6 +121,7 @@ class Router:
         self._file_cleanup = file_cleanup
         self._presence = presence
         self._loop_guard = loop_guard
+        self._budget = budget
         self._group_permissions = group_permissions
         self._identity_policy = identity_policy
         self._languages = languages
@@ -299,7 +303,10 @@ class Router:
             return Reply(DISAPPEARED), "disappeared"
         if not message.text.strip() and not message.files:
             return Reply(NO_WORDS), "no_words"
-        return None
+        if accepted.begun:
+            return None
+        used_up = await self._budget.refusal(_author(message))
+        return None if used_up is None else (Reply(used_up), "budget")
 
     async def _say(
         self, accepted: AcceptedMessage, reply: Reply, outcome: str

@@ -3,7 +3,7 @@
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from operator import attrgetter
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Tool, ToolOutput
+from tools.base import Caller, Tool, ToolOutput
 from tools.display import visible
 from tools.errors import InvalidArguments
 
@@ -34,6 +34,8 @@ def tool_from(
     address: str | None = None,
     calls_per_minute: int = 120,
     probe: Callable[[], Awaitable[None]] | None = None,
+    admins_only: bool = False,
+    given: Mapping[str, Callable[[Caller], object]] | None = None,
 ) -> Tool:
     """Make a tool of an async function.
 
@@ -50,6 +52,8 @@ def tool_from(
         address: the argument that is an address on the internet, chosen by the model.
         calls_per_minute: of all people together.
         probe: finds out whether it can work at all; raises ToolUnavailable.
+        admins_only: it does not exist for anybody else.
+        given: arguments that the model neither sees nor sends, each with what it is for a caller.
 
     Raises:
         TypeError: the function is not async, or a type or a description is missing.
@@ -57,12 +61,14 @@ def tool_from(
     name = function.__name__
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"{name} is not async")
+    given = given or {}
     description, argument_texts = _documentation(function)
-    arguments = _arguments_model(function, argument_texts)
+    arguments = _arguments_model(function, argument_texts, given)
     parameters = _parameters(arguments)
 
-    async def run(values: BaseModel) -> str | ToolOutput:
-        return await function(**dict(values))
+    async def run(values: BaseModel, caller: Caller) -> str | ToolOutput:
+        others = {argument: of(caller) for argument, of in given.items()}
+        return await function(**dict(values), **others)
 
     return Tool(
         name=name,
@@ -76,6 +82,7 @@ def tool_from(
         address=None if address is None else attrgetter(address),
         calls_per_minute=calls_per_minute,
         probe=probe,
+        admins_only=admins_only,
     )
 
 
@@ -187,11 +194,13 @@ def _cut(text: str) -> str:
 
 
 def _arguments_model(
-    function: Callable[..., object], descriptions: Mapping[str, str]
+    function: Callable[..., object], descriptions: Mapping[str, str], given: Collection[str]
 ) -> type[BaseModel]:
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in given:
+            continue
         if parameter.name not in hints:
             raise TypeError(f"{function.__name__}: {parameter.name} has no type")
         hint = hints[parameter.name]

@@ -1,0 +1,1 @@
+"""What people are shown of a model's text: its words, without reasoning and without markup."""

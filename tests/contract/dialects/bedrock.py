@@ -1,0 +1,292 @@
+"""Bedrock's dialect, and a server that refuses what Bedrock's refuses, in its words.
+
+Sources: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html;
+the wording of refusals as people report them.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from bot.llm.dialects.bedrock.dialect import Bedrock
+from bot.llm.dialects.bedrock.signing import Credentials
+from tests.contract.dialects.harness import (
+    Arguments,
+    Harness,
+    Refused,
+    StrictServer,
+    demand,
+    running,
+)
+from tests.declaration_rules import check_anthropic
+from tests.fakes import bedrock_server as fake
+from tests.fakes.aws_signatures import Account, problem_of
+from tests.fakes.bedrock_server import began, error, event, exception, streamed, text, tool_uses
+from tests.fakes.openai_server import MODEL
+from tests.fakes.scripted_http import Request, ScriptedServer, Step
+
+CREDENTIALS: Final = Credentials(
+    region="eu-central-1",
+    access_key_id="AKIDEXAMPLE",
+    secret_access_key="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+    session_token="IQoJb3JpZ2luX2VjEXAMPLE",
+)
+ACCOUNT: Final = Account(
+    CREDENTIALS.access_key_id,
+    CREDENTIALS.secret_access_key,
+    CREDENTIALS.region,
+    "bedrock",
+    CREDENTIALS.session_token,
+)
+API_KEY: Final = "bedrock-api-key-EXAMPLE"
+MEMBERS: Final = {
+    *("messages", "system", "toolConfig", "inferenceConfig", "guardrailConfig"),
+    *("additionalModelRequestFields", "requestMetadata", "performanceConfig"),
+}
+KINDS: Final = {
+    "user": {"text", "image", "toolResult"},
+    "assistant": {"text", "toolUse", "reasoningContent"},
+}
+ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+SIGNATURE: Final = "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"
+PATH: Final = re.compile(r"/model/(?P<model>[A-Za-z0-9_.~%-]+)/converse(-stream)?")
+
+
+def check(body: Mapping[str, Any]) -> None:
+    """Raise what Bedrock has against a request."""
+    for unknown in set(body) - MEMBERS:
+        raise Refused(f"The model returned the following errors: extraneous key [{unknown}]")
+    for block in body.get("system", ()):
+        demand(set(block) == {"text"} and block["text"].strip(), "system.0.text is blank")
+    check_tools(body)
+    check_messages(body["messages"])
+    used = [kind for m in body["messages"] for block in m["content"] for kind in block]
+    demand(
+        "toolConfig" in body or not {"toolUse", "toolResult"} & set(used),
+        "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+    )
+
+
+def check_tools(body: Mapping[str, Any]) -> None:
+    if "toolConfig" not in body:
+        return
+    config = body["toolConfig"]
+    demand(set(config) <= {"tools", "toolChoice"}, "toolConfig: unknown field")
+    demand(config["tools"], "Value at 'toolConfig.tools' must have length greater than or equal 1")
+    choice = config.get("toolChoice", {"auto": {}})
+    demand(set(choice) <= {"auto", "any", "tool"}, "toolConfig.toolChoice: unknown union member")
+    for tool in config["tools"]:
+        demand(set(tool) == {"toolSpec"}, "toolConfig.tools: unknown union member")
+        spec = tool["toolSpec"]
+        demand(set(spec) == {"name", "description", "inputSchema"}, "toolSpec: unknown field")
+        demand(ID.fullmatch(spec["name"]), "Member must satisfy regular expression pattern")
+        demand(spec["description"], "Member must have length greater than or equal to 1")
+        demand(set(spec["inputSchema"]) == {"json"}, "inputSchema: unknown union member")
+        schema = spec["inputSchema"]["json"]
+        at_the_top = set(schema) <= {"type", "properties", "required"} and "properties" in schema
+        demand(at_the_top, "The model returned the following errors: invalid tool schema")  # Nova
+        check_anthropic(
+            {"name": spec["name"], "description": spec["description"], "input_schema": schema}
+        )
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    demand(messages, "Member must have length greater than or equal to 1")
+    demand(
+        messages[0]["role"] == "user",
+        "A conversation must start with a user message. Try again with a conversation that starts"
+        " with a user message.",
+    )
+    demand(messages[-1]["role"] == "user", "The model does not support assistant message prefill.")
+    waiting: list[str] = []
+    before = ""
+    for number, message in enumerate(messages):
+        path, role = f"messages.{number}.content", message["role"]
+        demand(set(message) == {"role", "content"}, f"messages.{number}: unknown field")
+        demand(role in KINDS, "Member must satisfy enum value set: [user, assistant]")
+        demand(role != before, "A conversation must alternate between user and assistant roles.")
+        before = role
+        blocks = message["content"]
+        demand(blocks, f"The content field in the Message object at messages.{number} is empty.")
+        for index, block in enumerate(blocks):
+            demand(len(block) == 1, f"{path}.{index}: a union with more than one member")
+            demand(set(block) <= KINDS[role], f"{path}.{index}: not for this role")
+            check_block(f"{path}.{index}", block)
+        answered = [one["toolResult"]["toolUseId"] for one in blocks if "toolResult" in one]
+        demand(
+            len(answered) <= len(waiting),
+            f"The number of toolResult blocks at {path} exceeds the number of toolUse blocks of"
+            " previous turn.",
+        )
+        demand(
+            sorted(answered) == sorted(waiting),
+            f"Expected toolResult blocks at {path} for the following Ids: {', '.join(waiting)}",
+        )
+        demand(all("toolResult" in one for one in blocks[: len(answered)]), f"{path}: order")
+        waiting = [one["toolUse"]["toolUseId"] for one in blocks if "toolUse" in one]
+        demand(len(set(waiting)) == len(waiting), f"{path}: duplicate toolUse Ids")
+
+
+def check_block(path: str, block: Mapping[str, Any]) -> None:
+    match block:
+        case {"text": words}:
+            demand(
+                isinstance(words, str) and words.strip(),
+                f"The text field in the ContentBlock object at {path} is blank. Add text to the"
+                " text field, and try again.",
+            )
+        case {"image": image}:
+            demand(set(image) == {"format", "source"}, f"{path}.image: unknown field")
+            demand(image["format"] in {"png", "jpeg", "gif", "webp"}, f"{path}.image.format")
+            demand(set(image["source"]) == {"bytes"}, f"{path}.image.source")
+            demand(base64.b64decode(image["source"]["bytes"], validate=True), "empty image")
+        case {"toolUse": call}:
+            demand(set(call) == {"toolUseId", "name", "input"}, f"{path}.toolUse: unknown field")
+            demand(ID.fullmatch(call["toolUseId"]), f"{path}.toolUse.toolUseId: pattern")
+            demand(ID.fullmatch(call["name"]), f"{path}.toolUse.name: pattern")
+            demand(
+                isinstance(call["input"], dict),
+                f"The format of the value at {path}.toolUse.input is invalid. Provide a json object"
+                " for the field and try again.",
+            )
+        case {"toolResult": result}:
+            demand(set(result) == {"toolUseId", "content"}, f"{path}.toolResult: unknown field")
+            demand(ID.fullmatch(result["toolUseId"]), f"{path}.toolResult.toolUseId: pattern")
+            demand(result["content"], f"The content field at {path}.toolResult is empty.")
+            for part in result["content"]:
+                check_block(path, part)
+        case {"reasoningContent": {"reasoningText": thought}}:
+            demand(set(thought) == {"text", "signature"}, f"{path}: unknown field")
+            demand(thought["signature"] == SIGNATURE, f"{path}: Invalid `signature`")
+        case {"reasoningContent": {"redactedContent": sealed}}:
+            demand(base64.b64decode(sealed, validate=True), f"{path}: no data")
+        case _:
+            raise Refused(f"{path}: unknown union member")
+
+
+@dataclass
+class StrictBedrock(StrictServer):
+    """Refuses what is no conversation, and what is not signed; `check` asks for one token."""
+
+    model: str = MODEL
+
+    def is_question(self, request: Request) -> bool:
+        return PATH.fullmatch(request.path) is not None and not is_probe(request)
+
+    def step_for(self, request: Request) -> Step:
+        if (found := PATH.fullmatch(request.path)) is None or request.method != "POST":
+            return error(404, "UnknownOperationException", "")
+        if problem := self._key_problem(request):
+            return error(403, "InvalidSignatureException", problem)
+        if unquote(found["model"]) != self.model:
+            words = "The provided model identifier is invalid."
+            return error(400, "ValidationException", words)
+        try:
+            check(request.body)
+        except Refused as refused:
+            return error(400, "ValidationException", str(refused))
+        return (
+            fake.answer(text("Hi"), stop_reason="max_tokens") if is_probe(request) else self.handler
+        )
+
+    def _key_problem(self, request: Request) -> str | None:
+        if request.headers.get("authorization") == f"Bearer {API_KEY}":
+            return None
+        return problem_of(request, ACCOUNT)
+
+
+def is_probe(request: Request) -> bool:
+    """Whether the request asks for no more than a token."""
+    limit: object = request.body.get("inferenceConfig", {}).get("maxTokens")
+    return limit == 1
+
+
+def server(model: str = MODEL) -> AbstractAsyncContextManager[StrictBedrock]:
+    return running(StrictBedrock(model=model))
+
+
+def tool_calls(calls: tuple[tuple[str, Arguments], ...], words: str) -> Step:
+    said = [text(words)] if words else []
+    return fake.answer(*said, *tool_uses(calls), stop_reason="tool_use")
+
+
+def thinking(reasoning: str, words: str) -> Step:
+    thought = {"reasoningContent": {"reasoningText": {"text": reasoning, "signature": SIGNATURE}}}
+    return fake.answer(thought, text(words))
+
+
+INVALID: Final = "ValidationException"
+REFUSALS: Final[Mapping[str, tuple[int, str, str]]] = {
+    "overloaded": (
+        503,
+        "ServiceUnavailableException",
+        "Bedrock is unable to process your request.",
+    ),
+    "rate_limit": (
+        429,
+        "ThrottlingException",
+        "Too many tokens, please wait before trying again.",
+    ),
+    "key": (
+        403,
+        "UnrecognizedClientException",
+        "The security token included in the request is invalid.",
+    ),
+    "credit": (
+        403,
+        "AccessDeniedException",
+        "Model access is denied due to INVALID_PAYMENT_INSTRUMENT:A valid payment is required",
+    ),
+    "model": (400, INVALID, "The provided model identifier is invalid."),
+    "too_long": (
+        400,
+        INVALID,
+        "The model returned the following errors: Input is too long for requested model.",
+    ),
+    "no_tools": (400, INVALID, "This model doesn't support tool use."),
+    "no_system_role": (400, INVALID, "This model doesn't support system messages."),
+    "no_images": (
+        400,
+        INVALID,
+        "This model doesn't support the image content block that you provided.",
+    ),
+}
+
+
+def refusal(kind: str) -> Step:
+    return error(*REFUSALS[kind])
+
+
+def sent_words(server: ScriptedServer) -> str:
+    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
+
+
+def tools_offered(server: ScriptedServer) -> int:
+    return len(server.requests[-1].get("toolConfig", {}).get("tools", ()))
+
+
+BEGUN: Final = [event(*one) for one in (*began(), *streamed(0, text("Good")))]
+
+HARNESS = Harness(
+    name="bedrock",
+    server=server,
+    dialect=lambda endpoint: Bedrock(endpoint, CREDENTIALS),
+    text=lambda words: fake.answer(text(words)),
+    tool_calls=tool_calls,
+    cut_off=lambda words: fake.answer(text(words), stop_reason="max_tokens"),
+    thinking=thinking,
+    broken_stream=fake.stream(*BEGUN, cut=True),
+    half_stream=fake.stream(*BEGUN),
+    refusal=refusal,
+    error_midway=fake.stream(
+        *BEGUN, exception("serviceUnavailableException", "The service is unavailable.")
+    ),
+    sent_words=sent_words,
+    tools_offered=tools_offered,
+    settings=asdict(CREDENTIALS),
+)

@@ -1,0 +1,91 @@
+"""What a dialect's tests have to provide."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bot.llm.dialect import Dialect
+from bot.llm.endpoint import Endpoint
+from tests.fakes.scripted_http import ScriptedServer, Step, status
+
+Arguments = Mapping[str, object]
+
+
+@dataclass
+class StrictServer(ScriptedServer):
+    """A fake server that refuses, with the real one's status and words, what the real one refuses.
+
+    Attributes:
+        handler: answers questions; may be changed at any time.
+    """
+
+    handler: Step = field(default_factory=lambda: status(500))
+
+    @property
+    def base_url(self) -> str:
+        """What `LLM__BASE_URL` is set to."""
+        return self.url
+
+
+class Refused(Exception):
+    """The real server refuses a request, in these words."""
+
+
+def demand(truth: object, words: str) -> None:
+    """Refuse a request unless something holds."""
+    if not truth:
+        raise Refused(words)
+
+
+Running = TypeVar("Running", bound=ScriptedServer)
+
+
+@asynccontextmanager
+async def running(server: Running) -> AsyncIterator[Running]:
+    """Run a server inside the block."""
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harness:
+    """A dialect, and how its server says things.
+
+    Attributes:
+        name: as in `LLM__DIALECT`.
+        server: runs the server.
+        dialect: makes what is tested; the server's model is `MODEL`.
+        text: answers in words, streamed in several pieces where the request asks for a stream, with
+            11 prompt tokens and 7 completion tokens.
+        tool_calls: asks for calls at the same time, streamed in pieces, with words before.
+        cut_off: answers in words that end at the limit of tokens.
+        thinking: answers in words after reasoning in the dialect's own fields.
+        broken_stream: begins an answer and closes the connection midway.
+        half_stream: begins an answer and ends it properly, but before the end of the answer.
+        refusal: answers with an error of this HTTP status as the real one words it; the kinds are
+            `overloaded`, `rate_limit`, `key`, `credit`, `model`, `too_long`, `no_tools`,
+            `no_system_role`, `no_images`; None where the real server has none of it.
+        error_midway: begins a stream, then sends an error event.
+        sent_words: returns all words that the last request shows the model.
+        tools_offered: how many tools the last request offers.
+        settings: what a model of this dialect needs in the settings, besides its address and name.
+    """
+
+    name: str
+    server: Callable[[], AbstractAsyncContextManager[StrictServer]]
+    dialect: Callable[[Endpoint], Dialect]
+    text: Callable[[str], Step]
+    tool_calls: Callable[[tuple[tuple[str, Arguments], ...], str], Step]
+    cut_off: Callable[[str], Step]
+    thinking: Callable[[str, str], Step]
+    broken_stream: Step
+    half_stream: Step
+    refusal: Callable[[str], Step | None]
+    error_midway: Step
+    sent_words: Callable[[ScriptedServer], str]
+    tools_offered: Callable[[ScriptedServer], int]
+    settings: Mapping[str, object] = field(default_factory=dict)

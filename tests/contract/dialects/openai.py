@@ -1,0 +1,120 @@
+"""OpenAI's dialect, and a server that refuses conversations which OpenAI's refuses."""
+
+import json
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from bot.llm.dialects.openai.dialect import OpenAi
+from tests.contract.dialects.harness import Arguments, Harness, StrictServer, running
+from tests.fakes import openai_server as fake
+from tests.fakes.openai_server import chunk, sse, status
+from tests.fakes.scripted_http import Request, ScriptedServer, Step
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+def problem_of(body: dict[str, Any]) -> str | None:
+    """Return what OpenAI's server has against a request."""
+    waiting: set[str] = set()
+    for number, message in enumerate(body["messages"]):
+        role, path = message["role"], f"messages[{number}]"
+        if role not in ROLES:
+            return f"Invalid value for {path}.role"
+        if role == "tool":
+            if message["tool_call_id"] not in waiting:
+                return "messages with role 'tool' must be a response to a preceding message"
+            waiting.discard(message["tool_call_id"])
+            continue
+        if waiting:
+            return "tool_call_ids did not have response messages"
+        for call in message.get("tool_calls", ()):
+            if not isinstance(json.loads(call["function"]["arguments"]), dict):
+                return f"{path}.tool_calls: arguments must be an object"
+            waiting.add(call["id"])
+        if message["content"] is None and not waiting:
+            return f"{path}.content: expected a string, got null"
+    return "tool_call_ids did not have response messages" if waiting else None
+
+
+@dataclass
+class StrictOpenAi(StrictServer):
+    """Refuses what is no conversation."""
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.url}/v1"
+
+    def is_question(self, request: Request) -> bool:
+        return request.path == fake.COMPLETIONS
+
+    def step_for(self, request: Request) -> Step:
+        if not self.is_question(request):
+            return fake.models(fake.MODEL)
+        if problem := problem_of(request.body):
+            return status(400, {"error": {"message": problem, "type": "invalid_request_error"}})
+        return self.handler
+
+
+def server() -> AbstractAsyncContextManager[StrictOpenAi]:
+    return running(StrictOpenAi())
+
+
+def tool_calls(calls: tuple[tuple[str, Arguments], ...], words: str) -> Step:
+    return fake.tool_calls(*calls, content=words)
+
+
+def thinking(reasoning: str, words: str) -> Step:
+    return sse(
+        chunk({"role": "assistant", "reasoning_content": reasoning}),
+        chunk({"content": words}),
+        chunk({}, finish_reason="stop"),
+    )
+
+
+REFUSALS: dict[str, tuple[int, dict[str, str]]] = {
+    "overloaded": (503, {"message": "The server is overloaded."}),
+    "rate_limit": (429, {"message": "Rate limit reached", "code": "rate_limit_exceeded"}),
+    "key": (401, {"message": "Incorrect API key provided.", "code": "invalid_api_key"}),
+    "credit": (429, {"message": "You exceeded your quota.", "code": "insufficient_quota"}),
+    "model": (404, {"message": "The model `x` does not exist", "code": "model_not_found"}),
+    "too_long": (
+        400,
+        {"message": "This model's maximum context length is 8192 tokens.", "code": "too_long"},
+    ),
+    "no_tools": (400, {"message": "tools is not supported with this model"}),
+    "no_system_role": (400, {"message": "System role not supported"}),
+    "no_images": (400, {"message": "image_url is only supported by certain models."}),
+}
+
+
+def refusal(kind: str) -> Step:
+    code, error = REFUSALS[kind]
+    return status(code, {"error": error})
+
+
+def sent_words(server: ScriptedServer) -> str:
+    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
+
+
+def tools_offered(server: ScriptedServer) -> int:
+    return len(server.requests[-1].get("tools", ()))
+
+
+HARNESS = Harness(
+    name="openai",
+    server=server,
+    dialect=OpenAi,
+    text=fake.text,
+    tool_calls=tool_calls,
+    cut_off=lambda words: fake.text(words, finish_reason="length"),
+    thinking=thinking,
+    broken_stream=sse(chunk({"content": "Good"}), done=False, cut=True),
+    half_stream=sse(chunk({"content": "Good"}), done=False),
+    refusal=refusal,
+    error_midway=sse(
+        chunk({"content": "Good"}), {"error": {"message": "overloaded", "code": 503}}, done=False
+    ),
+    sent_words=sent_words,
+    tools_offered=tools_offered,
+)

@@ -1,0 +1,310 @@
+"""What every dialect promises, held against a strict server of its own at the wire."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.endpoint import Endpoint
+from bot.llm.errors import (
+    LlmBroken,
+    LlmContextTooLong,
+    LlmError,
+    LlmRejected,
+    LlmToolsRefused,
+    LlmUnauthorized,
+    LlmUnavailable,
+)
+from bot.llm.messages import CUT_OFF, ToolSpec, Usage
+from bot.llm.retry import RetryPolicy
+from conversation_store.models import Image, Message, Role, ToolCall
+from tests.contract.dialects.all_of_them import HARNESSES
+from tests.contract.dialects.harness import Arguments, Harness, StrictServer
+from tests.fakes import scripted_http
+from tests.fakes.openai_server import MODEL
+
+QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
+OVER_AT_ONCE: Final = RetryPolicy(bound_seconds=0.0)
+HELLO: Final = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
+CLOCK: Final = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
+WEATHER: Final = ToolSpec(
+    "get_weather",
+    "Tells the weather.",
+    {
+        "type": "object",
+        "properties": {
+            "place": {"type": "string", "description": "Where."},
+            "days": {"type": "integer", "minimum": 1, "maximum": 7, "default": 1},
+            "units": {"enum": ["metric", "imperial"]},
+        },
+        "required": ["place"],
+        "additionalProperties": False,
+    },
+)
+Calls = tuple[tuple[str, Arguments], ...]
+PICTURE: Final = Image("image/png", b"\x89PNG\r\n\x1a\n")
+
+
+CONVERSATIONS: Final = {
+    "words": HELLO,
+    "history": [*HELLO, Message(Role.ASSISTANT, "Hi."), Message(Role.USER, "And now?")],
+    "parallel calls": [
+        *HELLO,
+        Message(
+            Role.ASSISTANT,
+            "Let me see.",
+            (
+                ToolCall("call_1", "clock", "{}"),
+                ToolCall("call_2", "get_weather", '{"place": "Rome"}'),
+            ),
+        ),
+        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
+        Message(Role.TOOL, "Sunny.", tool_call_id="call_2"),
+    ],
+    "rounds": [
+        *HELLO,
+        Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),)),
+        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
+        Message(Role.ASSISTANT, None, (ToolCall("call_1_2", "clock", ""),)),
+        Message(Role.TOOL, "12:01", tool_call_id="call_1_2"),
+        Message(Role.ASSISTANT, "Past noon."),
+        Message(Role.USER, "Thanks! And in Rome?"),
+    ],
+    "unreadable arguments": [
+        *HELLO,
+        Message(Role.ASSISTANT, None, (ToolCall("x" * 64, "no such tool!", "{'zone': UTC"),)),
+        Message(Role.TOOL, "", tool_call_id="x" * 64),
+    ],
+    "empty words": [
+        Message(Role.SYSTEM, "Be brief."),
+        Message(Role.USER, ""),
+        Message(Role.ASSISTANT, ""),
+        Message(Role.USER, " "),
+    ],
+    "picture": [*HELLO[:1], Message(Role.USER, "What is this?", images=(PICTURE,))],
+    "picture alone": [*HELLO[:1], Message(Role.USER, "", images=(PICTURE,))],
+    "two people": [*HELLO, Message(Role.USER, "Are you there?")],
+    "no system text": HELLO[1:],
+    "begins with an answer": [HELLO[0], Message(Role.ASSISTANT, "Hi."), HELLO[1]],
+    "half a surrogate pair": [HELLO[0], Message(Role.USER, "a\ud83db")],
+}
+
+
+@pytest.fixture(params=HARNESSES, ids=lambda harness: harness.name)
+def harness(request: pytest.FixtureRequest) -> Harness:
+    found: Harness = request.param
+    return found
+
+
+@contextlib.asynccontextmanager
+async def client_of(
+    harness: Harness, server: StrictServer, *, retry: RetryPolicy = QUICK
+) -> AsyncIterator[LlmClient]:
+    endpoint = Endpoint(
+        base_url=server.base_url, model=MODEL, api_key="secret-key", timeout_seconds=5.0
+    )
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint, harness.dialect(endpoint), retry=retry)
+
+
+async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.text("Good day to you. Grüße 🔧")
+        completion = await client.complete(HELLO)
+
+    assert completion.message == Message(Role.ASSISTANT, "Good day to you. Grüße 🔧")
+    assert completion.usage == Usage(11, 7)
+    assert completion.finish_reason != CUT_OFF
+
+
+async def test_the_model_is_shown_what_was_said_and_the_tools(harness: Harness) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.text("Hi.")
+        await client.complete(HELLO, [CLOCK, WEATHER])
+
+        assert harness.tools_offered(server) == 2
+        assert "Be brief." in harness.sent_words(server) or "Be brief." in str(server.requests[-1])
+        assert "hello" in harness.sent_words(server)
+
+
+async def test_parallel_calls_are_put_together(harness: Harness) -> None:
+    asked: Calls = (("clock", {}), ("get_weather", {"place": "Rome", "days": 2}))
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.tool_calls(asked, "Let me see.")
+        completion = await client.complete(HELLO, [CLOCK, WEATHER])
+
+    first, second = completion.message.tool_calls
+    assert completion.message.content == "Let me see."
+    assert (first.name, second.name) == ("clock", "get_weather")
+    assert first.arguments in {"", "{}"}
+    assert second.arguments.replace(" ", "") == '{"place":"Rome","days":2}'
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+@pytest.mark.parametrize("may_call", [True, False])
+async def test_every_stored_conversation_is_accepted(
+    harness: Harness, name: str, *, may_call: bool
+) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.text("Fine.")
+        completion = await client.complete(CONVERSATIONS[name], [CLOCK, WEATHER], may_call=may_call)
+
+    assert completion.message.content == "Fine."
+
+
+async def test_calls_and_their_results_are_accepted_as_they_came(harness: Harness) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.tool_calls((("clock", {}), ("clock", {})), "")
+        asked = (await client.complete(HELLO, [CLOCK])).message
+        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
+        server.handler = harness.text("Noon.")
+        completion = await client.complete([*HELLO, asked, *results], [CLOCK])
+
+    assert completion.message.content == "Noon."
+
+
+async def test_calls_without_their_tools_are_accepted(harness: Harness) -> None:
+    """Tools may be turned off after they were used."""
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.text("Fine.")
+        completion = await client.complete(CONVERSATIONS["parallel calls"])
+
+    assert completion.message.content == "Fine."
+
+
+async def test_calls_that_another_dialect_made_are_accepted(harness: Harness) -> None:
+    for other in HARNESSES:
+        async with other.server() as server, client_of(other, server) as client:
+            server.handler = other.tool_calls((("clock", {}), ("clock", {})), "Well.")
+            asked = (await client.complete(HELLO, [CLOCK])).message
+        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
+        async with harness.server() as server, client_of(harness, server) as client:
+            server.handler = harness.text("Noon.")
+            completion = await client.complete([*HELLO, asked, *results], [CLOCK])
+        assert completion.message.content == "Noon."
+
+
+async def test_an_answer_that_the_limit_cut_off_says_so(harness: Harness) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.cut_off("Once upon a")
+        completion = await client.complete(HELLO)
+
+    assert completion.message.content == "Once upon a"
+    assert completion.finish_reason == CUT_OFF
+
+
+async def test_reasoning_in_its_own_fields_is_no_part_of_the_answer(harness: Harness) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.thinking("They greet me.", "Hi.")
+        completion = await client.complete(HELLO)
+
+    assert completion.message.content == "Hi."
+
+
+ERRORS: Final = {
+    "overloaded": LlmUnavailable,
+    "rate_limit": LlmUnavailable,
+    "key": LlmUnauthorized,
+    "credit": LlmUnauthorized,
+    "model": LlmRejected,
+    "too_long": LlmContextTooLong,
+    "no_tools": LlmToolsRefused,
+    "no_images": LlmRejected,
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+async def test_a_refusal_has_its_kind(kind: str) -> None:
+    for harness, step in refusing(kind):
+        async with (
+            harness.server() as server,
+            client_of(harness, server, retry=OVER_AT_ONCE) as client,
+        ):
+            server.handler = step
+            with pytest.raises(LlmError) as caught:
+                await client.complete(HELLO, [CLOCK])
+        assert type(caught.value) is ERRORS[kind], harness.name
+        assert "secret-key" not in f"{caught.value} {caught.value.reason}"
+
+
+def refusing(kind: str) -> list[tuple[Harness, scripted_http.Step]]:
+    """Return the dialects whose real servers refuse for this reason, and how they say it."""
+    steps = [(harness, harness.refusal(kind)) for harness in HARNESSES]
+    found = [(harness, step) for harness, step in steps if step is not None]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "rate_limit"])
+async def test_an_overload_is_tried_again(harness: Harness, kind: str) -> None:
+    step = harness.refusal(kind)
+    assert step is not None
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = scripted_http.script(step, step, then=harness.text("At last."))
+        completion = await client.complete(HELLO)
+
+    assert completion.message.content == "At last."
+
+
+async def test_a_refused_system_role_is_learnt_and_gone_without() -> None:
+    for harness, step in refusing("no_system_role"):
+        async with harness.server() as server, client_of(harness, server) as client:
+            server.handler = scripted_http.script(step, then=harness.text("Fine."))
+            for _ in range(2):
+                assert (await client.complete(HELLO)).message.content == "Fine."
+            assert len(server.requests) == 3
+            assert "Be brief." in harness.sent_words(server)
+
+
+@pytest.mark.parametrize("kind", ["broken_stream", "half_stream", "error_midway"])
+async def test_a_cut_stream_is_no_answer_and_is_tried_again(harness: Harness, kind: str) -> None:
+    step = getattr(harness, kind)
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = scripted_http.script(step, then=harness.text("Whole."))
+        assert (await client.complete(HELLO)).message.content == "Whole."
+        server.handler = step
+        with pytest.raises((LlmBroken, LlmUnavailable)):
+            await client.complete(HELLO)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b"null", b"data: {}\n\n", b"\xff" * 100, b"{" * 10_000]
+)
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/json", "text/event-stream", "application/x-ndjson", "application/octet-stream"],
+)
+async def test_rubbish_is_no_answer(harness: Harness, body: bytes, content_type: str) -> None:
+    rubbish = scripted_http.raw_body(*([body] if body else []), content_type=content_type)
+    async with (
+        harness.server() as server,
+        client_of(harness, server, retry=OVER_AT_ONCE) as client,
+    ):
+        server.handler = rubbish
+        with pytest.raises(LlmBroken):
+            await client.complete(HELLO)
+
+
+async def test_a_cancelled_request_frees_its_place(harness: Harness) -> None:
+    never = asyncio.Event()
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = scripted_http.held(never, harness.text("Too late."))
+        waiting = asyncio.create_task(client.complete(HELLO))
+        await asyncio.wait_for(server.wait_for_requests(1), 5)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        server.handler = harness.text("Soon.")
+        assert (await client.complete(HELLO)).message.content == "Soon."
+
+
+async def test_the_endpoint_is_asked_what_it_offers(harness: Harness) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        assert MODEL in await client.models()
+        about = await client.about()
+
+    assert about is not None
+    assert about.id == MODEL

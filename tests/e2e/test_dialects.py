@@ -1,0 +1,120 @@
+"""The daemon with each API that models speak, and conversations that go from one to another."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from itertools import permutations
+from typing import Final
+
+import pytest
+
+from bot.config.settings import Settings
+from tests.contract.dialects.all_of_them import HARNESSES
+from tests.contract.dialects.harness import Harness, StrictServer
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.fakes.openai_server import MODEL
+from tests.fakes.scripted_http import script, status
+
+DIALECTS: Final = {harness.name: harness for harness in HARNESSES}
+SUM: Final = (("calculate", {"expression": "6*7"}),)
+
+
+def settings_of(harness: Harness, server: StrictServer) -> dict[str, object]:
+    return {
+        "dialect": harness.name,
+        "base_url": server.base_url,
+        "model": MODEL,
+        **harness.settings,
+    }
+
+
+def calculates(harness: Harness, server: StrictServer, words: str) -> None:
+    """Have the server's model call a tool, then say something."""
+    server.handler = script(harness.tool_calls(SUM, "Let me see."), then=harness.text(words))
+
+
+@contextlib.asynccontextmanager
+async def all_servers() -> AsyncIterator[Mapping[str, StrictServer]]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield {
+            name: await stack.enter_async_context(harness.server())
+            for name, harness in DIALECTS.items()
+        }
+
+
+async def asked(here: World, words: str) -> str:
+    await here.signal.say(words)
+    return (await here.answer()).text
+
+
+def side_by_side(here: World, servers: Mapping[str, StrictServer], **llm: object) -> Settings:
+    models = {name: settings_of(DIALECTS[name], server) for name, server in servers.items()}
+    return here.settings(llm={**models.pop("openai"), "models": models, **llm})
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+async def test_a_person_is_answered_with_tools_in_every_dialect(name: str) -> None:
+    harness = DIALECTS[name]
+    async with harness.server() as server, world() as here:
+        calculates(harness, server, "It is 42.")
+        async with running_bot(here.settings(llm=settings_of(harness, server))):
+            assert await asked(here, "what is 6*7?") == "It is 42."
+            assert "42" in harness.sent_words(server)
+            status_said = await asked(here, "!status")
+        assert ("nothing of the kind exists for its API" in status_said) == (name != "openai")
+
+
+async def test_a_conversation_goes_from_every_dialect_to_every_other() -> None:
+    async with all_servers() as servers, world() as here:
+        async with running_bot(side_by_side(here, servers)):
+            for pair in permutations(servers, 2):
+                for name in pair:
+                    calculates(DIALECTS[name], servers[name], f"{name} says 42.")
+                    await asked(here, f"!model {'default' if name == 'openai' else name}")
+                    assert await asked(here, "what is 6*7?") == f"{name} says 42."
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "anthropic",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("bedrock", "gemini", "ollama")),
+    ],
+)
+async def test_an_outage_midway_is_gone_on_from_in_another_dialect(name: str) -> None:
+    harness = DIALECTS[name]
+    async with all_servers() as servers, world() as here:
+        servers[name].handler = script(harness.tool_calls(SUM, ""), then=status(503))
+        servers["openai"].handler = DIALECTS["openai"].text("It is 42.")
+        async with running_bot(side_by_side(here, servers, fallback="default")):
+            await asked(here, f"!model {name}")
+            assert await asked(here, "what is 6*7?") == "It is 42.\n\n(answered by default)"
+        assert "42" in DIALECTS["openai"].sent_words(servers["openai"])
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+async def test_a_turn_that_a_kill_ends_goes_on_with_what_was_called(name: str) -> None:
+    harness = DIALECTS[name]
+    async with harness.server() as server, world() as here:
+        server.handler = script(harness.tool_calls(SUM, ""), then=status(503))
+        settings = here.settings(llm=settings_of(harness, server))
+        async with running_bot(settings) as bot:
+            await here.signal.say("what is 6*7?")
+            await server.wait_for_requests(2)
+            await kill(bot)
+        server.handler = harness.text("It is 42.")
+        async with running_bot(settings):
+            assert (await here.answer()).text == "It is 42."
+        assert len(here.answers()) == 1
+
+
+def test_dialects_that_nobody_speaks_are_not_loaded() -> None:
+    listing = "import sys, bot.app; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True, timeout=30
+    ).stdout.split()
+    spoken = {name for name in loaded if name.startswith("bot.llm.dialects.")}
+    assert "bot.llm.dialects.openai" in spoken
+    others = DIALECTS.keys() - {"openai"}
+    assert not any(f"bot.llm.dialects.{name}" in spoken for name in others)

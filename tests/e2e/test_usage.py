@@ -1,0 +1,208 @@
+"""Tokens are counted for whom they were used, and a day's budget has an end."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from bot.dispatch.turns.budget import TokenBudget
+from bot.messaging.events import Person
+from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.fakes.openai_server import openai_server, text, tool_calls
+from tests.fakes.scripted_http import Step, held, script, whole
+from tests.fakes.signal_side import ADA, Group
+
+BEN = Person("33333333-3333-4333-8333-333333333333", "+15550100003", "Ben")
+TEAM = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+SUM = ("calculate", {"expression": "6*7"})
+
+
+@dataclass
+class Limits:
+    tokens_per_day: int
+
+    def is_admin(self, _: Person) -> bool:
+        return False
+
+
+@dataclass
+class Spent:
+    today: int
+
+    async def spent_today(self, _: str) -> int:
+        return self.today
+
+
+def counting(words: str, prompt: int, completion: int) -> Step:
+    """Answer with a count of tokens."""
+    choice = {"index": 0, "message": {"content": words}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return whole({"id": "1", "choices": [choice], "usage": usage})
+
+
+async def asked(here: World, words: str, author: Person = ADA) -> str:
+    await here.signal.say(words, author=author)
+    return (await here.answer()).text
+
+
+def budget(tokens: int, **more: object) -> Mapping[str, object]:
+    return {"tokens_per_day": tokens, **more}
+
+
+async def test_everybody_sees_what_their_own_questions_took() -> None:
+    async with world() as here:
+        async with running_bot(here.settings()):
+            here.model.handler = counting("Hi.", 34, 1_200)
+            await asked(here, "hello")
+            await asked(here, "hello again")
+            await asked(here, "hello", BEN)
+            assert await asked(here, "!usage") == "Today: 2,468 tokens.\nIn 30 days: 2,468 tokens."
+        async with running_bot(here.settings()):
+            said = await asked(here, "!usage", BEN)
+    assert said == "Today: 1,234 tokens.\nIn 30 days: 1,234 tokens."
+
+
+async def test_every_request_of_a_turn_counts_those_of_cut_answers_too() -> None:
+    async with world() as here, running_bot(here.settings()):
+        here.model.handler = script(
+            tool_calls(SUM), text("It is for", finish_reason="length"), then=text("forty-two.")
+        )
+        await asked(here, "what is 6*7?")
+        each = 11 + 7
+        assert len(here.model.requests) == 3
+        assert f"Today: {3 * each} tokens." in await asked(here, "!usage")
+
+
+async def test_where_nobody_counts_it_is_estimated_and_says_so() -> None:
+    async with world() as here, running_bot(here.settings()):
+        here.model.handler = whole({"id": "1", "choices": [{"message": {"content": "Hi."}}]})
+        await asked(here, "hello")
+        said = await asked(here, "!usage")
+    assert int(re.findall(r"Today: ([\d,]+)", said)[0].replace(",", "")) > 100
+    assert said.endswith("estimated, because a model's endpoint does not count.")
+
+
+async def test_models_are_told_apart_and_admins_hear_the_sum() -> None:
+    async with world() as here, openai_server(counting("I am the second.", 90, 10)) as other:
+        further = {"second": {"base_url": other.base_url, "model": "other"}}
+        settings = here.settings(llm={"models": further}, access={"admins": BEN.aci})
+        async with running_bot(settings):
+            here.model.handler = counting("Hi.", 10, 5)
+            await asked(here, "hello")
+            await asked(here, "!model second")
+            await asked(here, "hello")
+            said = await asked(here, "!usage")
+            sum_said = await asked(here, "!usage", BEN)
+    assert said.endswith("In 30 days: 115 tokens.\n• default: 15\n• second: 100")
+    assert sum_said.endswith("\nEverybody together (1): 115 tokens today, 115 in 30 days.")
+
+
+async def test_who_has_used_up_a_day_is_told_when_it_goes_on_and_commands_still_work() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(access=budget(1_000))):
+            here.model.handler = counting("Hi.", 60, 840)
+            assert await asked(here, "one") == "Hi."
+            assert "\n100 of 1,000 are left for today." in await asked(here, "!usage")
+            assert await asked(here, "two") == "Hi."  # begun below the bound, and answered whole
+            assert re.fullmatch(
+                "For today you have used up what I may read and write for one person. I go on"
+                r" at 00:00 UTC, in (\d+ h )?\d+ min\.",
+                await asked(here, "three"),
+            )
+            await here.signal.say("four")  # it is said once
+            assert "\n0 of 1,000 are left for today." in await asked(here, "!usage")
+            assert await asked(here, "hello", BEN) == "Hi."
+        assert len(here.model.requests) == 3
+        assert sum("used up" in answer for answer in here.answers()) == 1
+        async with running_bot(here.settings(access=budget(1_000, admins=ADA.aci))):
+            assert await asked(here, "an admin has no bound") == "Hi."
+
+
+async def test_a_question_of_the_bot_is_still_answered_when_the_day_is_used_up() -> None:
+    async with world(script(tool_calls(WRITE), then=text("Written."))) as here:
+        async with running_bot(with_notes(here, access=budget(1))):
+            await here.signal.say("note: buy milk")
+            assert (await here.answer()).text.startswith("❓")
+            assert await asked(here, "yes") == "Written."
+            assert "used up" in await asked(here, "and eggs")
+        assert notes(here) != ""
+
+
+async def test_a_higher_bound_goes_on_at_once_and_its_end_is_said_again() -> None:
+    limits, spent = Limits(tokens_per_day=10), Spent(today=10)
+    budget = TokenBudget(limits, spent, clock=lambda: 86_400.0 * 20_000)
+    assert "in 24 h 0 min" in (await budget.refusal(ADA) or "")
+    assert await budget.refusal(ADA) == ""
+    limits.tokens_per_day = 20
+    assert await budget.refusal(ADA) is None
+    spent.today = 20
+    assert "used up" in (await budget.refusal(ADA) or "")
+
+
+async def test_the_sum_for_admins_says_that_it_is_estimated() -> None:
+    async with world() as here, running_bot(here.settings(access={"admins": BEN.aci})):
+        here.model.handler = whole({"id": "1", "choices": [{"message": {"content": "Hi."}}]})
+        await asked(here, "hello")
+        said = await asked(here, "!usage", BEN)
+    assert said.startswith("Today: 0 tokens.")
+    assert said.endswith("estimated, because a model's endpoint does not count.")
+
+
+async def test_in_a_group_whoever_asks_pays() -> None:
+    async with world() as here:
+        here.signal.groups[TEAM] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        async with running_bot(here.settings(access=budget(1_000))):
+            here.model.handler = counting("Hi.", 60, 940)
+            await here.signal.say("hello", author=ADA, group=TEAM, mention=True)
+            await here.answer()
+            assert await asked(here, "hello", BEN) == "Hi."
+            assert "used up" in await asked(here, "hello", ADA)
+
+
+async def test_what_a_stopped_turn_has_used_counts() -> None:
+    never = asyncio.Event()
+    async with world() as here, running_bot(here.settings()):
+        here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))
+        await here.signal.say("what is 6*7?")
+        await here.model.wait_for_requests(2)
+        await asked(here, "!stop")
+        assert "Today: 18 tokens." in await asked(here, "!usage")
+
+
+async def test_a_killed_bot_counts_what_is_stored_once() -> None:
+    never = asyncio.Event()
+    async with world() as here:
+        here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))
+        settings = environment(here)
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("what is 6*7?")
+            await here.model.wait_for_requests(2)
+            await bot.killed()
+        here.model.handler = text("It is 42.")
+        async with daemon(settings, folder=here.folder):
+            assert (await here.answer()).text == "It is 42."
+            assert "Today: 36 tokens." in await asked(here, "!usage")
+
+
+async def test_an_answer_that_a_killed_bot_sends_again_is_not_counted_again() -> None:
+    async with world(text("Hi.")) as here:
+        settings = environment(here)
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("hello")
+            await here.answer()
+            await bot.killed()  # Signal has the answer; the bot may not have heard so
+        async with daemon(settings, folder=here.folder):
+            await here.signal.say("!usage")
+            await here.signal.wait_for(lambda sent: sent.text.startswith("Today: 18 tokens."))
+        assert len(here.model.requests) == 1
+
+
+@pytest.mark.parametrize("wrong", ["-1", "many"])
+async def test_a_budget_is_a_number(wrong: str) -> None:
+    async with world() as here:
+        with pytest.raises(Exception, match="ACCESS__TOKENS_PER_DAY: must be"):
+            here.settings(access={"tokens_per_day": wrong})

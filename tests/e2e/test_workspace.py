@@ -1,0 +1,217 @@
+"""Workspaces in the whole bot: files come in, are worked with, go out, and are gone again."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.commands.base import UNKNOWN_COMMAND
+from bot.config.settings import Settings
+from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_conversation import BEN
+from tests.e2e.test_tools import offered, told
+from tests.fakes.openai_server import Step, script, text, tool_calls
+from tests.fakes.signal_side import ADA, SharedFile
+
+CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\n", "sums.csv")
+ARCHIVE = SharedFile("application/zip", b"PK\x03\x04\0\0", "all of it.zip")
+LOOK_EVERY_SECONDS = 0.01
+GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+
+def for_admins(here: World, **more: Mapping[str, object]) -> Settings:
+    return here.settings(access={"admins": ADA.aci}, **more)
+
+
+def for_everyone(here: World) -> Settings:
+    return here.settings(tools={"workspace": {"for": "everyone"}})
+
+
+def calls(*named: tuple[str, dict[str, Any]]) -> Step:
+    return tool_calls(*named)
+
+
+def folders(here: World) -> list[Path]:
+    root = here.folder / "workspaces"
+    return sorted(root.iterdir()) if root.is_dir() else []
+
+
+async def test_a_file_comes_in_is_changed_and_goes_out_again() -> None:
+    edit = {"file_path": "inbox/sums.csv", "old_text": "3", "new_text": "4"}
+    steps = script(
+        calls(("list_files", {"recursive": True})),
+        calls(("edit_file", edit)),
+        calls(("send_file", {"file_path": "inbox/sums.csv"})),
+        text("Here it is."),
+    )
+    async with world(steps) as here, running_bot(for_admins(here)):
+        await here.signal.say("Correct January to 4", files=[CSV])
+        answer = await here.answer()
+        assert answer.text == "Here it is."
+        [file] = answer.attachments
+        assert file.data == b"month,sum\nJanuary,4\n"
+        asked = here.model.requests[0]["messages"][-1]["content"]
+        assert "[This file is inbox/sums.csv in the workspace.]" in asked
+        assert "January,3" in asked
+    assert "inbox/\ninbox/sums.csv" in told(here, 1)
+    assert "2\tJanuary,4" in told(here, 2)
+
+
+async def test_what_cannot_be_read_is_kept_all_the_same_and_nothing_is_said_of_it() -> None:
+    async with world(script(text("I see."))) as here, running_bot(for_admins(here)):
+        await here.signal.say("Keep that", files=[ARCHIVE])
+        assert (await here.answer()).text == "I see."
+    assert "inbox/all of it.zip" in told(here)
+
+
+async def test_by_default_only_admins_have_one() -> None:
+    steps = script(text("For Ada."), text("For Ben."), calls(("list_files", {})), text("No."))
+    async with world(steps) as here, running_bot(for_admins(here)):
+        await here.signal.say("hello", author=ADA)
+        await here.answer()
+        await here.signal.say("hello", author=BEN, files=[CSV])
+        await here.answer()
+        await here.signal.say("list my files", author=BEN)
+        assert (await here.answer()).text == "No."
+        await here.signal.say("!files", author=BEN)
+        assert "no workspace" in (await here.answer()).text
+        await here.signal.say("!tools", author=BEN)
+        assert "list_files" not in (await here.answer()).text
+        await here.signal.say("!tools", author=ADA)
+        assert "• list_files: " in (await here.answer()).text
+        of_ada, of_ben = (offered(request) for request in here.model.requests[:2])
+        assert set(of_ada) - set(of_ben) >= {"list_files", "write_file", "send_file"}
+        assert "list_files" not in here.model.requests[1]["messages"][0]["content"]
+        assert "workspace" not in here.model.requests[1]["messages"][-1]["content"]
+    assert "There is no tool named 'list_files'" in told(here)
+    assert folders(here) == []
+
+
+async def test_nobody_has_one_where_the_settings_say_so() -> None:
+    nobody = {"workspace": {"for": "nobody"}}
+    async with world() as here, running_bot(for_admins(here, tools=nobody)):
+        await here.signal.say("!help")
+        assert "!files" not in (await here.answer()).text
+        await here.signal.say("!files")
+        assert (await here.answer()).text == UNKNOWN_COMMAND
+        await here.signal.say("hello")
+        await here.answer()
+    assert "read_file" not in offered(here.model.requests[-1])
+
+
+async def test_people_see_their_files_bring_one_back_and_delete_them_all() -> None:
+    steps = script(
+        calls(("write_file", {"file_path": "poem.txt", "content": "Roses are red"})),
+        calls(("write_file", {"file_path": "poem.txt", "content": "Violets are blue"})),
+        text("Written."),
+        calls(("read_file", {"file_path": "poem.txt"})),
+        text("Read."),
+    )
+    async with world(steps) as here, running_bot(for_everyone(here)):
+
+        async def asked(words: str) -> str:
+            await here.signal.say(words)
+            return (await here.answer()).text
+
+        assert await asked("!files") == "There are no files in this chat."
+        assert await asked("write a poem") == "Written."
+        assert await asked("!files") == "1 file, 0.0 MB of 200.0 MB:\npoem.txt (16 bytes)"
+        assert await asked("!undo") == "poem.txt is back as it was before."
+        assert await asked("read it") == "Read."
+        assert "Roses are red" in told(here)
+        assert await asked("!clear files") == "The files of this chat are deleted."
+        assert await asked("!files") == "There are no files in this chat."
+        assert "Nothing was overwritten" in await asked("!undo")
+        assert await asked("!clear") == "Forgotten. We start afresh."
+
+
+async def test_a_chat_does_not_see_the_files_of_another() -> None:
+    steps = script(
+        calls(("write_file", {"file_path": "secret.txt", "content": "of Ada"})),
+        text("Written."),
+        calls(("search_files", {"query": "Ada"}), ("read_file", {"file_path": "secret.txt"})),
+        text("Nothing."),
+    )
+    async with world(steps) as here, running_bot(for_everyone(here)):
+        await here.signal.say("write it down", author=ADA)
+        await here.answer()
+        await here.signal.say("what does Ada hide?", author=BEN)
+        await here.answer()
+        results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+        assert "[Nothing was found.]" in results[0]
+        assert results[1] == "There is no secret.txt."
+        named = [folder.name for folder in folders(here)]
+        assert len(named) == 2
+        assert not any(ADA.aci in name or BEN.aci in name for name in named)
+
+
+async def test_files_of_messages_that_disappear_are_not_kept() -> None:
+    async with world(script(text("I see."))) as here, running_bot(for_everyone(here)):
+        await here.signal.say("look", files=[CSV], expires_seconds=600)
+        await here.answer()
+    assert "workspace" not in told(here)
+    assert folders(here) == []
+
+
+async def test_in_a_group_only_admins_clear_its_files() -> None:
+    steps = script(calls(("write_file", {"file_path": "a", "content": "b"})), text("Written."))
+    async with world(steps) as here, running_bot(for_everyone(here)):
+        await here.signal.say("write it", group=GROUP, mention=True)
+        await here.answer()
+        await here.signal.say("!clear files", group=GROUP, mention=True, author=BEN)
+        assert "only an admin" in (await here.answer()).text
+        await here.signal.say("!files", group=GROUP, mention=True)
+        assert "a (1 byte)" in (await here.answer()).text
+
+
+@pytest.mark.parametrize("after", ["write_file", "send_file"])
+async def test_what_was_said_to_be_written_outlives_a_kill(after: str) -> None:
+    """Killed when a result is with the model: the turn goes on, and the file is there, whole."""
+    write = calls(("write_file", {"file_path": "plot.txt", "content": "x" * 50_000}))
+    send = calls(("send_file", {"file_path": "plot.txt"}))
+    async with world() as here:
+        settings = environment(here, TOOLS__WORKSPACE__FOR="everyone")
+        results: list[str] = []
+
+        async def model(request: Any, writer: Any) -> None:
+            messages = request.body["messages"]
+            results[:] = [m["content"] for m in messages if m["role"] == "tool"]
+            if len(results) == (1 if after == "write_file" else 2) and not killed:
+                killed.append(True)
+                await bot.killed()
+                return
+            steps = [write, send, text("Here it is.")]
+            await steps[len(results)](request, writer)
+
+        killed: list[bool] = []
+        here.model.handler = model
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("plot it")
+            await bot.exit_code()
+        await here.signal.wait_until_alone()
+        async with daemon(settings, folder=here.folder):
+            answer = await here.answer()
+        assert answer.text == "Here it is."
+        assert [len(file.data) for file in answer.attachments] == [50_000]
+        assert len(here.answers()) == 1
+        # A result that was not on disk yet is made again, which changes nothing.
+        assert results[0].removeprefix("Overw").removeprefix("W") == (
+            "rote plot.txt: 1 line, 50,000 bytes."
+        )
+
+
+async def test_files_of_chats_that_are_over_are_deleted_with_what_was_said() -> None:
+    steps = script(tool_calls(("write_file", {"file_path": "a", "content": "b"})), text("Written."))
+    async with world(steps) as here:
+        async with running_bot(for_everyone(here)):
+            await here.signal.say("write it")
+            await here.answer()
+            assert len(folders(here)) == 1
+        os.utime(folders(here)[0], (0, 0))
+        async with running_bot(for_everyone(here)):
+            while folders(here):  # noqa: ASYNC110 - a folder has no event; the test is bounded
+                await asyncio.sleep(LOOK_EVERY_SECONDS)

@@ -1,0 +1,406 @@
+"""A chat's workspace through its sandbox: what is done in it, and what cannot be done from it."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.errors import WorkError
+from sandbox.policy import SandboxPolicy
+from tests.e2e.disks import memory_disk, mounted
+from tools.settings import WorkspaceSettings
+from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
+from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Workspaces
+
+SECRET = "the key of the store"
+CHAT = "direct:ada"
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@asynccontextmanager
+async def workspaces(tmp_path: Path, **bounds: int) -> AsyncIterator[Workspaces]:
+    settings = WorkspaceSettings(tmp_path / "workspaces", **bounds)  # type: ignore[arg-type]
+    async with Workspaces(settings, lambda chat: f"of-{chat}", SandboxPolicy()) as found:
+        yield found
+
+
+@asynccontextmanager
+async def workspace(tmp_path: Path, **bounds: int) -> AsyncIterator[tuple[Workspace, Path]]:
+    """Provide a workspace, and where its files lie on the disk."""
+    (tmp_path / "secret").write_text(SECRET)
+    async with workspaces(tmp_path, **bounds) as found:
+        yield found.of(CHAT), tmp_path / "workspaces" / f"of-{CHAT}" / "files"
+
+
+async def refusal(workspace: Workspace, deed: str, **arguments: object) -> str:
+    """Return why something is not done; it must not be."""
+    with pytest.raises(WorkError) as error:
+        await workspace.do(deed, **arguments)
+    return str(error.value)
+
+
+async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, _):
+        assert await here.do("list_files") == "[Nothing is there.]"
+        written = await here.do("write_file", file_path="notes/a.txt", content="one\ntwo\nthree\n")
+        assert written == "Wrote notes/a.txt: 3 lines, 14 bytes."
+        assert await here.do("list_files", recursive=True) == "notes/\nnotes/a.txt"
+        assert await here.do("read_file", file_path="notes/a.txt") == "1\tone\n2\ttwo\n3\tthree"
+        part = await here.do("read_file", file_path="notes/a.txt", offset=2, limit=1)
+        assert part == "2\ttwo\n[1 more line; go on at offset 3.]"
+        changed = await here.do(
+            "edit_file", file_path="notes/a.txt", old_text="two", new_text="2\nand a half"
+        )
+        assert changed == "2\t2\n3\tand a half"
+        assert await here.do("search_files", query="THREE") == "notes/a.txt:4: three"
+        assert (
+            await here.do("search_files", query="^a.d", regex=True) == "notes/a.txt:3: and a half"
+        )
+        assert await here.do("find_files", pattern="*.txt") == "notes/a.txt"
+        assert await here.do("find_files", pattern="**/*.md") == "[No file fits.]"
+        info = await here.do("file_info", file_path="notes/a.txt")
+        assert info.startswith("exists: yes\nkind: file\nsize: 23 bytes\nmodified: ")
+        assert "!undo" in await here.do("delete_file", file_path="notes/a.txt")
+        assert await here.do("file_info", file_path="notes/a.txt") == (
+            "exists: no (There is no notes/a.txt.)"
+        )
+
+
+async def test_a_text_that_is_not_there_once_is_not_replaced_and_counted(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, _):
+        await here.do("write_file", file_path="a", content="x x")
+        edit = {"file_path": "a", "new_text": "y"}
+        assert "was found 2 times" in await refusal(here, "edit_file", old_text="x", **edit)
+        assert "was not found" in await refusal(here, "edit_file", old_text="z", **edit)
+        assert "is empty" in await refusal(here, "edit_file", old_text="", **edit)
+        assert await here.do("read_file", file_path="a") == "1\tx x"
+        await here.do("edit_file", old_text="x", replace_all=True, **edit)
+        assert await here.do("read_file", file_path="a") == "1\ty y"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"\xef\xbb\xbfone\r\ntwo\r\n", b"\xef\xbb\xbfone\r\n2\r\nand\r\n"),
+        ("one\ntwo\n".encode("utf-16"), "one\n2\nand\n".encode("utf-16")),
+        (b"caf\xe9\ntwo\n", b"caf\xe9\n2\nand\n"),
+    ],
+)
+async def test_an_edit_keeps_encoding_and_line_ends(
+    tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("list_files")
+        (files / "a").write_bytes(before)
+        await here.do("edit_file", file_path="a", old_text="two\n", new_text="2\nand\n")
+        assert (files / "a").read_bytes() == after
+
+
+async def test_a_letter_that_an_encoding_lacks_changes_nothing(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("list_files")
+        (files / "a").write_bytes(b"caf\xe9")
+        said = await refusal(here, "edit_file", file_path="a", old_text="c", new_text="שלום")
+        assert said.startswith("The file is written in cp1252")
+        assert (files / "a").read_bytes() == b"caf\xe9"
+
+
+async def test_what_was_overwritten_or_deleted_comes_back_newest_first(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, _):
+        for content in ("first", "second", "third"):
+            await here.do("write_file", file_path="a", content=content)
+        await here.do("write_file", file_path="folder/b", content="b")
+        await here.do("delete_file", file_path="folder")
+        assert await here.do("undo") == "folder"
+        assert await here.do("read_file", file_path="folder/b") == "1\tb"
+        assert await here.do("undo") == "a"
+        assert await here.do("read_file", file_path="a") == "1\tsecond"
+        assert await refusal(here, "undo") == (
+            "Nothing was overwritten or deleted in the last day."
+        )
+
+
+async def test_what_is_sent_gets_a_name_that_is_free(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, _):
+        assert await here.receive("data.csv", b"a,b") == "inbox/data.csv"
+        assert await here.receive("data.csv", b"c,d") == "inbox/data-2.csv"
+        assert await here.fetch("inbox/data-2.csv") == b"c,d"
+        assert await here.receive("large", bytes(MAX_SENT_BYTES)) == "inbox/large"
+        assert len(await here.fetch("inbox/large")) == MAX_SENT_BYTES
+
+
+PATHS_OUT = [
+    "../secret",
+    "../../secret",
+    "../../../../../../../etc/passwd",
+    "/etc/passwd",
+    "/proc/self/root/etc/passwd",
+    "/proc/self/environ",
+    "/proc/1/environ",
+    "/dev/zero",
+    "link to a file",
+    "link to a folder/secret",
+    "link upwards/secret",
+    "link to the root/etc/passwd",
+    "loop",
+    "fifo",
+    "socket",
+    "folder",
+    "missing",
+    "inside/../../../secret",
+    "",
+    ".",
+    "..",
+    "/",
+    "a\0b",
+    "x" * 300,
+    "y/" * 490,
+    "\ud800",
+]
+
+
+LISTING: Mapping[str, Mapping[str, object]] = {
+    "list_files": {},
+    "find_files": {"pattern": "*"},
+    "search_files": {"query": "key"},
+}
+CHANGING: Mapping[str, Mapping[str, object]] = {
+    "write_file": {"content": "evil"},
+    "edit_file": {"old_text": "the", "new_text": "evil"},
+    "delete_file": {},
+}
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+async def said_of(workspace: Workspace, deed: str, **arguments: object) -> str:
+    """Return what comes of a deed, whether it is done or refused."""
+    try:
+        return await workspace.do(deed, **arguments)
+    except WorkError as error:
+        return str(error)
+
+
+def traps(files: Path) -> None:
+    """Put into a workspace what a command could leave there."""
+    (files / "inside").mkdir()
+    (files / "folder").mkdir()
+    (files / "link to a file").symlink_to(files.parents[2] / "secret")
+    (files / "link to a folder").symlink_to(files.parents[2])
+    (files / "link upwards").symlink_to("../../../..")
+    (files / "link to the root").symlink_to("/")
+    (files / "loop").symlink_to("loop")
+    os.mkfifo(files / "fifo")
+    with socket.socket(socket.AF_UNIX) as unbound:
+        here = os.open(files, os.O_RDONLY)
+        unbound.bind(f"/proc/self/fd/{here}/socket")
+        os.close(here)
+
+
+async def test_no_path_leads_out_and_none_makes_anybody_wait(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("list_files")
+        traps(files)
+        for path in PATHS_OUT:
+            for deed in ("read_file", "fetch"):
+                said = await refusal(here, deed, file_path=path)
+                assert said.endswith(".")
+                assert SECRET not in said
+            assert SECRET not in await here.do("file_info", file_path=path)
+            for deed, arguments in LISTING.items():
+                found = await said_of(here, deed, directory=path, **arguments)
+                assert SECRET not in found
+                assert "root:" not in found
+
+
+async def test_nothing_outside_is_changed(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("list_files")
+        for path in PATHS_OUT:
+            traps(files)
+            for deed, arguments in CHANGING.items():
+                assert (await said_of(here, deed, file_path=path, **arguments)).strip()
+            for name in os.listdir(files):  # noqa: PTH208 - names
+                remove(files / name)
+    assert (tmp_path / "secret").read_text() == SECRET
+    assert names_in(tmp_path) == ["secret", "workspaces"]
+
+
+async def test_a_file_that_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
+    tmp_path: Path,
+) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="a", content="harmless")
+        stop = asyncio.Event()
+
+        def swap() -> None:
+            (files / "evil").symlink_to(tmp_path / "secret")
+            (files / "good").write_text("harmless")
+            while not stop.is_set():
+                for other in ("evil", "good"):
+                    os.replace(files / other, files / "a")  # noqa: PTH105 - fast
+                    if other == "evil":
+                        (files / "evil").symlink_to(tmp_path / "secret")
+                    else:
+                        (files / "good").write_text("harmless")
+
+        swapping = asyncio.get_running_loop().run_in_executor(None, swap)
+        try:
+            for _ in range(500):
+                try:
+                    read = await here.do("read_file", file_path="a")
+                except WorkError:
+                    continue
+                assert read in {"1\tharmless", "[The file is empty.]"}
+        finally:
+            stop.set()
+            await swapping
+
+
+async def test_names_are_shown_with_nothing_hidden_in_them(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("list_files")
+        (files / "a\nb\u202egpj.exe").touch()
+        assert await here.do("list_files") == "a⟨U+000A⟩b⟨U+202E⟩gpj.exe"
+
+
+async def test_what_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.receive("a.zip", b"PK\x03\x04\0\0")
+        assert "is no text (6 bytes)" in await refusal(here, "read_file", file_path="inbox/a.zip")
+        assert await here.do("search_files", query="PK") == "[Nothing was found.]"
+        with (files / "sparse").open("wb") as sparse:
+            sparse.truncate(2**40)
+        assert "is no text" in await refusal(here, "read_file", file_path="sparse")
+        assert "at most" in await refusal(here, "fetch", file_path="sparse")
+
+
+async def test_lists_lines_and_places_are_bounded(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("list_files")
+        for number in range(MAX_LISTED + 7):
+            (files / f"{number:04}").touch()
+        (files / "long").write_text("x" * 1_000_000 + "\n" + "find me\n" * 1_000)
+        assert (await here.do("list_files")).endswith("\n[8 more]")
+        found = await here.do("search_files", query="find me")
+        assert len(found.splitlines()) == MAX_FOUND_LINES + 1
+        line = (await here.do("read_file", file_path="long", limit=1)).splitlines()[0]
+        assert line.endswith("… [998,000 characters left out]")
+
+
+async def test_an_expression_that_takes_for_ever_ends_and_the_next_call_works(
+    tmp_path: Path,
+) -> None:
+    async with workspace(tmp_path) as (here, _):
+        await here.do("write_file", file_path="a", content="a" * 60)
+        said = await refusal(here, "search_files", query="(a+)+$b", regex=True)
+        assert said.startswith("This took over ")
+        assert "no regular expression" in await refusal(here, "search_files", query="(", regex=True)
+        assert await here.do("search_files", query="aaa") == f"a:1: {'a' * 60}"
+
+
+async def test_a_full_workspace_takes_nothing_and_says_so(tmp_path: Path) -> None:
+    async with workspace(tmp_path, quota_bytes=100_000, max_files=4) as (here, _):
+        await here.do("write_file", file_path="a", content="x" * 60_000)
+        said = await refusal(here, "write_file", file_path="b", content="x" * 60_000)
+        assert said.startswith("The workspace is full: ")
+        await here.do("write_file", file_path="a", content="y" * 60_000)  # in place of the other
+        for name in ("b", "c", "d"):
+            await here.do("write_file", file_path=name, content="")
+        said = await refusal(here, "write_file", file_path="e", content="")
+        assert said.startswith("The workspace has 4 files and folders")
+        assert await here.do("list_files") == "a\nb\nc\nd"
+
+
+async def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
+    with mounted(memory_disk(tmp_path / "disk", 2**20)) as disk:
+        async with workspaces(disk.folder) as found:
+            here = found.of(CHAT)
+            await here.do("write_file", file_path="a", content="whole")
+            disk.fill()
+            said = await refusal(here, "write_file", file_path="a", content="x" * 50_000)
+            assert said == "The disk is full; nothing was written."
+            assert await here.do("read_file", file_path="a") == "1\twhole"
+            assert await here.do("list_files") == "a"
+            disk.make_room()
+            await here.do("write_file", file_path="a", content="new")
+
+
+async def test_every_chat_has_a_folder_of_its_own_that_others_cannot_enter(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        for number in range(MAX_OPEN + 2):
+            chat = found.of(f"chat-{number}")
+            await chat.do("write_file", file_path="a", content=str(number))
+        for number in range(MAX_OPEN + 2):
+            chat = found.of(f"chat-{number}")
+            assert await chat.do("read_file", file_path="a") == f"1\t{number}"
+        for folder in (tmp_path / "workspaces", *(tmp_path / "workspaces").iterdir()):
+            assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        for chat in ("cleared", "unused", "used"):
+            await found.of(chat).do("write_file", file_path="a", content="words")
+        await found.clear("cleared")
+        assert await found.of("cleared").do("list_files") == "[Nothing is there.]"
+        await found.clear("cleared")
+        os.utime(tmp_path / "workspaces" / "of-unused", (0, 0))
+        assert await found.forget_unused(60) == 1
+        assert await found.of("used").do("list_files") == "a"
+        assert names_in(tmp_path / "workspaces") == ["of-used"]
+
+
+@given(st.text(max_size=40), st.text(max_size=200))
+def test_whatever_is_written_is_read_again(name: str, content: str) -> None:
+    """Any name is a file or a sentence; what was said to be written is there."""
+    asyncio.run(_written_and_read(name, content))
+
+
+async def _written_and_read(name: str, content: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with workspace(Path(folder)) as (here, _):
+            try:
+                said = await here.do("write_file", file_path=name, content=content)
+            except WorkError:
+                return
+            assert said.startswith("Wrote ")
+            data = await here.fetch(name) if content else b""
+            assert data == content.encode(errors="replace")
+
+
+@pytest.mark.parametrize("lacks", ["Landlock,namespaces", "seccomp"])
+async def test_where_nothing_walls_them_off_the_tools_are_gone_after_the_first_call(
+    lacks: str,
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.fakes.lacking_machine", lacks),
+        *(sys.executable, "-m", "tests.fakes.workspace_caller"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    answer = json.loads(output)
+    assert answer["said"].startswith(
+        ("This machine cannot wall off a folder: it ", "There is no tool named 'list_files'")
+    )
+    assert answer["left"] == []
+    assert answer["reason"].startswith("This machine cannot wall off a folder: it ")

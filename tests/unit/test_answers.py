@@ -1,0 +1,326 @@
+"""What models write, and what people are shown of it: reasoning, markup and calls as text."""
+
+import json
+import time
+from collections.abc import Collection
+from typing import Final
+
+import pytest
+
+from bot.llm.answers import cleaning
+from bot.llm.answers.reasoning import without_reasoning
+from bot.llm.answers.written_calls import Lifted
+from bot.llm.continuation import joined, to_last_word
+
+
+def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Lifted:
+    """Clean an answer as the bot does: only where it is odd at all."""
+    if not cleaning.is_odd(text):
+        return Lifted(text)
+    return cleaning.cleaned(text, offered, prompted=prompted)
+
+
+OFFERED: Final = frozenset({"calculate", "get_weather"})
+ROME: Final = ("get_weather", {"place": "Rome"})
+SUM: Final = ("calculate", {"expression": "1+1"})
+SECONDS: Final = 1.5
+"""For the longest answer that is read, on a slow machine."""
+
+LONGEST: Final = 256 * 1024
+
+REASONING: Final = {
+    "<think>They greet me.</think>\n\nHi.": "Hi.",
+    "They greet me.\n</think>\n\nHi.": "Hi.",
+    "Hi. <think>Was that": "Hi.",
+    "<think>": "",
+    "<THINK>a</THINK>Hi.": "Hi.",
+    "<thinking>a</thinking>Hi.": "Hi.",
+    "<reasoning>a</reasoning>Hi.": "Hi.",
+    "<seed:think>a</seed:think>Hi.": "Hi.",
+    "<thinking budget='3'>a</thinking>Hi.": "Hi.",
+    "<think>a <think>b</think> c</think>Hi.": "Hi.",
+    "<think>a</think>Hi.<think>b</think> How are you?": "Hi. How are you?",
+    "[THINK]a[/THINK]Hi.": "Hi.",
+    "◁think▷a◁/think▷Hi.": "Hi.",
+    "<|START_THINKING|>a<|END_THINKING|>Hi.": "Hi.",
+    "<think>```\n<answer>\n```</think>Hi.": "Hi.",
+    "Let me see:\n```\nx = 1\nthat is it </think>Use ```x``` there.": "Use ```x``` there.",
+    "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>Hi.": "Hi.",
+    "<|channel|>final <|message|>Hi.<|return|>": "Hi.",
+    "<|channel|>analysis<|message|>a and a": "",
+    "analysisThey greet me.assistantfinalHi.": "Hi.",
+    "Here is my thought process: a\n\nHere is my response: Hi.": "Hi.",
+    "Thought: I know that.\nFinal Answer: Hi.": "Hi.",
+    "<answer>Hi.</answer>": "Hi.",
+    "Hi.<|im_end|>": "Hi.",
+    "Hi.</s>": "Hi.",
+    "Hi.<｜end▁of▁sentence｜>": "Hi.",
+}
+
+
+@pytest.mark.parametrize("text", REASONING)
+def test_reasoning_and_marks_reach_nobody(text: str) -> None:
+    found = cleaned(text, OFFERED)
+    assert (found.words, list(found.calls), found.is_broken) == (REASONING[text], [], False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hi.",
+        "I think, therefore I am.",
+        "The analysis is done. The assistant is final.",
+        "Models write `<think>` and `</think>` around it.",
+        "It looks like this:\n```\n<think>\nHm.\n</think>\nHi.\n```\nSo cut it off.",
+        "Call it so:\n```json\n{\"tool\": \"calculate\", \"input\": {}}\n```\nThat is all.",
+        "```xml\n<tool_call>{\"name\": \"calculate\"}</tool_call>\n```\nas an example.",
+        "Use `<tool_call>` for that.",
+        "1 < 2 and {x | x > 2} and [1, 2]",
+        '{"name": "Ada", "age": 36}',
+        '[{"name": "Ada"}, {"name": "Bob"}]',
+        "The <function> element, and </function> after it.",
+        "Action: none needed.",
+        "<b>bold</b>",
+        "def f(x):\n    return {'a': [x]}",
+        "print('hello')",
+        "<response><status>ok</status></response>",
+        "In XML, <function>f</function> is a tag.",
+        "<s>That is struck through.</s>",
+        '<s class="old">9</s>',
+        "<Error><Code>1</Code><Reason>Bad</Reason></Error>",
+        "Thought: I am worthless.\nFeeling: sad\nAction: call a friend\nResult: better",
+        "Use this:\n```python\nanswer = text.split('</think>')[-1]\n```\nDone.",
+        '1. ```json\n   {"tool": "calculate", "input": {}}\n   ```\n2. Then go on.',
+        '> ```\n> <tool_call>{"name": "calculate"}</tool_call>\n> ```\nquoted',
+        'It is ```{"tool": "calculate", "input": {}}``` so.',
+        "Write ```<think>``` to begin.",
+        "[" * 600 + "]" * 600,
+        '```json\n{"type": "function", "function": {"name": "a", "description": "d"}}\n```',
+        "",
+    ],
+)  # fmt: skip
+def test_other_words_are_left_alone(text: str) -> None:
+    found = cleaned(text, OFFERED)
+    assert (found.words, list(found.calls), found.is_broken) == (text, [], False)
+
+
+WRITTEN: Final = [
+    '<tool_call>\n{"name": "get_weather", "arguments": {"place": "Rome"}}\n</tool_call>',
+    '<tool_call>{"name": "get_weather", "arguments": {"place": "Rome"}}',
+    "<tool_call>get_weather\n<arg_key>place</arg_key>\n<arg_value>Rome</arg_value></tool_call>",
+    ("<tool_call>\n<function=get_weather>\n<parameter=place>\nRome\n</parameter>\n</function>\n"
+    "</tool_call>"),
+    '<function=get_weather>{"place": "Rome"}</function>',
+    ('<function_calls><invoke name="get_weather"><parameter name="place">Rome</parameter></invoke>'
+    "</function_calls>"),
+    ('<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="place">Rome</parameter>\n'
+    "</invoke>\n</minimax:tool_call>"),
+    '[TOOL_CALLS][{"name": "get_weather", "arguments": {"place": "Rome"}}]',
+    '[TOOL_CALLS]get_weather[CALL_ID]abc123def[ARGS]{"place": "Rome"}',
+    '<|python_tag|>{"name": "get_weather", "parameters": {"place": "Rome"}}<|eom_id|>',
+    '<|python_tag|>get_weather.call(place="Rome")',
+    ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+    '{"place": "Rome"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'),
+    ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"place": "Rome"}'
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+    ("<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+    '<|tool_call_argument_begin|>{"place": "Rome"}<|tool_call_end|><|tool_calls_section_end|>'),
+    ("<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+    '{"place": "Rome"}<|call|>'),
+    '<|start|>assistant to=functions.get_weather<|channel|>commentary<|message|>{"place": "Rome"}',
+    '<|tool_call|>[{"name": "get_weather", "arguments": {"place": "Rome"}}]<|/tool_call|>',
+    ('<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "get_weather", "parameters":'
+    ' {"place": "Rome"}}]<|END_ACTION|>'),
+    '✿FUNCTION✿: get_weather\n✿ARGS✿: {"place": "Rome"}\n✿RESULT✿',
+    'Thought: Hm.\nAction: get_weather\nAction Input: {"place": "Rome"}\nObservation: It is hot.',
+    '{"tool": "get_weather", "input": {"place": "Rome"}}',
+    '```json\n{"tool": "get_weather", "input": {"place": "Rome"}}\n```',
+    '<think>I look it up.</think>\n{"tool": "get_weather", "input": {"place": "Rome"}}',
+    "{'tool': 'get_weather', 'input': {'place': 'Rome'},}",
+    '{tool: "get_weather", input: {place: "Rome"}}',
+    '{"tool": "get_weather", "input": "{\\"place\\": \\"Rome\\"}"}',
+    '{"name": "get_weather", "arguments": {"place": "Rome"}}',
+    '{"type": "function", "function": {"name": "get_weather", "arguments": {"place": "Rome"}}}',
+    '{"tool_calls": [{"function": {"name": "get_weather", "arguments": {"place": "Rome"}}}]}',
+    '{"tool_uses": [{"recipient_name": "functions.get_weather", "parameters": {"place": "Rome"}}]}',
+    '{"tool": "get_weather", "place": "Rome"}',
+    '{"get_weather": {"place": "Rome"}}',
+    '[get_weather(place="Rome")]',
+    '```tool_code\nprint(default_api.get_weather(place="Rome"))\n```',
+]  # fmt: skip
+
+
+def calls_in(text: str, *, prompted: bool = False) -> list[tuple[str, object]]:
+    found = cleaned(text, OFFERED, prompted=prompted)
+    return [(call.name, json.loads(call.arguments)) for call in found.calls]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_call_that_is_written_is_a_call(text: str) -> None:
+    assert calls_in(text) == [ROME]
+    assert cleaned(text, OFFERED).words == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            '<tool_call>{"name": "get_weather", "arguments": {"place": "Rome"}}</tool_call>\n'
+            '<tool_call>{"name": "calculate", "arguments": {"expression": "1+1"}}</tool_call>'
+        ),
+        (
+            '<tool_call>{"name": "get_weather", "arguments": {"place": "Rome"}}\n'
+            '{"name": "calculate", "arguments": {"expression": "1+1"}}</tool_call>'
+        ),
+        '[TOOL_CALLS]get_weather{"place": "Rome"}[TOOL_CALLS]calculate{"expression": "1+1"}',
+        (
+            '{"tool": "get_weather", "input": {"place": "Rome"}}\n'
+            '{"tool": "calculate", "input": {"expression": "1+1"}}'
+        ),
+        (
+            '[{"tool": "get_weather", "input": {"place": "Rome"}},'
+            ' {"tool": "calculate", "input": {"expression": "1+1"}}]'
+        ),
+        'get_weather(place="Rome")\ncalculate(expression="1+1")',
+    ],
+)
+def test_two_calls_in_one_text_are_two(text: str) -> None:
+    assert calls_in(text) == [ROME, SUM]
+
+
+def test_words_around_a_call_are_kept_apart() -> None:
+    written = '{"tool": "get_weather", "input": {"place": "Rome"}}'
+    for text in (f"I look it up.\n{written}", f"I look it up.\n{written}\nPlease wait."):
+        assert calls_in(text) == [ROME]
+        assert cleaned(text, OFFERED).words.startswith("I look it up.")
+        assert "get_weather" not in cleaned(text, OFFERED).words
+
+
+def test_a_block_that_ends_the_answer_is_a_call_only_where_calls_are_asked_for_so() -> None:
+    text = 'I look:\n```json\n{"tool": "get_weather", "input": {"place": "Rome"}}\n```'
+    assert calls_in(text) == []
+    assert calls_in(text, prompted=True) == [ROME]
+    assert calls_in(f"{text}\nSo it would be written.", prompted=True) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"tool": "get_weather", "input": {"place": "Ro',
+        'I look it up.\n{"tool": "get_weather", "input": {"pla\n\nSorry, it is hot there.',
+        '<tool_call>{"name": "get_weather", "arguments": {"pla\n\nSorry.',
+        '<tool_call>{"name": "get_weather", "arguments": {"place" "Rome"}}</tool_call>',
+        "<tool_call>\n<function=get_weather>\n<parameter=place>\nRo",
+        "<tool_call></tool_call>",
+        "[TOOL_CALLS]get_weather[ARGS]{",
+    ],
+)
+def test_half_a_call_is_none_and_is_not_shown(text: str) -> None:
+    found = cleaned(text, OFFERED)
+    assert (list(found.calls), found.is_broken) == ([], True)
+    assert "{" not in found.words
+    assert "<" not in found.words
+
+
+def test_a_call_of_a_tool_that_is_not_there_is_a_call_all_the_same() -> None:
+    """The model is told that there is none; a person would not know what to do with it."""
+    assert calls_in('{"tool": "frobnicate", "input": {}}') == [("frobnicate", {})]
+    marked = '<tool_call>{"name": "frobnicate", "arguments": {}}</tool_call>'
+    assert calls_in(marked) == [("frobnicate", {})]
+
+
+def test_without_tools_json_is_an_answer() -> None:
+    text = '{"tool": "hammer", "input": {"nail": 1}}'
+    assert cleaned(text).words == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<think>", "</think>", "`<think>`", "```\n</think>\n", "<|channel|>analysis", "<", "{",
+        "[[\n", "<tool_call>", "<tool_call>{}</tool_call>", "<function>",
+        "<function=a><parameter=b>", "<a ", "[TOOL_CALLS]", '{"tool":"calculate",\n', "to=a",
+        "Action: a\nAction Input:", "Thought:\n", "```json\n{", "<｜tool▁calls▁begin｜>",
+        "get_weather ", "calculate(", "<answer>", "\\", "'{",
+        "<arg_key>a</arg_key><arg_value>", "~~~\n", "analysis", "`a", "<|start|>assistant",
+        " ", "\n", "~", "-", "/* */", "// \n", "to=calculate ",
+        '<function=get_weather>{"a": 1}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "```\n",
+        "{",
+        "<tool_call>",
+        "<tool_call>get_weather",
+        "analysis ",
+        "Here is my thought process:",
+    ],
+)
+def test_whatever_repeats_is_read_in_time(before: str, piece: str) -> None:
+    text = before + piece * (LONGEST // len(piece))
+    began = time.process_time()
+    cleaned(text, OFFERED, prompted=True)
+    assert time.process_time() - began < SECONDS
+
+
+def test_reasoning_alone_is_an_empty_answer() -> None:
+    assert without_reasoning(f"<think>{'Hm. ' * 50_000}") == ""
+
+
+@pytest.mark.parametrize(
+    ("begun", "rest", "whole"),
+    [
+        ("The quick bro", "brown fox.", "The quick brown fox."),
+        ("The quick bro", " brown fox.", "The quick brown fox."),
+        ("The quick bro", "The quick brown fox.", "The quick brown fox."),
+        ("One line.\nAnother li", "line, and more.", "One line.\nAnother line, and more."),
+        ("She said that it was the", "that it was the end.", "She said that it was the end."),
+        ("```python\nx = 1\ny", "```python\ny = 2\n```", "```python\nx = 1\ny = 2\n```"),
+        ("北京是中国", "的首都。", "北京是中国的首都。"),
+        ("Done. ", "More.", "Done. More."),
+        ("A" * 50 + " story of old that", "A" * 50 + " story of old that ends.",
+         "A" * 50 + " story of old that ends."),
+        ("a\n\n- first\n- sec", "- second\n- third", "a\n\n- first\n- second\n- third"),
+    ],
+)  # fmt: skip
+def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
+    begun: str, rest: str, whole: str
+) -> None:
+    assert joined(to_last_word(begun), rest) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('get_weather(place="Rome",\n            units="c")', "Rome"),
+        ('default_api.get_weather(place="Rome")', "Rome"),
+        ('result = get_weather(place="Rome")', "Rome"),
+        ("<|channel|>analysis to=functions.get_weather code<|message|>"
+         '{"place": "Rome"}<|call|>', "Rome"),
+        ("<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>"
+         '{"place": "Rome"}<|call|>', "Rome"),
+        ('{"tool": "get_weather", "input": {"place": "\\ud83d"}}', "?"),
+    ],
+)  # fmt: skip
+def test_further_ways_to_write_a_call(text: str, place: str) -> None:
+    assert is_odd(text)
+    [call] = cleaned(text, OFFERED).calls
+    assert (call.name, json.loads(call.arguments)["place"]) == ("get_weather", place)
+
+
+@pytest.mark.parametrize(
+    ("begun", "rest", "whole"),
+    [
+        ("```python\nx = 1\n", "```\n\nThat prints 1.", "```python\nx = 1\n```\n\nThat prints 1."),
+        ("```python\ndef f():\n", "    return 1\n```", "```python\ndef f():\n    return 1\n```"),
+        ("```js\nif (x) {\n    a();\n    }\n", "}\n```\nDone.",
+         "```js\nif (x) {\n    a();\n    }\n}\n```\nDone."),
+    ],
+)  # fmt: skip
+def test_code_that_was_cut_keeps_its_fences_braces_and_indentation(
+    begun: str, rest: str, whole: str
+) -> None:
+    assert joined(to_last_word(begun), rest) == whole

@@ -1,0 +1,130 @@
+"""What is Gemini's own: signatures, names, broken calls, refused questions, addresses."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.dialects.gemini.dialect import Gemini
+from bot.llm.dialects.gemini.signatures import FOREIGN, MAX_STATE_CHARACTERS
+from bot.llm.endpoint import Endpoint
+from bot.llm.errors import LlmBroken, LlmRejected
+from bot.llm.messages import ToolSpec
+from bot.llm.retry import RetryPolicy
+from conversation_store.models import Message, ModelState, Role, ToolCall
+from tests.contract.dialects.gemini import (
+    SIGNATURE,
+    StrictGemini,
+    answer,
+    call,
+    error,
+    server,
+    tool_calls,
+)
+from tests.fakes.openai_server import MODEL
+from tests.fakes.scripted_http import events, script
+
+HELLO = [Message(Role.USER, "hello")]
+CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
+QUICK = RetryPolicy(bound_seconds=0.0)
+
+
+@contextlib.asynccontextmanager
+async def asking(running: StrictGemini, path: str = "") -> AsyncIterator[LlmClient]:
+    endpoint = Endpoint(base_url=running.base_url + path, model=MODEL, api_key="secret-key")
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint, Gemini(endpoint), retry=QUICK)
+
+
+def calls_sent(running: StrictGemini) -> list[dict[str, object]]:
+    parts = [part for one in running.requests[-1]["contents"] for part in one["parts"]]
+    return [part for part in parts if "functionCall" in part]
+
+
+def with_results(*said: Message) -> list[Message]:
+    results = [
+        Message(Role.TOOL, "12:00", tool_call_id=one.id) for part in said for one in part.tool_calls
+    ]
+    return [*HELLO, *said, *results]
+
+
+async def test_signatures_go_back_with_the_very_calls_that_they_came_with() -> None:
+    async with server() as running, asking(running) as client:
+        running.handler = tool_calls((("clock", {}), ("clock", {"zone": "UTC"})), "Well.")
+        asked = (await client.complete(HELLO, [CLOCK])).message
+        running.handler = answer({"text": "Noon."})
+        await client.complete(with_results(asked), [CLOCK])
+        assert [one.get("thoughtSignature") for one in calls_sent(running)] == [SIGNATURE, None]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        ModelState("anthropic:claude", "[]"),
+        ModelState(f"gemini:{MODEL}", "not JSON"),
+        ModelState(f"gemini:{MODEL}", "[1]"),
+        ModelState(f"gemini:{MODEL}", '["a", "b", "c"]'),
+        ModelState(f"gemini:{MODEL}", json.dumps(["x" * MAX_STATE_CHARACTERS])),
+    ],
+)
+async def test_calls_without_a_signature_of_this_model_are_marked(state: ModelState | None) -> None:
+    said = Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{}"),), state=state)
+    async with server() as running, asking(running) as client:
+        running.handler = answer({"text": "Noon."})
+        await client.complete(with_results(said), [CLOCK])
+        assert [one.get("thoughtSignature") for one in calls_sent(running)] == [FOREIGN]
+
+
+async def test_a_model_that_refuses_the_mark_is_asked_without_it() -> None:
+    said = Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{}"),))
+    corrupted = error(400, "INVALID_ARGUMENT", "Corrupted thought signature.")
+    async with server() as running, asking(running) as client:
+        running.handler = script(corrupted, then=answer({"text": "Noon."}))
+        with pytest.raises(LlmRejected):  # of the strict server, which demands the mark
+            await client.complete(with_results(said), [CLOCK])
+        assert [one.get("thoughtSignature") for one in calls_sent(running)] == [None]
+
+
+async def test_a_name_that_gemini_refuses_comes_back_as_the_tools_own() -> None:
+    tool = ToolSpec("1password-get", "Gets.", {"type": "object", "properties": {}})
+    async with server() as running, asking(running) as client:
+        running.handler = answer(call("_1password-get", {}))
+        completion = await client.complete(HELLO, [tool])
+        assert completion.message.tool_calls[0].name == "1password-get"
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"])
+async def test_a_call_that_the_api_could_not_read_is_no_answer(reason: str) -> None:
+    async with server() as running, asking(running) as client:
+        running.handler = answer(reason=reason)
+        with pytest.raises(LlmBroken):
+            await client.complete(HELLO)
+
+
+async def test_a_question_that_is_not_answered_at_all_is_an_empty_answer() -> None:
+    refused = json.dumps({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
+    async with server() as running, asking(running) as client:
+        running.handler = events(refused)
+        completion = await client.complete(HELLO)
+        assert (completion.message.content, completion.finish_reason) == (None, "content_filter")
+        running.handler = answer(reason="SAFETY")
+        assert (await client.complete(HELLO)).finish_reason == "content_filter"
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1beta", "/v1beta/"])
+async def test_its_address_is_understood_with_its_version_or_without(path: str) -> None:
+    async with server() as running, asking(running, path) as client:
+        running.handler = answer({"text": "Hi."})
+        assert (await client.complete(HELLO)).message.content == "Hi."
+        assert await client.models() == (MODEL,)
+
+
+def test_a_model_is_known_with_its_family_before_it_or_without() -> None:
+    for name in ("gemini-3-pro", "models/gemini-3-pro"):
+        speaker = Gemini(Endpoint(base_url="http://x", model=name))
+        listed = speaker.listed(b'{"models": [{"name": "models/gemini-3-pro"}]}')
+        assert [one.id for one in listed] == [name]
+        assert speaker.lookup().url == "http://x/v1beta/models/gemini-3-pro"

@@ -1,0 +1,125 @@
+"""What is Ollama's own: capabilities, names with tags, thinking that is refused, addresses."""
+
+import pytest
+
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.dialects.ollama.dialect import Ollama
+from bot.llm.endpoint import Endpoint
+from bot.llm.errors import LlmBroken, LlmToolsRefused
+from bot.llm.learnt import Learnt
+from bot.llm.messages import ToolSpec
+from bot.llm.retry import RetryPolicy
+from conversation_store.models import Message, Role
+from tests.contract.dialects.ollama import CONTEXT_TOKENS, answer, line, server, text
+from tests.fakes.openai_server import MODEL
+from tests.fakes.scripted_http import raw_body
+
+HELLO = [Message(Role.USER, "hello")]
+CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
+ONCE = RetryPolicy(bound_seconds=0.0)
+
+
+def ollama(endpoint: Endpoint) -> Ollama:
+    return Ollama(endpoint, context_tokens=CONTEXT_TOKENS)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/api", "/api/"])
+async def test_its_address_is_understood_in_every_way_that_it_is_written(path: str) -> None:
+    async with server() as running:
+        endpoint = Endpoint(base_url=running.base_url + path, model=MODEL)
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint))
+            running.handler = text("Hi.")
+            assert (await client.complete(HELLO)).message.content == "Hi."
+            assert await client.models() == (MODEL,)
+        assert "authorization" not in running.received[0].headers
+
+
+async def test_a_model_without_its_tag_is_the_latest() -> None:
+    speaker = ollama(Endpoint(base_url="http://x", model="llama3"))
+    listed = speaker.listed(b'{"models": [{"name": "llama3:latest"}, {"model": "llama3:8b"}]}')
+    assert [model.id for model in listed] == ["llama3", "llama3:8b"]
+
+
+@pytest.mark.parametrize("can", [True, False])
+async def test_what_the_model_can_do_is_asked(*, can: bool) -> None:
+    async with server() as running:
+        running.capabilities = ["completion", *(["vision", "tools"] if can else [])]
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint))
+            about = await client.about()
+            assert about is not None
+            assert (about.sees_images, about.calls_tools) == (can, can)
+        endpoint = Endpoint(base_url=running.base_url, model="unknown")
+        async with open_transport(endpoint) as transport:
+            assert await LlmClient(transport, endpoint, ollama(endpoint)).about() is None
+
+
+async def test_a_model_that_does_not_think_is_not_asked_to_again() -> None:
+    async with server() as running:
+        running.capabilities = ["completion", "tools"]
+        running.handler = text("Hi.")
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        learnt = Learnt()
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint), learnt=learnt)
+            for _ in range(2):
+                assert (await client.complete(HELLO)).message.content == "Hi."
+        assert [body.get("think") for body in running.requests] == [True, None, None]
+
+
+async def test_a_model_without_tools_says_so_and_thinking_has_nothing_to_do_with_it() -> None:
+    async with server() as running:
+        running.capabilities = ["completion"]
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint), retry=ONCE)
+            with pytest.raises(LlmToolsRefused):
+                await client.complete(HELLO, [CLOCK])
+
+
+async def test_a_runner_that_dies_midway_is_no_answer() -> None:
+    died = raw_body(
+        line({"content": "Good"}),
+        b'{"error":"llama runner process has terminated: signal: killed"}\n',
+        content_type="application/x-ndjson",
+    )
+    async with server() as running:
+        running.handler = died
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint), retry=ONCE)
+            with pytest.raises(LlmBroken):
+                await client.complete(HELLO)
+
+
+async def test_a_prompt_from_the_cache_has_no_count_and_counts() -> None:
+    async with server() as running:
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        cached = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
+        running.handler = raw_body(cached, content_type="application/x-ndjson")
+        async with open_transport(endpoint) as transport:
+            completion = await LlmClient(transport, endpoint, ollama(endpoint)).complete(HELLO)
+        assert completion.usage is not None
+        assert completion.usage.completion_tokens == 3
+
+
+async def test_an_answer_in_one_document_is_read() -> None:
+    async with server() as running:
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        end = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
+        running.handler = raw_body(end.strip(), content_type="application/json")
+        async with open_transport(endpoint) as transport:
+            completion = await LlmClient(transport, endpoint, ollama(endpoint)).complete(HELLO)
+        assert completion.message.content == "Hi."
+
+
+async def test_calls_are_not_offered_where_they_may_not_be_made() -> None:
+    async with server() as running:
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        running.handler = answer({"content": "Hi."})
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint))
+            await client.complete(HELLO, [CLOCK], may_call=False)
+        assert "tools" not in running.requests[-1]

@@ -1,0 +1,1 @@
+"""One folder for each chat: its files, and the tools that work with them behind walls."""

@@ -1,0 +1,237 @@
+"""A folder seen from inside its sandbox: every path ends in it, and nothing but files is opened."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from errno import (
+    EACCES,
+    EDQUOT,
+    EEXIST,
+    EFBIG,
+    EINVAL,
+    EISDIR,
+    ELOOP,
+    ENAMETOOLONG,
+    ENOENT,
+    ENOSPC,
+    ENOTDIR,
+    ENOTEMPTY,
+    ENXIO,
+    EPERM,
+    EXDEV,
+)
+from itertools import islice
+from typing import Final
+
+from sandbox.errors import WorkError
+from sandbox.rooted import open_below
+from tools.display import visible
+
+MAX_DEPTH: Final = 32
+MAX_NAMES: Final = 20_000
+"""Of one folder; whatever made more of them did it for harm."""
+MAX_SHOWN_CHARACTERS: Final = 200
+_CHUNK_BYTES: Final = 65_536
+_BLOCK_BYTES: Final = 512  # the unit of st_blocks, on every disk
+
+_READ_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # else a FIFO would be waited for
+_READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+_SENTENCES: Final = {
+    ENOENT: "There is no {name}.",
+    EISDIR: "{name} is a folder.",
+    ENOTDIR: "A part of {name} is a file and no folder.",
+    ELOOP: "{name} is a link that leads nowhere.",
+    ENAMETOOLONG: "The name {name} is too long.",
+    EEXIST: "{name} is there already.",
+    ENOTEMPTY: "The folder {name} is not empty.",
+    EINVAL: "{name} is no name of a file.",
+    EXDEV: "{name} is on another disk.",
+    ENXIO: "{name} is no file.",
+    EACCES: "{name} may not be opened.",
+    EPERM: "{name} may not be opened.",
+}
+_FULL: Final = frozenset({ENOSPC, EDQUOT})
+DISK_IS_FULL: Final = "The disk is full; nothing was written."
+FILE_TOO_LARGE: Final = "This file would be larger than a workspace may be; nothing was written."
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something in a folder.
+
+    Attributes:
+        path: from the workspace on.
+        status: as the kernel says.
+    """
+
+    path: str
+    status: os.stat_result
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it holds others."""
+        return stat.S_ISDIR(self.status.st_mode)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it has contents."""
+        return stat.S_ISREG(self.status.st_mode)
+
+    @property
+    def taken_bytes(self) -> int:
+        """What it takes of the disk."""
+        return self.status.st_blocks * _BLOCK_BYTES
+
+
+def shown(path: str) -> str:
+    """Return a path on one line, with nothing hidden in it."""
+    text = visible(path)
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
+
+
+@contextmanager
+def said(path: str) -> Iterator[None]:
+    """Turn what the kernel says about a path into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise WorkError(DISK_IS_FULL) from None
+        if error.errno == EFBIG:
+            raise WorkError(FILE_TOO_LARGE) from None
+        sentence = _SENTENCES.get(error.errno or 0)
+        if sentence is None:
+            raise
+        raise WorkError(sentence.format(name=shown(path))) from None
+    except ValueError:
+        raise WorkError(f"{shown(path)} has a character that no path can have.") from None
+
+
+class Folder:
+    """A folder and what is below it.
+
+    Args:
+        descriptor: of the folder.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @contextmanager
+    def file(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
+        """Open a file to be read; WorkError for anything but a file."""
+        with said(path):
+            descriptor = open_below(self.descriptor, path, _READ_FILE)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise WorkError(f"{shown(path)} is a folder.")
+            if not stat.S_ISREG(status.st_mode):
+                raise WorkError(f"{shown(path)} is no file.")
+            yield descriptor, status
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def folder(self, path: str) -> "Iterator[Folder]":
+        """Open a folder below this one."""
+        with said(path):
+            descriptor = open_below(self.descriptor, path or ".", _READ_FOLDER)
+        try:
+            yield Folder(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def parent(self, path: str, *, make: bool = False) -> "Iterator[tuple[Folder, str]]":
+        """Open the folder that something is in, and return it with the name.
+
+        Args:
+            path: of the thing, which need not be there.
+            make: make the folders on the way to it.
+        """
+        above, _, name = path.rstrip("/").rpartition("/")
+        if name in {"", ".", ".."}:
+            raise WorkError(f"{shown(path) or 'An empty path'} is no name of a file.")
+        if make:
+            self._make(above)
+        with self.folder(above) as folder:
+            with said(path):
+                folder.status_here(name)  # whether there can be such a name at all
+            yield folder, name
+
+    def _make(self, path: str) -> None:
+        steps = [step for step in path.split("/") if step not in {"", "."}]
+        if len(steps) > MAX_DEPTH:
+            raise WorkError(f"Folders may be at most {MAX_DEPTH} deep.")
+        for count in range(1, len(steps) + 1):
+            with self.parent("/".join(steps[:count])) as (folder, name), said(path):
+                try:
+                    os.mkdir(name, 0o700, dir_fd=folder.descriptor)
+                except FileExistsError:
+                    continue
+
+    def status(self, path: str) -> os.stat_result:
+        """Return what is known of something, through links."""
+        with said(path):
+            descriptor = open_below(self.descriptor, path or ".", os.O_PATH)
+        try:
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def status_here(self, name: str) -> os.stat_result | None:
+        """Return what is known of a name in this very folder, itself; None where there is none."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """Return the names in this folder, sorted; WorkError where they are too many."""
+        with os.scandir(self.descriptor) as entries:
+            names = [entry.name for entry in islice(entries, MAX_NAMES + 1)]
+        if len(names) > MAX_NAMES:
+            raise WorkError(f"A folder has more than {MAX_NAMES:,} files.")
+        return sorted(names)
+
+    def walk(self, *, deep: bool = True, inside: str = "", depth: int = 0) -> Iterator[Entry]:
+        """Go through what is in this folder, and in those below it; links are not followed."""
+        for name in self.names():
+            status = self.status_here(name)
+            if status is None:
+                continue  # gone meanwhile
+            entry = Entry(inside + name, status)
+            yield entry
+            if deep and entry.is_folder and depth < MAX_DEPTH:
+                with self.folder(name) as below:
+                    yield from below.walk(inside=f"{entry.path}/", depth=depth + 1)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a new file in this very folder, to the disk; raises OSError."""
+        descriptor = open_below(self.descriptor, name, _NEW_FILE, mode=0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def counted(count: int, one: str) -> str:
+    """Return a number of things in words."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
+def read(descriptor: int, most_bytes: int) -> bytes:
+    """Return the first bytes of an open file."""
+    chunks: list[bytes] = []
+    while most_bytes > 0 and (chunk := os.read(descriptor, min(_CHUNK_BYTES, most_bytes))):
+        chunks.append(chunk)
+        most_bytes -= len(chunk)
+    return b"".join(chunks)

@@ -1,0 +1,168 @@
+"""The last versions of files that were overwritten or deleted, kept for a day.
+
+Each has two names in its folder: `N` is what it was, `N.json` says where. New contents are written
+there, too, before they take their place.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sandbox.errors import WorkError
+from tools.workspace.inside.folder import Entry, Folder, read, said, shown
+
+KEPT_SECONDS: Final = 86_400
+_MAX_RECORD_BYTES: Final = 8_192
+_RECORD: Final = ".json"
+_DRAFT: Final = "draft"
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version that is kept: its name, and the path that it had."""
+
+    name: str
+    path: str
+
+    @property
+    def kept_at(self) -> float:
+        return int(self.name) / 1_000_000
+
+
+class Kept:
+    """Keeps the last version of each file.
+
+    Args:
+        files: the workspace.
+        kept: where versions are kept, on the same disk.
+        most_bytes: what they take together; the oldest go first.
+    """
+
+    def __init__(self, files: Folder, kept: Folder, *, most_bytes: int) -> None:
+        self._files = files
+        self._kept = kept
+        self._most_bytes = most_bytes
+
+    def put(self, data: bytes, folder: Folder, name: str, path: str) -> None:
+        """Write a file whole, in place of one that was there, or leave everything as it was.
+
+        Args:
+            data: the contents.
+            folder: where.
+            name: there.
+            path: the same from the workspace on.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        remove(self._kept, _DRAFT)  # of a process that was killed
+        before = folder.status_here(name)
+        try:
+            self._kept.write(_DRAFT, data)
+            if before is not None and Entry(name, before).is_file:
+                self._copy(folder, name, path)
+            os.rename(_DRAFT, name, src_dir_fd=self._kept.descriptor, dst_dir_fd=folder.descriptor)
+        except OSError:
+            remove(self._kept, _DRAFT)
+            raise
+        os.fsync(folder.descriptor)
+
+    def _copy(self, folder: Folder, name: str, path: str) -> None:
+        """Keep what a file is now; it stays where it is."""
+        os.link(
+            name,
+            self._record(path),
+            src_dir_fd=folder.descriptor,
+            dst_dir_fd=self._kept.descriptor,
+            follow_symlinks=False,
+        )
+
+    def move(self, folder: Folder, name: str, path: str) -> None:
+        """Keep a file or folder, which is gone from its place then."""
+        version = self._record(path)
+        with said(path):
+            os.rename(name, version, src_dir_fd=folder.descriptor, dst_dir_fd=self._kept.descriptor)
+        self._prune()
+
+    def restore(self) -> str:
+        """Put what was kept last back to its place and return its path.
+
+        Raises:
+            WorkError: nothing is kept.
+        """
+        self._prune()
+        version = next(iter(reversed(list(self._versions()))), None)
+        if version is None:
+            raise WorkError("Nothing was overwritten or deleted in the last day.")
+        with self._files.parent(version.path, make=True) as (folder, name), said(version.path):
+            there = folder.status_here(name)
+            if there is not None and Entry(name, there).is_folder:
+                raise WorkError(f"{shown(version.path)} is a folder now; move it away first.")
+            os.rename(
+                version.name, name, src_dir_fd=self._kept.descriptor, dst_dir_fd=folder.descriptor
+            )
+        self._forget_record(version.name)
+        return version.path
+
+    def _record(self, path: str) -> str:
+        """Note that a version of a path will be kept and return its name; earlier ones go."""
+        for version in list(self._versions()):
+            if version.path == path:
+                self._drop(version)
+        name = f"{time.time_ns() // 1_000:020}"
+        self._kept.write(name + _RECORD, json.dumps(path).encode())
+        return name
+
+    def _versions(self) -> Iterator[_Version]:
+        """Go through what is kept, the oldest first; forget notes about what is not."""
+        names = set(self._kept.names())
+        for record in sorted(name for name in names if name.endswith(_RECORD)):
+            name = record.removesuffix(_RECORD)
+            if name not in names:
+                self._forget_record(name)
+                continue
+            with self._kept.file(record) as (descriptor, _):
+                yield _Version(name, str(json.loads(read(descriptor, _MAX_RECORD_BYTES))))
+
+    def _prune(self) -> None:
+        versions = list(self._versions())
+        sizes = {version: self._size(version.name) for version in versions}
+        total = sum(sizes.values())
+        for version in versions:
+            if version.kept_at < time.time() - KEPT_SECONDS or total > self._most_bytes:
+                total -= sizes[version]
+                self._drop(version)
+
+    def _size(self, name: str) -> int:
+        status = self._kept.status_here(name)
+        if status is None:
+            return 0
+        entry = Entry(name, status)
+        if not entry.is_folder:
+            return entry.taken_bytes
+        with self._kept.folder(name) as folder:
+            return entry.taken_bytes + sum(one.taken_bytes for one in folder.walk())
+
+    def _drop(self, version: _Version) -> None:
+        remove(self._kept, version.name)
+        self._forget_record(version.name)
+
+    def _forget_record(self, name: str) -> None:
+        os.unlink(name + _RECORD, dir_fd=self._kept.descriptor)
+
+
+def remove(folder: Folder, name: str) -> None:
+    """Delete a file, or a folder with all that is in it."""
+    status = folder.status_here(name)
+    if status is None:
+        return
+    if not Entry(name, status).is_folder:
+        os.unlink(name, dir_fd=folder.descriptor)
+        return
+    with folder.folder(name) as below:
+        for one in below.names():
+            remove(below, one)
+    os.rmdir(name, dir_fd=folder.descriptor)

@@ -1,0 +1,83 @@
+"""The program behind the walls: one request, one deed in the workspace, one text in return.
+
+A request is an object: `do` names the deed, `bounds` says how much there may be in the workspace,
+and everything else are arguments of the deed.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from sandbox.child import serve
+from sandbox.errors import WorkError
+from sandbox.rooted import open_below
+from tools.workspace.inside import reading
+from tools.workspace.inside.changing import Changes
+from tools.workspace.inside.folder import Folder
+from tools.workspace.inside.kept import Kept
+
+_HERE: Final = -100  # AT_FDCWD: the folder that the walls stand around
+FILES: Final = "files"
+KEPT: Final = "kept"
+
+
+class Deeds:
+    """What can be asked for; the folder is opened with the first request."""
+
+    def __init__(self) -> None:
+        self._deeds: Mapping[str, Callable[..., str]] = {}
+
+    def answer(self, request: str) -> str:
+        """Do what a request says."""
+        asked: dict[str, Any] = json.loads(request)
+        bounds = asked.pop("bounds")
+        if not self._deeds:
+            self._deeds = _opened(**bounds)
+        return self._deeds[asked.pop("do")](**asked)
+
+
+def _opened(
+    *, quota_bytes: int, max_files: int, max_read_bytes: int, max_sent_bytes: int
+) -> Mapping[str, Callable[..., str]]:
+    """Open the folder and return what can be done in it."""
+    files, kept = (Folder(_made(name)) for name in (FILES, KEPT))
+    changes = Changes(
+        files,
+        Kept(files, kept, most_bytes=quota_bytes),
+        quota_bytes=quota_bytes,
+        max_files=max_files,
+        most_bytes=max_read_bytes,
+    )
+    return {
+        "overview": partial(reading.overview, files, quota_bytes=quota_bytes),
+        "list_files": partial(reading.list_files, files),
+        "find_files": partial(reading.find_files, files),
+        "file_info": partial(reading.file_info, files),
+        "read_file": partial(reading.read_file, files, most_bytes=max_read_bytes),
+        "search_files": partial(reading.search_files, files),
+        "fetch": partial(reading.fetch, files, most_bytes=max_sent_bytes),
+        "write_file": changes.write_file,
+        "edit_file": changes.edit_file,
+        "delete_file": changes.delete_file,
+        "undo": changes.undo,
+        "receive": changes.receive,
+    }
+
+
+def _made(name: str) -> int:
+    """Open one of the two folders, which are made with the first request."""
+    try:
+        return open_below(_HERE, name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        here = open_below(_HERE, ".", os.O_RDONLY | os.O_DIRECTORY)
+        os.mkdir(name, 0o700, dir_fd=here)
+        os.close(here)
+        return open_below(_HERE, name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        raise WorkError("This workspace is damaged; !clear files makes it anew.") from None
+
+
+if __name__ == "__main__":
+    serve(Deeds().answer)

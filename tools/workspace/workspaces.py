@@ -1,0 +1,183 @@
+"""The workspaces of all chats, seen from the bot: a folder each, and a sandbox that works in it."""
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sandbox.errors import WorkError
+from sandbox.limits import Limits
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Sandbox
+from tools.settings import WorkspaceSettings
+
+PROGRAM: Final = "tools.workspace.inside.program"
+MAX_OPEN: Final = 8
+"""Chats whose process stays warm; the one that was used longest ago ends first."""
+IDLE_SECONDS: Final = 120.0
+CALL_SECONDS: Final = 9.0
+MAX_SENT_BYTES: Final = 8 * 2**20
+"""Of a file that goes to the chat or comes from it."""
+_MEMORY_BYTES: Final = 256 * 2**20
+_TRANSPORT_BYTES: Final = 16 * 2**20  # a file as Base64
+
+
+class Workspace:
+    """One chat's folder.
+
+    Args:
+        sandbox: works in it.
+        settings: how much there may be in it.
+    """
+
+    def __init__(self, sandbox: Sandbox, settings: WorkspaceSettings) -> None:
+        self._sandbox = sandbox
+        self._bounds = {
+            "quota_bytes": settings.quota_bytes,
+            "max_files": settings.max_files,
+            "max_read_bytes": settings.max_read_bytes,
+            "max_sent_bytes": MAX_SENT_BYTES,
+        }
+
+    async def do(self, deed: str, **arguments: object) -> str:
+        """Have something done and return what is said of it.
+
+        Args:
+            deed: one of those in `tools.workspace.inside.program`.
+            arguments: its own.
+
+        Raises:
+            WorkError: it cannot be done; says why.
+        """
+        request = {"do": deed, "bounds": self._bounds, **arguments}
+        return await self._sandbox.call(json.dumps(request))
+
+    async def fetch(self, file_path: str) -> bytes:
+        """Return a whole file.
+
+        Raises:
+            WorkError: there is none, or it is larger than MAX_SENT_BYTES.
+        """
+        try:
+            return b64decode(await self.do("fetch", file_path=file_path), validate=True)
+        except NotBase64:
+            raise WorkError("This file cannot be read.") from None
+
+    async def receive(self, name: str, data: bytes) -> str:
+        """Put a file into the inbox and return its path.
+
+        Args:
+            name: that it is to have there, if it is free; without slashes.
+            data: at most MAX_SENT_BYTES.
+
+        Raises:
+            WorkError: there is no room for it.
+        """
+        return await self.do("receive", name=name, data=b64encode(data).decode())
+
+
+class Workspaces:
+    """Provides the workspace of each chat as long as its context is open.
+
+    Args:
+        settings: where they are, and how large.
+        name_of: makes a name of a chat that tells nothing of it.
+        policy: what is demanded of walls.
+    """
+
+    def __init__(
+        self, settings: WorkspaceSettings, name_of: Callable[[str], str], policy: SandboxPolicy
+    ) -> None:
+        self._settings = settings
+        self._name_of = name_of
+        self._policy = policy
+        self._open: OrderedDict[str, Sandbox] = OrderedDict()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for sandbox in self._open.values():
+            await sandbox.__aexit__(None, None, None)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    @property
+    def admins_only(self) -> bool:
+        """Whether only those who administer the bot have one."""
+        return not self._settings.everyone
+
+    def of(self, chat: str) -> Workspace:
+        """Return a chat's workspace; its folder is made if there is none yet.
+
+        Raises:
+            WorkError: the folder cannot be made.
+        """
+        name = self._name_of(chat)
+        folder = self._settings.path / name
+        try:
+            self._settings.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.utime(folder)  # when it was used last
+        except OSError as error:
+            raise WorkError(f"No workspace can be made: {error.strerror}.") from None
+        sandbox = self._open.get(name)
+        if sandbox is None:
+            sandbox = self._open[name] = Sandbox(PROGRAM, self._limits(folder), policy=self._policy)
+        self._open.move_to_end(name)
+        while len(self._open) > MAX_OPEN:
+            self._end_soon(self._open.popitem(last=False)[1])
+        return Workspace(sandbox, self._settings)
+
+    async def clear(self, chat: str) -> None:
+        """Delete all files of a chat, and what was kept of them; what works with them is ended."""
+        name = self._name_of(chat)
+        if (sandbox := self._open.pop(name, None)) is not None:
+            await sandbox.__aexit__(None, None, None)
+        await asyncio.to_thread(shutil.rmtree, self._settings.path / name, ignore_errors=True)
+
+    async def forget_unused(self, seconds: float) -> int:
+        """Delete the workspaces that were not used for so long; return how many."""
+        before = time.time() - seconds
+        return await asyncio.to_thread(self._forget_before, before)
+
+    def _forget_before(self, before: float) -> int:
+        gone = 0
+        with suppress(FileNotFoundError):
+            for folder in list(self._settings.path.iterdir()):
+                if folder.lstat().st_mtime < before:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    gone += 1
+        return gone
+
+    def _limits(self, folder: Path) -> Limits:
+        return Limits(
+            memory_bytes=_MEMORY_BYTES,
+            call_seconds=CALL_SECONDS,
+            line_bytes=_TRANSPORT_BYTES,
+            reply_bytes=_TRANSPORT_BYTES,
+            idle_seconds=IDLE_SECONDS,
+            folder=str(folder.absolute()),
+            file_bytes=self._settings.quota_bytes,
+        )
+
+    def _end_soon(self, sandbox: Sandbox) -> None:
+        """End a sandbox beside what goes on; a call that is under way in it is broken off."""
+        ending = asyncio.get_running_loop().create_task(sandbox.__aexit__(None, None, None))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
