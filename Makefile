@@ -24,15 +24,17 @@ $(BIN)/python:
 	  then exec $$python -m venv $(VENV); fi; \
 	done; echo "Python 3.11 or newer with venv is needed; name it: make PYTHON=/path/to/python" >&2; exit 1
 
+# A lock names all that is needed, so pip need not look for more (`--no-deps`): where it does, a pip
+# such as Debian's (23.0) takes the pin of `coverage` for no pin of `coverage[toml]`, and refuses.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing the locked packages into $(VENV), once…"
-	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "Installing the locked packages for development…"
-	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
@@ -42,7 +44,7 @@ $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
 
 $(VENV)/.installed-soak: requirements-soak.lock $(VENV)/.installed-dev
 	@echo "Installing what draws the plot of the soak…"
-	@$(PIP) install --require-hashes -r requirements-soak.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements-soak.lock
 	@touch $@
 
 # By way of the environment and unexpanded, so that no character of the text means anything to make
@@ -95,9 +97,10 @@ VULNERABILITIES := --vulnerability-service pypi
 $(AUDIT)/.installed: requirements-audit.lock requirements.lock | $(BIN)/python
 	@rm -rf $(AUDIT)
 	@$(BIN)/python -m venv $(AUDIT)/tools
-	@$(AUDIT)/tools/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r requirements-audit.lock
+	@$(AUDIT)/tools/bin/python -m pip --disable-pip-version-check --quiet --quiet install --no-deps --require-hashes -r requirements-audit.lock
 	@$(BIN)/python -m venv $(AUDIT)/locked
-	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r requirements.lock
+	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet install --no-deps --require-hashes -r requirements.lock
+	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check check
 	@$(AUDIT)/locked/bin/python -m pip --disable-pip-version-check --quiet --quiet uninstall --yes setuptools pip
 	@touch $@
 audit: $(AUDIT)/.installed $(VENV)/.installed-dev ## look up vulnerabilities and licences of all packages
@@ -139,9 +142,8 @@ release: image $(VENV)/.installed ## make a release for a TEE (deploy/CHECKLIST.
 	  --image "$$bot" --image "$$signal_cli" --os "$$SYSTEM" --kms-id "$$KMS_ID" \
 	  --model-pins "$$MODEL_PINS"
 
-# Names, versions and hashes only: a lock names no index. The extras stay, since an older pip (23.2)
-# takes the pin of `coverage` for no pin of the `coverage[toml]` that another package asks for.
-COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+# Names, versions and hashes only: a lock names no index.
+COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 lock: $(BIN)/python ## lock the newest packages, by hash
 	$(PIP) install uv
 	$(COMPILE) pyproject.toml --all-extras --group install -o requirements.lock

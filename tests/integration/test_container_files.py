@@ -185,7 +185,8 @@ def test_two_builds_are_the_same_and_the_bot_runs_in_them_alone(tmp_path: Path) 
     python = shutil.which("python3", path=str(Path(sys.base_prefix, "bin")))
     assert python is not None
     run(
-        python, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:",
+        python, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
+        "--only-binary", ":all:",
         "--dest", packages, "--requirement", ROOT / "requirements.lock",
     )  # fmt: skip
     images = [tmp_path / "one" / "image", tmp_path / "elsewhere" / "image"]

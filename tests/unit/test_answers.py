@@ -298,15 +298,15 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
         ('get_weather(place="Rome",\n            units="c")', "Rome"),
         ('default_api.get_weather(place="Rome")', "Rome"),
         ('result = get_weather(place="Rome")', "Rome"),
-        ("<|channel|>analysis to=functions.get_weather code<|message|>"
-         '{"place": "Rome"}<|call|>', "Rome"),
-        ("<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>"
-         '{"place": "Rome"}<|call|>', "Rome"),
+        (("<|channel|>analysis to=functions.get_weather code<|message|>"
+          '{"place": "Rome"}<|call|>'), "Rome"),
+        (("<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>"
+          '{"place": "Rome"}<|call|>'), "Rome"),
         ('{"tool": "get_weather", "input": {"place": "\\ud83d"}}', "?"),
     ],
 )  # fmt: skip
 def test_further_ways_to_write_a_call(text: str, place: str) -> None:
-    assert is_odd(text)
+    assert cleaning.is_odd(text)
     [call] = cleaned(text, OFFERED).calls
     assert (call.name, json.loads(call.arguments)["place"]) == ("get_weather", place)
 
