@@ -53,9 +53,8 @@ async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "away", [False, pytest.param(True, marks=pytest.mark.full)], ids=["busy", "restarting"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("away", [False, True], ids=["busy", "restarting"])
 async def test_a_long_wait_for_the_model_is_said_once_and_the_answer_comes_once(
     *, away: bool
 ) -> None:

@@ -4,6 +4,8 @@ import stat
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from conversation_store.backup import is_plain
 from conversation_store.store import open_store
 from tests.integration.test_check import QUICK, run_check, run_program
@@ -78,6 +80,7 @@ async def test_a_key_that_was_set_too_late_is_no_dead_end(tmp_path: Path) -> Non
     assert store_line(tmp_path, STORE__KEY=SECRET).endswith("Works, encrypted at rest.")
 
 
+@pytest.mark.full
 async def test_a_key_is_changed_by_the_one_before(tmp_path: Path) -> None:
     await make(tmp_path, "old")
     (tmp_path / "old-key.txt").write_text("old\n")

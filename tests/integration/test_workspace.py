@@ -305,6 +305,7 @@ async def test_lists_lines_and_places_are_bounded(tmp_path: Path) -> None:
         assert line.endswith("… [998,000 characters left out]")
 
 
+@pytest.mark.full
 async def test_an_expression_that_takes_for_ever_ends_and_the_next_call_works(
     tmp_path: Path,
 ) -> None:

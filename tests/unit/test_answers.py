@@ -252,11 +252,16 @@ def test_without_tools_json_is_an_answer() -> None:
     [
         "",
         "```\n",
-        "{",
-        "<tool_call>",
-        "<tool_call>get_weather",
-        "analysis ",
-        "Here is my thought process:",
+        *(
+            pytest.param(begun, marks=pytest.mark.full)
+            for begun in (
+                "{",
+                "<tool_call>",
+                "<tool_call>get_weather",
+                "analysis ",
+                "Here is my thought process:",
+            )
+        ),
     ],
 )
 def test_whatever_repeats_is_read_in_time(before: str, piece: str) -> None:
