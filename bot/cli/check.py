@@ -20,6 +20,7 @@ from typing import Final
 from bot.attestation.trust import REAL, Trust
 from bot.cli import machine, model_findings, tool_findings
 from bot.cli.account_setup import signal_cli_at
+from bot.cli.console import wrapped
 from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
     Finding,
@@ -95,7 +96,7 @@ async def check(settings: Settings, *, as_json: bool = False, verbose: bool = Fa
     if as_json:
         print(document(found))
     elif sys.stdout is not None and sys.stdout.isatty():
-        print(_summary(found))
+        print(f"\n{wrapped(_summary(found), shutil.get_terminal_size().columns)}")
     return not _any_failed(found)
 
 
@@ -118,7 +119,7 @@ def _summary(found: Sequence[Finding]) -> str:
         for severity in (Severity.FAILED, Severity.WARNING)
     }
     said = [f"{severity}: {', '.join(parts)}" for severity, parts in counted.items() if parts]
-    return "\n" + ("; ".join(said) or "Everything is well.")
+    return "; ".join(said) or "Everything is well."
 
 
 def _settings() -> Iterator[Finding]:
