@@ -9,7 +9,8 @@ Source: https://docs.kernel.org/userspace-api/landlock.html; linux/landlock.h.
 
 import ctypes
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sandbox.syscalls import system_call
@@ -31,6 +32,14 @@ _IN_A_FOLDER: Final = sum(
         *(13, 14),  # move, truncate
     )
 )
+
+
+_TO_RUN: Final = 0b1101  # run files, read files, read folders
+_OF_FILES: Final = 0b111 | 1 << 14  # run, write, read, truncate
+_TO_LINK: Final = 1 << 12
+_TO_USE: Final = 0b110  # write and read files
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+"""What every program takes to be there."""
 
 
 class _PathBeneath(ctypes.Structure):
@@ -58,13 +67,14 @@ def version() -> int:
         return 0
 
 
-def install(*, folder: bool = False) -> None:
+def install(*, folder: bool = False, readable: Iterable[str] | None = None) -> None:
     """Deny this process everything that the kernel's Landlock knows of.
 
     Needs no_new_privs and two free descriptors.
 
     Args:
         folder: files and folders below the present one are allowed.
+        readable: what may be read and run besides; None: nothing, and nothing of the folder is run.
 
     Raises:
         OSError: the kernel cannot or may not.
@@ -82,15 +92,26 @@ def install(*, folder: bool = False) -> None:
     ruleset = system_call("landlock_create_ruleset", address, ctypes.sizeof(rules), 0)
     try:
         if folder:
-            _allow_below(".", ruleset, _IN_A_FOLDER & rules.files)
+            runs = 0 if readable is None else _TO_RUN | _TO_LINK
+            _allow_below(".", ruleset, (_IN_A_FOLDER | runs) & rules.files)
+        for path in readable or ():
+            _allow_below(path, ruleset, _TO_RUN & rules.files)
+        for device in () if readable is None else _DEVICES:
+            _allow_below(device, ruleset, _TO_USE & rules.files)
         system_call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
 
 
-def _allow_below(folder: str, ruleset: int, rights: int) -> None:
-    parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _allow_below(path: str, ruleset: int, rights: int) -> None:
+    """Add a rule for a folder and all below it, or for a file; nothing where there is none."""
     try:
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(parent).st_mode):
+            rights &= _OF_FILES
         rule = _PathBeneath(rights, parent)
         address = ctypes.c_void_p(ctypes.addressof(rule))
         system_call("landlock_add_rule", ruleset, _PATH_BENEATH, address, 0)

@@ -71,11 +71,13 @@ class Demand:
         argument: its number, from 0.
         values: what it may be.
         mask: the bits that count.
+        forbidden: the values are what it may not be.
     """
 
     argument: int
     values: tuple[int, ...]
     mask: int = _WORD
+    forbidden: bool = False
 
 
 _OWN_CLOCKS: Final = Demand(0, (0,), mask=_WORD & ~0xF)
@@ -168,21 +170,40 @@ def program(
         of: the processor.
         rules: what is allowed.
     """
-    allowed = [_rule(number, rules[name]) for name, number in _numbers(rules, of)]
     others = [name for name in REFUSED if name not in rules]
     refused = [_exactly(number, [_refusal(EPERM)]) for _, number in _numbers(others, of)]
-    return [
+    return [*_allowing(of, rules), *chain.from_iterable(refused), *_newer(), (RETURN, 0, 0, KILL)]
+
+
+def program_for_programs(
+    of: Architecture, rules: Mapping[str, tuple[Demand, ...]], absent: Sequence[str]
+) -> list[Instruction]:
+    """Return the filter for programs that were not written for it: nothing ends them.
+
+    Args:
+        of: the processor.
+        rules: what is allowed; all else fails with EPERM.
+        absent: what fails with ENOSYS, as if the kernel were older.
+    """
+    missing = [_exactly(number, [_refusal(ENOSYS)]) for _, number in _numbers(absent, of)]
+    return [*_allowing(of, rules), *chain.from_iterable(missing), *_newer(), _refusal(EPERM)]
+
+
+def _newer() -> list[Instruction]:
+    return [(JUMP_IF_GREATER, 0, 1, NEWEST_KNOWN), _refusal(ENOSYS)]
+
+
+def _allowing(of: Architecture, rules: Mapping[str, tuple[Demand, ...]]) -> Iterator[Instruction]:
+    """Yield what allows the calls that rules name, where their demands are met."""
+    yield from (
         (LOAD_WORD, 0, 0, ARCHITECTURE_OFFSET),
         (JUMP_IF_EQUAL, 1, 0, of.audit),
         (RETURN, 0, 0, KILL),
         (LOAD_WORD, 0, 0, NUMBER_OFFSET),
         *_own_abi(of),
-        *chain.from_iterable(allowed),
-        *chain.from_iterable(refused),
-        (JUMP_IF_GREATER, 0, 1, NEWEST_KNOWN),
-        _refusal(ENOSYS),
-        (RETURN, 0, 0, KILL),
-    ]
+    )
+    for name, number in _numbers(rules, of):
+        yield from _rule(number, rules[name])
 
 
 def is_available() -> bool:
@@ -216,6 +237,11 @@ def install(*, folder: bool = False) -> None:
     raise OSError("the filter does not hold")
 
 
+def as_bytes(steps: Sequence[Instruction]) -> bytes:
+    """Return a filter as the kernel reads it: an array of struct sock_filter."""
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
 def load(steps: Sequence[Instruction]) -> None:
     """Have the kernel run a filter at every system call of this process, in all its threads.
 
@@ -224,7 +250,7 @@ def load(steps: Sequence[Instruction]) -> None:
     Raises:
         OSError: the kernel cannot or may not.
     """
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    code = ctypes.create_string_buffer(as_bytes(steps))
     whole = _Program(len(steps), ctypes.addressof(code))
     address = ctypes.c_void_p(ctypes.addressof(whole))
     if system_call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address) != 0:
@@ -248,7 +274,7 @@ def _rule(number: int, demands: Iterable[Demand]) -> list[Instruction]:
 
 
 def _exactly(number: int, then: list[Instruction]) -> list[Instruction]:
-    """Run the steps, the last of which returns, for one system call; skip them for others."""
+    """Run the steps, the last of which returns, where a number was loaded; else skip them."""
     return [(JUMP_IF_EQUAL, 0, len(then), number), *then]
 
 
@@ -256,6 +282,10 @@ def _check(demand: Demand) -> Iterator[Instruction]:
     """Go on behind these steps where the demand is met; refuse the call where it is not."""
     yield (LOAD_WORD, 0, 0, ARGUMENTS_OFFSET + _ARGUMENT_BYTES * demand.argument)
     yield (AND, 0, 0, demand.mask)
+    if demand.forbidden:
+        for value in demand.values:
+            yield from _exactly(value, [_refusal(EPERM)])
+        return
     for steps_left, value in zip(range(len(demand.values), 0, -1), demand.values, strict=True):
         yield (JUMP_IF_EQUAL, steps_left, 0, value)
     yield _refusal(EPERM)

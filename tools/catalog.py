@@ -5,16 +5,19 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Final
 
 from sandbox.errors import WorkUnavailable
+from sandbox.jail.jail import Jail
 from sandbox.policy import SandboxPolicy
 from tools.base import Tool
 from tools.calculator.tool import open_calculator, open_converter
 from tools.clock import current_time
+from tools.commands.machine import this_machine
+from tools.commands.tool import command_tools
 from tools.dates import date_difference, shift_date
 from tools.errors import ToolUnavailable
 from tools.mcp.last_words import LastWords
 from tools.registry import Registry
 from tools.schema import tool_from
-from tools.settings import McpServer, ToolSettings
+from tools.settings import CommandSettings, McpServer, ToolSettings
 from tools.weather.tool import open_weather
 from tools.web.fetch import open_web_fetch
 from tools.web.search import open_web_search
@@ -25,6 +28,8 @@ _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'.
 
 WORKSPACE: Final = "workspace"
 """The source of all tools that work with files."""
+COMMANDS: Final = "commands"
+"""The source of the tools that run commands."""
 
 Opener = Callable[[ToolSettings, SandboxPolicy], AbstractAsyncContextManager[Tool]]
 """Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
@@ -83,13 +88,18 @@ async def open_tools(
             else:
                 registry.offer(name, (tool,))
         if workspaces is not None:
-            _offer_workspaces(workspaces, sandboxes, registry)
+            _offer_workspaces(workspaces, settings.commands, sandboxes, registry)
         if settings.mcp_servers:
             await _open_mcp_servers(settings.mcp_servers, registry, resources, last_words)
         yield registry
 
 
-def _offer_workspaces(workspaces: Workspaces, sandboxes: SandboxPolicy, registry: Registry) -> None:
+def _offer_workspaces(
+    workspaces: Workspaces,
+    commands: CommandSettings | None,
+    sandboxes: SandboxPolicy,
+    registry: Registry,
+) -> None:
     """Offer the tools of workspaces, unless it is known already that nothing walls them off.
 
     Else the first call finds it out, and they are withdrawn then.
@@ -100,6 +110,9 @@ def _offer_workspaces(workspaces: Workspaces, sandboxes: SandboxPolicy, registry
         registry.withdraw(WORKSPACE, str(error))
     else:
         registry.offer(WORKSPACE, workspace_tools(workspaces))
+        if commands is not None:
+            jail = Jail(this_machine())
+            registry.offer(COMMANDS, command_tools(workspaces, jail, commands))
 
 
 async def _open_mcp_servers(

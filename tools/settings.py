@@ -88,6 +88,21 @@ class WorkspaceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandSettings:
+    """What a command may take.
+
+    Attributes:
+        timeout_seconds: where the model names no other time.
+        memory_bytes: of all its processes together.
+        max_output_bytes: of what it writes, for the model.
+    """
+
+    timeout_seconds: float = 30.0
+    memory_bytes: int = 512 * 2**20
+    max_output_bytes: int = 102_400
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSettings:
     """Which tools are wanted, and what they need.
 
@@ -97,6 +112,7 @@ class ToolSettings:
         web_search: for `web_search`.
         mcp_servers: each with a name of its own.
         workspaces: folders of chats; None: nobody has one.
+        commands: that run in them; None: there are none.
         result_limit_bytes: what the model is shown of a result, as UTF-8.
     """
 
@@ -105,4 +121,5 @@ class ToolSettings:
     web_search: WebSearchSettings = WebSearchSettings()
     mcp_servers: tuple[McpServer, ...] = ()
     workspaces: WorkspaceSettings | None = None
+    commands: CommandSettings | None = None
     result_limit_bytes: int = MAX_RESULT_BYTES

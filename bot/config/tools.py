@@ -43,6 +43,15 @@ class WorkspaceSettings(Section):
     max_read_bytes: int = Field(2**20, ge=1_024, le=8 * 2**20)
 
 
+class CommandSettings(Section):
+    """Commands that run in a workspace."""
+
+    enabled: bool = True
+    timeout_seconds: float = Field(30, gt=0, le=300)
+    memory_mb: int = Field(512, ge=64, le=65_536)
+    max_output_bytes: int = Field(102_400, ge=1_024, le=2**20)
+
+
 class ToolsSettings(Section):
     """What the model may call."""
 
@@ -58,3 +67,4 @@ class ToolsSettings(Section):
     web_search: WebSearchSettings = WebSearchSettings()
     web_fetch: ToolSettings = ToolSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
+    commands: CommandSettings = CommandSettings()

@@ -24,6 +24,7 @@ from tools.catalog import CATALOG
 from tools.results import MIN_LIMIT_BYTES
 from tools.settings import (
     MAX_RESULT_BYTES,
+    CommandSettings,
     McpServer,
     SearchProvider,
     ToolSettings,
@@ -109,6 +110,7 @@ def tool_settings(settings: Settings) -> ToolSettings:
             _mcp_server(name, server) for name, server in sorted(settings.mcp.servers.items())
         ),
         workspaces=_workspace_settings(settings),
+        commands=_command_settings(settings),
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
 
@@ -124,6 +126,20 @@ def _workspace_settings(settings: Settings) -> WorkspaceSettings | None:
         quota_bytes=wanted.quota_mb * 2**20,
         max_files=wanted.max_files,
         max_read_bytes=wanted.max_read_bytes,
+    )
+
+
+def _command_settings(settings: Settings) -> CommandSettings | None:
+    """Return what commands may take; None where there are none."""
+    wanted = settings.tools.commands
+    if not wanted.enabled:
+        return None
+    limit = result_limit(settings.llm.context_tokens)
+    room = max(MIN_LIMIT_BYTES, limit - MIN_LIMIT_BYTES)  # with a frame and an exit code around it
+    return CommandSettings(
+        timeout_seconds=wanted.timeout_seconds,
+        memory_bytes=wanted.memory_mb * 2**20,
+        max_output_bytes=min(wanted.max_output_bytes, room),
     )
 
 

@@ -33,6 +33,7 @@ def tool_from(
     untrusted: bool = False,
     address: str | None = None,
     calls_per_minute: int = 120,
+    timeout_seconds: float | None = None,
     probe: Callable[[], Awaitable[None]] | None = None,
     admins_only: bool = False,
     given: Mapping[str, Callable[[Caller], object]] | None = None,
@@ -51,6 +52,7 @@ def tool_from(
         untrusted: its results hold what strangers wrote.
         address: the argument that is an address on the internet, chosen by the model.
         calls_per_minute: of all people together.
+        timeout_seconds: for one run, where it is another than that of all tools.
         probe: finds out whether it can work at all; raises ToolUnavailable.
         admins_only: it does not exist for anybody else.
         given: arguments that the model neither sees nor sends, each with what it is for a caller.
@@ -81,6 +83,7 @@ def tool_from(
         untrusted=untrusted,
         address=None if address is None else attrgetter(address),
         calls_per_minute=calls_per_minute,
+        timeout_seconds=timeout_seconds,
         probe=probe,
         admins_only=admins_only,
     )

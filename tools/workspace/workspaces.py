@@ -10,6 +10,7 @@ from binascii import Error as NotBase64
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +21,8 @@ from sandbox.policy import SandboxPolicy
 from sandbox.pool import Sandbox
 from tools.settings import WorkspaceSettings
 
+FILES: Final = "files"
+"""The part of a chat's folder that people know; the rest is kept for `!undo`."""
 PROGRAM: Final = "tools.workspace.inside.program"
 MAX_OPEN: Final = 8
 """Chats whose process stays warm; the one that was used longest ago ends first."""
@@ -31,16 +34,33 @@ _MEMORY_BYTES: Final = 256 * 2**20
 _TRANSPORT_BYTES: Final = 16 * 2**20  # a file as Base64
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a disk files take, and how many they are, folders among them."""
+
+    disk_bytes: int
+    files: int
+
+
 class Workspace:
     """One chat's folder.
 
     Args:
         sandbox: works in it.
+        folder: of the chat.
         settings: how much there may be in it.
+
+    Attributes:
+        files: the folder that people know; it is there once something was done.
+        quota_bytes: of all files together.
+        max_files: folders among them.
     """
 
-    def __init__(self, sandbox: Sandbox, settings: WorkspaceSettings) -> None:
+    def __init__(self, sandbox: Sandbox, folder: Path, settings: WorkspaceSettings) -> None:
         self._sandbox = sandbox
+        self.files = folder / FILES
+        self.quota_bytes = settings.quota_bytes
+        self.max_files = settings.max_files
         self._bounds = {
             "quota_bytes": settings.quota_bytes,
             "max_files": settings.max_files,
@@ -60,6 +80,18 @@ class Workspace:
         """
         request = {"do": deed, "bounds": self._bounds, **arguments}
         return await self._sandbox.call(json.dumps(request))
+
+    async def usage(self) -> Usage:
+        """Return how much there is.
+
+        Raises:
+            WorkError: more than can be counted.
+        """
+        try:
+            disk_bytes, files = json.loads(await self.do("usage"))
+            return Usage(int(disk_bytes), int(files))
+        except (ValueError, TypeError):
+            raise WorkError("This workspace cannot be looked at.") from None
 
     async def fetch(self, file_path: str) -> bytes:
         """Return a whole file.
@@ -142,7 +174,7 @@ class Workspaces:
         self._open.move_to_end(name)
         while len(self._open) > MAX_OPEN:
             self._end_soon(self._open.popitem(last=False)[1])
-        return Workspace(sandbox, self._settings)
+        return Workspace(sandbox, folder.absolute(), self._settings)
 
     async def clear(self, chat: str) -> None:
         """Delete all files of a chat, and what was kept of them; what works with them is ended."""

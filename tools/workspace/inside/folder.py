@@ -199,17 +199,30 @@ class Folder:
             raise WorkError(f"A folder has more than {MAX_NAMES:,} files.")
         return sorted(names)
 
-    def walk(self, *, deep: bool = True, inside: str = "", depth: int = 0) -> Iterator[Entry]:
-        """Go through what is in this folder, and in those below it; links are not followed."""
+    def walk(
+        self, *, deep: bool = True, is_all: bool = False, inside: str = "", depth: int = 0
+    ) -> Iterator[Entry]:
+        """Go through what is in this folder, and in those below it; links are not followed.
+
+        Args:
+            deep: those below as well.
+            is_all: WorkError where folders are too deep; otherwise they are left out.
+            inside: what the paths begin with.
+            depth: of this folder below the first one.
+        """
         for name in self.names():
             status = self.status_here(name)
             if status is None:
                 continue  # gone meanwhile
             entry = Entry(inside + name, status)
             yield entry
-            if deep and entry.is_folder and depth < MAX_DEPTH:
+            if not deep or not entry.is_folder:
+                continue
+            if depth < MAX_DEPTH:
                 with self.folder(name) as below:
-                    yield from below.walk(inside=f"{entry.path}/", depth=depth + 1)
+                    yield from below.walk(is_all=is_all, inside=f"{entry.path}/", depth=depth + 1)
+            elif is_all:
+                raise WorkError(f"Folders may be at most {MAX_DEPTH} deep.")
 
     def write(self, name: str, data: bytes) -> None:
         """Write a new file in this very folder, to the disk; raises OSError."""

@@ -51,6 +51,7 @@ def _opened(
         most_bytes=max_read_bytes,
     )
     return {
+        "usage": partial(reading.usage, files),
         "overview": partial(reading.overview, files, quota_bytes=quota_bytes),
         "list_files": partial(reading.list_files, files),
         "find_files": partial(reading.find_files, files),

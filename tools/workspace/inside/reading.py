@@ -1,5 +1,6 @@
 """What is in a workspace: lists, facts, lines and places."""
 
+import json
 import re
 import time
 from base64 import b64encode
@@ -35,6 +36,19 @@ def overview(files: Folder, *, quota_bytes: int) -> str:
     heading = f"{counted(len(entries), 'file')}, {_megabytes(taken)} of {_megabytes(quota_bytes)}:"
     lines = [f"{shown(entry.path)} ({_size(entry.status.st_size)})" for entry in entries]
     return "\n".join([heading, _cut(lines, MAX_SHOWN)])
+
+
+def usage(files: Folder) -> str:
+    """Return how many bytes and how many entries there are, as JSON.
+
+    Raises:
+        WorkError: more or deeper than can be counted.
+    """
+    taken = count = 0
+    for entry in files.walk(is_all=True):
+        taken += entry.taken_bytes
+        count += 1
+    return json.dumps([taken, count])
 
 
 def list_files(files: Folder, directory: str = ".", *, recursive: bool = False) -> str:

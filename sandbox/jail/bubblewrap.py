@@ -1,0 +1,110 @@
+"""A jail with namespaces of its own, made by bubblewrap.
+
+There is no network and no process of others in it. The system is there to be read, one folder to
+be written, and a little memory as /tmp. Nothing in it outlives the process outside.
+
+Source: bwrap(1); prlimit(1).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandbox.jail.outside import NICENESS, OF_ETC, PRLIMIT, ROOTS, environment, within
+from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
+
+BUBBLEWRAP: Final = "bwrap"
+FOLDER: Final = "/workspace"
+SCRIPT: Final = "/run/script"
+USER: Final = "1000"
+TEMPORARY_BYTES: Final = 64 * 2**20
+"""Of each of the two places in memory where programs keep what is of no use later."""
+_OF_PROC: Final = (
+    *("config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount"),
+    *("kpageflags", "latency_stats", "sched_debug", "slabinfo", "sysrq-trigger", "timer_list"),
+    *("vmallocinfo",),
+)
+"""What is hidden of it: it tells of the kernel, and only where the bot is root could it be read."""
+_PEOPLE: Final = f"user:x:{USER}:{USER}::/tmp:/bin/sh\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Descriptors of what bubblewrap reads.
+
+    Attributes:
+        calls: the filter of system calls.
+        script: the program's own.
+        people: a list of users.
+    """
+
+    calls: int
+    script: int
+    people: int
+
+
+def command_line(program: Program, bounds: Bounds, machine: Machine, files: Files) -> list[str]:
+    """Return what runs a program in a jail.
+
+    Args:
+        program: what is run.
+        bounds: what it may take.
+        machine: what it finds.
+        files: what the jail is made of.
+    """
+    return [
+        *("nice", "-n", str(NICENESS)),
+        *within(bounds),
+        BUBBLEWRAP,
+        *("--unshare-user", "--unshare-all", "--disable-userns"),
+        *("--uid", USER, "--gid", USER, "--cap-drop", "ALL", "--hostname", "workspace"),
+        *("--new-session", "--die-with-parent", "--clearenv"),
+        *_system(machine),
+        *("--proc", "/proc", *_hidden(), "--remount-ro", "/proc"),
+        *("--dev", "/dev", "--remount-ro", "/dev"),
+        *("--size", str(TEMPORARY_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108 - inside the jail
+        *("--size", str(TEMPORARY_BYTES), "--tmpfs", "/tmp"),  # noqa: S108 - inside the jail
+        *("--ro-bind-data", str(files.people), "/etc/passwd"),
+        *("--ro-bind-data", str(files.script), SCRIPT),
+        *("--bind", str(program.folder), FOLDER, "--chdir", FOLDER, "--remount-ro", "/"),
+        *_environment(machine),
+        *("--seccomp", str(files.calls), "--"),
+        # In the jail: outside, its processes would be counted together with all of the bot's.
+        *(PRLIMIT, f"--nproc={bounds.processes}", "--"),
+        *(SCRIPT if part is THE_SCRIPT else part for part in program.command),
+    ]
+
+
+def people() -> bytes:
+    """Return the list of users that programs in a jail find: whoever runs them."""
+    return _PEOPLE.encode()
+
+
+def _system(machine: Machine) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in ROOTS:
+        root = Path(name)
+        if root.is_symlink():
+            yield from ("--symlink", str(root.readlink()), str(root))
+        else:
+            yield from ("--ro-bind-try", str(root), str(root))
+    for name in OF_ETC:
+        yield from ("--ro-bind-try", name, name)
+    for path in _beside_usr(machine.readable):
+        yield from ("--ro-bind", str(path), str(path))
+
+
+def _hidden() -> Iterator[str]:
+    for name in _OF_PROC:
+        if Path("/proc", name).exists():
+            yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+
+
+def _beside_usr(paths: Sequence[Path]) -> Iterator[Path]:
+    return (path for path in paths if not path.is_relative_to("/usr"))
+
+
+def _environment(machine: Machine) -> Iterator[str]:
+    for name, value in environment(machine, home="/tmp").items():  # noqa: S108 - inside the jail
+        yield from ("--setenv", name, value)

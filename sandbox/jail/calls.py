@@ -1,0 +1,73 @@
+"""What programs in a jail may ask of the kernel: what ordinary programs need, and nothing else.
+
+It is what Docker allows containers, less what no program in a folder needs: other processes'
+memory, keys, mounts, namespaces, io_uring, BPF, System V and POSIX queues, extended attributes.
+All else fails with EPERM, or with ENOSYS where the C library knows another way.
+
+Two jails differ: in namespaces of its own a program may send signals and open sockets, since there
+is nobody to reach; where there are none it may do neither, and stays in its process group, so that
+all of it can be ended at once.
+
+Sources: https://docs.docker.com/engine/security/seccomp/; clone(2), ioctl_tty(2), fcntl(2).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandbox.seccomp import Demand
+
+_NEW_NAMESPACES: Final = 0x7E020000
+"""The flags CLONE_NEW… of clone(2)."""
+_FAMILIES: Final = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+_ONLY_UNIX: Final = (1,)
+_TTY_INPUT, _TTY_CONSOLE = 0x5412, 0x541C  # TIOCSTI and TIOCLINUX type into a terminal
+_OWNER_CALLS: Final = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: whom a socket signals
+_OWNER_COMMANDS: Final = (8, 15)  # F_SETOWN, F_SETOWN_EX: whom a file signals
+_COMMON_DOMAINS: Final = (0, 0x0040000, 0xFFFFFFFF)  # as it is, without random addresses, asked
+
+_PLAIN: Final = """
+accept accept4 access alarm arch_prctl bind brk capget chdir chmod chown clock_getres
+clock_gettime clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3
+epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve
+execveat exit exit_group faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchown
+fchownat fcntl fdatasync fgetxattr flistxattr flock fork fstat fstatfs fsync ftruncate futex
+futex_waitv futimesat get_robust_list getcpu getcwd getdents getdents64 getegid geteuid getgid
+getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid
+getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr
+inotify_add_watch inotify_init inotify_init1 inotify_rm_watch ioprio_get kill lchown lgetxattr
+link linkat listen listxattr llistxattr lseek lstat madvise membarrier mincore mkdir mkdirat
+mmap mprotect mremap msync munmap nanosleep newfstatat open openat openat2 pause pipe pipe2 poll
+ppoll prctl pread64 preadv preadv2 prlimit64 pselect6 pwrite64 pwritev pwritev2 read readlink
+readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2 restart_syscall rmdir rseq
+rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait
+sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
+sched_getscheduler sched_rr_get_interval sched_yield select sendfile sendmmsg sendmsg sendto
+set_robust_list set_tid_address setitimer setpgid setrlimit setsid setsockopt shutdown
+sigaltstack signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat
+sync_file_range sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime
+timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask uname
+unlink unlinkat utime utimensat utimes vfork wait4 waitid write writev
+"""
+
+IN_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
+    **dict.fromkeys(_PLAIN.split(), ()),
+    "clone": (Demand(0, (0,), mask=_NEW_NAMESPACES),),
+    "ioctl": (Demand(1, (_TTY_INPUT, _TTY_CONSOLE), forbidden=True),),
+    "personality": (Demand(0, _COMMON_DOMAINS),),
+    "socket": (Demand(0, _FAMILIES),),
+}
+"""In a jail that has its own processes, network and queues."""
+
+_REACHES_OTHERS: Final = ("kill", "tgkill", "tkill", "setsid", "setpgid", "socket", "connect")
+
+WITHOUT_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
+    **{name: rules for name, rules in IN_NAMESPACES.items() if name not in _REACHES_OTHERS},
+    "fcntl": (Demand(1, _OWNER_COMMANDS, forbidden=True),),
+    "ioctl": (Demand(1, (_TTY_INPUT, _TTY_CONSOLE, *_OWNER_CALLS), forbidden=True),),
+    "prlimit64": (Demand(0, (0,)),),
+    "socketpair": (Demand(0, _ONLY_UNIX),),
+}
+"""In a jail beside the processes of others."""
+
+ABSENT: Final = ("clone3",)
+"""Its flags lie in memory, where no filter sees them; C libraries then use clone."""

@@ -1,0 +1,241 @@
+"""Runs programs that nobody trusts, and returns what came of them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from sandbox import seccomp
+from sandbox.errors import WorkError, WorkUnavailable
+from sandbox.jail import bubblewrap, landlocked
+from sandbox.jail.calls import ABSENT, IN_NAMESPACES
+from sandbox.jail.output import Output
+from sandbox.jail.program import Bounds, Ended, Machine, Program, Stopped
+from sandbox.jail.watch import LookAtFolder, watch
+from sandbox.syscalls import architecture
+
+END_SECONDS: Final = 5.0
+"""From the end of a jail's first process to that of the last one."""
+PLACES: Final = 4
+"""Programs that run at the same time."""
+PLACE_SECONDS: Final = 30.0
+_TRIED_SECONDS: Final = 5.0
+_BY_SIGNAL: Final = 128
+_OUTSIDE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+log = structlog.get_logger()
+
+
+class Kind(StrEnum):
+    """What walls a jail is made of, by the name that operators know it by."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "Landlock"
+
+
+async def nothing_to_see() -> Stopped | None:
+    """Look at no folder."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A jail that runs.
+
+    Attributes:
+        process: its first one; it ends when all have ended.
+        output: of the program.
+        errors: of the program.
+        told: whether it ends everything when its standard input ends.
+    """
+
+    process: asyncio.subprocess.Process
+    output: asyncio.StreamReader
+    errors: asyncio.StreamReader
+    told: bool
+
+
+class Jail:
+    """Runs programs in jails.
+
+    Args:
+        machine: what programs find here beside their folders.
+        kinds: that are tried, the best one first.
+    """
+
+    def __init__(self, machine: Machine, kinds: Sequence[Kind] = tuple(Kind)) -> None:
+        self._machine = machine
+        self._kinds = kinds
+        self._places = asyncio.Semaphore(PLACES)
+        self._trying = asyncio.Lock()
+        self._kind: Kind | None = None
+
+    async def run(
+        self, program: Program, bounds: Bounds, look_at_folder: LookAtFolder = nothing_to_see
+    ) -> Ended:
+        """Run a program to its end, or until it takes more than it may.
+
+        When this is cancelled, all that runs is ended first.
+
+        Args:
+            program: what is run.
+            bounds: what it may take.
+            look_at_folder: says when its folder has outgrown a bound.
+
+        Raises:
+            WorkUnavailable: there can be no jail on this machine.
+            WorkError: too many programs run already.
+        """
+        kind = await self.kind(program.folder)
+        try:
+            async with asyncio.timeout(PLACE_SECONDS):
+                await self._places.acquire()
+        except TimeoutError:
+            raise WorkError("Too many commands run right now; try again.") from None
+        try:
+            return await self._run(kind, program, bounds, look_at_folder)
+        finally:
+            self._places.release()
+
+    async def kind(self, folder: Path) -> Kind:
+        """Return which kind of jail this machine allows; found out once, by trying.
+
+        Args:
+            folder: where it is tried.
+
+        Raises:
+            WorkUnavailable: none; says why.
+        """
+        async with self._trying:
+            if self._kind is None:
+                self._kind = await self._tried(folder)
+            return self._kind
+
+    async def _tried(self, folder: Path) -> Kind:
+        reasons = []
+        for kind in self._kinds:
+            program, bounds = Program(("true",), folder), Bounds(seconds=_TRIED_SECONDS)
+            try:
+                ended = await self._run(kind, program, bounds, nothing_to_see)
+            except WorkUnavailable as error:
+                reasons.append(f"{kind}: {error}")
+                continue
+            if ended.exit_code == 0:
+                if reasons:
+                    log.info("jail.kind", kind=kind)
+                return kind
+            said = ended.errors.strip().splitlines()
+            reasons.append(f"{kind}: {said[0].removeprefix('bwrap: ') if said else 'refused'}")
+        raise WorkUnavailable(
+            f"Commands cannot be walled off on this machine ({'; '.join(reasons)}). Install"
+            " bubblewrap and allow user namespaces, or use a kernel with Landlock (5.19 or later)."
+        )
+
+    async def _run(
+        self, kind: Kind, program: Program, bounds: Bounds, look_at_folder: LookAtFolder
+    ) -> Ended:
+        started = await self._start(kind, program, bounds)
+        output, errors = Output(bounds.output_bytes), Output(bounds.output_bytes)
+        stopped: Stopped | None = None
+        async with asyncio.TaskGroup() as tasks:
+            reading = [
+                tasks.create_task(output.read(started.output)),
+                tasks.create_task(errors.read(started.errors)),
+            ]
+            watching = tasks.create_task(watch(started.process.pid, bounds, look_at_folder))
+            ending = tasks.create_task(started.process.wait())
+            try:
+                await asyncio.wait(
+                    [ending, watching], timeout=bounds.seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if watching.done():
+                    stopped = watching.result()
+                elif not ending.done():
+                    stopped = Stopped.TIME
+            finally:
+                watching.cancel()
+                await _end(started, reading)
+        code = started.process.returncode or 0
+        code = _BY_SIGNAL - code if code < 0 else code
+        return Ended(code, output.text(), errors.text(), stopped)
+
+    async def _start(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
+        contents = (program.script.encode(errors="replace"), _filter(), bubblewrap.people())
+        with _readable(*contents) as (script, calls, people):
+            if kind is Kind.BUBBLEWRAP:
+                files = bubblewrap.Files(calls=calls, script=script, people=people)
+                command = bubblewrap.command_line(program, bounds, self._machine, files)
+            else:
+                command = landlocked.command_line(program, bounds, self._machine, script)
+            told = kind is Kind.LANDLOCK
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.PIPE if told else asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env={"PATH": _OUTSIDE_PATH},
+                    pass_fds=(script,) if told else (script, calls, people),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise WorkUnavailable(f"{command[0]} cannot be run: {error.strerror}") from None
+        if process.stdout is None or process.stderr is None:
+            raise RuntimeError("a process was started without its outputs")
+        return _Started(process, process.stdout, process.stderr, told)
+
+
+async def _end(started: _Started, reading: Sequence[asyncio.Task[None]]) -> None:
+    """End all that a jail runs, and read what it has written until then."""
+    process = started.process
+    if process.stdin is not None:
+        process.stdin.close()
+    else:
+        _kill(process)
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await process.wait()
+            await asyncio.wait(reading)
+    except TimeoutError:
+        log.error("jail.not_ended")
+        _kill(process)
+    for task in reading:
+        task.cancel()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _readable(*contents: bytes) -> Iterator[list[int]]:
+    """Yield descriptors from which texts can be read, in memory."""
+    opened: list[int] = []
+    try:
+        for content in contents:
+            opened.append(os.memfd_create("jail"))
+            with open(opened[-1], "wb", closefd=False) as file:
+                file.write(content)
+            os.lseek(opened[-1], 0, os.SEEK_SET)
+        yield opened
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+@cache
+def _filter() -> bytes:
+    known = architecture()
+    if known is None:
+        raise WorkUnavailable("there is no filter of system calls for it")
+    return seccomp.as_bytes(seccomp.program_for_programs(known, IN_NAMESPACES, ABSENT))

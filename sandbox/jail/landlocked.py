@@ -1,0 +1,130 @@
+"""A jail without namespaces: Landlock for files, seccomp for all else, and limits.
+
+This program runs beside the bot. It starts the program in a session that it cannot leave, waits
+for it, and ends all of the session when the program ends, when it is told so, or when the bot is
+gone: then its standard input ends.
+
+What it does not have of the other jail: processes and a network of its own. So the programs in it
+may send no signals and open no sockets; they do see that there are other processes, by number.
+
+Source: https://docs.kernel.org/userspace-api/landlock.html; setsid(2), prctl(2).
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from sandbox import landlock, seccomp
+from sandbox.jail.calls import ABSENT, WITHOUT_NAMESPACES
+from sandbox.jail.outside import NICENESS, OF_ETC, ROOTS, environment, within
+from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
+from sandbox.syscalls import architecture, checked, libc
+
+NO_WALLS: Final = 113
+"""Exit code: the walls cannot be raised here."""
+NOT_FOUND: Final = 127
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
+_MANY_BYTES: Final = 4_096
+_BY_SIGNAL: Final = 128
+
+
+def command_line(program: Program, bounds: Bounds, machine: Machine, script: int) -> list[str]:
+    """Return what runs a program in a jail.
+
+    Args:
+        program: what is run.
+        bounds: what it may take.
+        machine: what it finds.
+        script: descriptor of the program's script; the only one that it is given but its outputs.
+    """
+    place = f"/proc/self/fd/{script}"
+    command = [place if part is THE_SCRIPT else part for part in program.command]
+    said = {
+        # Not around this program as well: it has to get its turn to end the other.
+        "command": [*within(bounds), *command],
+        "folder": str(program.folder),
+        "readable": ["/usr", *ROOTS, *OF_ETC, *map(str, machine.readable)],
+        "variables": environment(machine, home=str(program.folder)),
+        "script": script,
+    }
+    return [sys.executable, "-I", "-m", __name__, json.dumps(said)]
+
+
+def _main() -> NoReturn:
+    ended, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that whoever looks for processes finds them below it
+    child = os.fork()
+    if not child:
+        _become(**json.loads(sys.argv[1]))
+    _prctl(_PR_SET_DUMPABLE, 0)
+    os.close(1)  # else nobody would see that the programs have closed it
+    os.close(2)
+    status = None
+    while status is None:
+        told, _, _ = select.select([ended, 0], (), ())
+        if 0 in told:
+            break
+        os.read(ended, _MANY_BYTES)
+        status = _reaped(child)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if status is None:
+        _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(_BY_SIGNAL - code if code < 0 else code)
+
+
+def _reaped(child: int) -> int | None:
+    """Let go of all processes that have ended; return the status of one of them, if it has."""
+    status = None
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            status = ended[1] if ended[0] == child else status
+    return status
+
+
+def _become(
+    *, command: list[str], folder: str, readable: list[str], variables: dict[str, str], script: int
+) -> NoReturn:
+    """Raise the walls around this process and go on as the program."""
+    try:
+        os.setsid()
+        os.nice(NICENESS)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.closerange(3, script)
+        os.closerange(script + 1, os.sysconf("SC_OPEN_MAX"))
+        os.set_inheritable(script, True)
+        os.chdir(folder)
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        landlock.install(folder=True, readable=readable)
+        _load_filter()
+    except OSError:
+        os._exit(NO_WALLS)
+    try:
+        os.execvpe(command[0], command, variables)  # noqa: S606 - there is nothing for a shell to read
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="replace"))
+        os._exit(NOT_FOUND)
+
+
+def _load_filter() -> None:
+    known = architecture()
+    if known is None:
+        raise OSError("no filter for this machine")
+    seccomp.load(seccomp.program_for_programs(known, WITHOUT_NAMESPACES, ABSENT))
+
+
+def _prctl(option: int, value: int) -> None:
+    checked(libc().prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3), "prctl")
+
+
+if __name__ == "__main__":
+    _main()

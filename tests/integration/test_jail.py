@@ -1,0 +1,307 @@
+"""Programs in a jail: what they can do, and what they cannot, on machines of both kinds."""
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import WorkUnavailable
+from sandbox.jail.jail import Jail, Kind
+from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
+from sandbox.jail.watch import processes_of
+from tests.integration.test_spawned import until
+from tools.commands.machine import this_machine
+
+KINDS = pytest.mark.parametrize("kind", list(Kind))
+PACKAGES = Path(pytest.__file__).parents[1]
+SECRET = "the key of the store"
+
+
+def needs(kind: Kind) -> None:
+    if kind is Kind.BUBBLEWRAP and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+
+
+def is_running(process: int) -> bool:
+    return os.waitpid(process, os.WNOHANG) == (0, 0)
+
+
+def command_lines() -> bytes:
+    """Return the command lines of all that this process has started."""
+    started = (Path(f"/proc/{process}/cmdline") for process in processes_of(os.getpid()))
+    return b"\n".join(path.read_bytes() for path in started)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def run(kind: Kind, folder: Path, script: str, shell: str = "sh", **bounds: float) -> Ended:
+    """Run a script in a jail of a kind."""
+    needs(kind)
+    await asyncio.to_thread(folder.mkdir, exist_ok=True)
+    program = Program((shell, THE_SCRIPT), folder, script)
+    jail = Jail(this_machine(), [kind])
+    return await jail.run(program, Bounds(**{"seconds": 10.0, **bounds}))  # type: ignore[arg-type]
+
+
+@KINDS
+async def test_a_program_works_in_its_folder(tmp_path: Path, kind: Kind) -> None:
+    ended = await run(kind, tmp_path / "here", "echo one > a; cat a; ls; echo two >&2; exit 3")
+    assert ended == Ended(3, "one\na\n", "two\n")
+    assert (tmp_path / "here" / "a").read_text() == "one\n"
+
+
+@KINDS
+async def test_python_finds_what_the_bot_runs_with(tmp_path: Path, kind: Kind) -> None:
+    script = "import pydantic, sys; print(sys.prefix); open('b', 'w').write('x')"
+    ended = await run(kind, tmp_path / "here", script, shell="python3")
+    assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
+
+
+ATTACKS = {
+    "read a file beside": f"cat {'{beside}'}/secret",
+    "read it by a link": "ln -s {beside}/secret l; cat l",
+    "read it by /proc/self/root": "cat /proc/self/root{beside}/secret",
+    "read it by the first process": "cat /proc/1/root{beside}/secret",
+    "read it by the folder's parent": "cat ../secret; cat ../../secret; cat ../../../secret",
+    "read it by a process outside": "cat /proc/{outside}/root{beside}/secret",
+    "read the variables of the bot": "cat /proc/{outside}/environ | tr '\\0' '\\n'",
+    "read the memory of the bot": "head -c 100 /proc/{outside}/mem",
+    "read the variables of all": "cat /proc/*/environ | tr '\\0' '\\n'",
+    "list what the bot has open": "ls -l /proc/{outside}/fd/",
+    "write beside": "echo x > {beside}/written; echo x > ../written",
+    "write into the system": "echo x > /usr/written; echo x > /etc/written; echo x > /written",
+    "change the packages": "echo x > {packages}/evil.pth; touch {packages}/evil.py",
+    "remove what is beside": "rm -rf {beside}/secret ../secret",
+    "hard link": "ln {beside}/secret l; cat l",
+    "mount": "mount -t tmpfs none . && echo mounted; mount --bind / . && cat .{beside}/secret",
+    "unmount": "umount -l /workspace; umount -l /; cat {beside}/secret",
+    "unshare": "unshare -Urm sh -c 'cat {beside}/secret'",
+    "chroot": "chroot / cat {beside}/secret",
+    "nsenter": "nsenter -t {outside} -a cat {beside}/secret",
+    "devices": "mknod d b 8 0 && cat d; mknod c c 1 1 && head -c 10 c; ls /dev/sd* /dev/vd*",
+    "disks": "cat /dev/vda /dev/sda /dev/mem /dev/kmsg",
+    "settings of the kernel": "echo '|/x' > /proc/sys/kernel/core_pattern && echo changed",
+    "the reset button": "echo b > /proc/sysrq-trigger && echo pressed",
+    "be more": "su -c id; sudo -n id; chmod u+s /bin/sh; setpriv --reuid 0 cat {beside}/secret",
+    "preload": "LD_PRELOAD={beside}/secret.so cat {beside}/secret",
+    "kill the bot": "kill -9 {outside}; kill -9 -1; kill -9 -{outside}",
+    "renice the bot": "renice -n 19 -p {outside}; prlimit --nofile=1 --pid {outside}",
+}
+"""Each leaves no trace outside, and shows nothing of it."""
+
+
+@contextmanager
+def something_outside(tmp_path: Path) -> Iterator[int]:
+    """Provide a process outside with a secret, and what lies beside."""
+    (tmp_path / "secret").write_text(SECRET)
+    code = "import os, sys, time; os.environ['KEY']; time.sleep(60)"
+    reading, writing = os.pipe()
+    process = os.posix_spawn(
+        sys.executable, [sys.executable, "-c", code], {"KEY": SECRET, "PATH": "/usr/bin"}
+    )
+    try:
+        yield process
+    finally:
+        os.close(reading)
+        os.close(writing)
+        os.kill(process, 9)
+        os.waitpid(process, 0)
+
+
+@KINDS
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_nothing_gets_out(tmp_path: Path, kind: Kind, attack: str) -> None:
+    with something_outside(tmp_path) as outside:
+        script = ATTACKS[attack]
+        for name, value in {
+            "beside": str(tmp_path),
+            "outside": str(outside),
+            "packages": str(PACKAGES),
+        }.items():
+            script = script.replace(f"{{{name}}}", value)
+        ended = await run(kind, tmp_path / "here", script)
+        assert SECRET not in ended.output + ended.errors
+        for forbidden in ("mounted", "changed", "pressed", "uid=0"):
+            assert forbidden not in ended.output
+        assert ended.stopped is None
+        assert names_in(tmp_path) == ["here", "secret"]
+        assert "written" not in names_in(Path("/usr"))
+        assert "evil.pth" not in names_in(PACKAGES)
+        assert os.getpriority(os.PRIO_PROCESS, outside) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert is_running(outside)
+
+
+SYSTEM_CALLS = """
+import ctypes, os, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+for name, number, *arguments in [
+    ("ptrace", 101, 16, 1), ("keyctl", 250, 0, 0), ("add_key", 248, b"user", b"x", b"y", 1, -3),
+    ("io_uring_setup", 425, 8, ctypes.create_string_buffer(256)), ("bpf", 321, 0, 0, 0),
+    ("perf_event_open", 298, 0, 0, -1, -1, 0), ("userfaultfd", 323, 1),
+    ("process_vm_readv", 310, os.getppid(), 0, 0, 0, 0, 0), ("kexec_load", 246, 0, 0, 0, 0),
+    ("open_by_handle_at", 304, -100, 0, 0), ("name_to_handle_at", 303, -100, b".", 0, 0, 0),
+    ("pidfd_getfd", 438, 0, 0, 0), ("memfd_create", 319, b"x", 0), ("shmget", 29, 0, 4096, 512),
+    ("mq_open", 240, b"/x", 66, 384, 0), ("setns", 308, 0, 0), ("unshare", 272, 0x10000000),
+    ("clone of a namespace", 56, 0x10000011, 0, 0, 0, 0), ("pivot_root", 155, b".", b"."),
+    ("swapon", 167, b"x", 0), ("reboot", 169, 0, 0, 0, 0), ("init_module", 175, 0, 0, b""),
+    ("setxattr", 188, b".", b"user.a", b"x", 1, 0), ("fanotify_init", 300, 0, 0),
+    ("TIOCSTI", 16, 1, 0x5412, b"x"), ("TIOCLINUX", 16, 1, 0x541C, b"x"),
+    ("quotactl", 179, 0, 0, 0, 0), ("syslog", 103, 3, 0, 0), ("iopl", 172, 3),
+    ("personality", 135, 0x0400000),
+]:
+    if call(number, *arguments) != -1:
+        print("allowed:", name)
+if call(435, 0, 0) != -1 or ctypes.get_errno() != 38:
+    print("allowed: clone3")
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
+@KINDS
+async def test_what_no_program_needs_of_the_kernel_is_refused(tmp_path: Path, kind: Kind) -> None:
+    ended = await run(kind, tmp_path / "here", SYSTEM_CALLS, shell="python3")
+    assert (ended.output, ended.errors, ended.exit_code) == ("", "", 0)
+
+
+SOCKETS = """
+import socket
+for family, kind, address in [
+    (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", PORT)),
+    (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", PORT)),
+    (socket.AF_INET6, socket.SOCK_STREAM, ("::1", PORT)),
+    (socket.AF_INET, socket.SOCK_STREAM, ("192.0.2.1", 80)),
+    (socket.AF_UNIX, socket.SOCK_STREAM, chr(0) + NAME),
+    (socket.AF_UNIX, socket.SOCK_STREAM, PATH),
+    (socket.AF_INET, socket.SOCK_RAW, ("127.0.0.1", 0)),
+    (socket.AF_PACKET, socket.SOCK_RAW, ("lo", 0)),
+    (socket.AF_NETLINK, socket.SOCK_RAW, (0, 0)),
+    (socket.AF_VSOCK, socket.SOCK_STREAM, (2, 1)),
+]:
+    try:
+        with socket.socket(family, kind) as made:
+            made.settimeout(2)
+            made.connect(address)
+            made.send(b"x")
+            print("sent", family, kind)
+    except OSError:
+        pass
+"""
+
+
+@KINDS
+async def test_nobody_outside_is_reached(tmp_path: Path, kind: Kind) -> None:
+    name, path = f"bot-{os.getpid()}", str(tmp_path / "socket")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as named,
+    ):
+        abstract.bind(f"\0{name}")
+        named.bind(path)
+        for server in (abstract, named):
+            server.listen()
+        script = SOCKETS.replace("PORT", str(tcp.getsockname()[1]))
+        script = script.replace("NAME", repr(name)).replace("PATH", repr(path))
+        ended = await run(kind, tmp_path / "here", script, shell="python3")
+        for server in (tcp, abstract, named):
+            server.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                server.accept()
+    assert ended.errors == ""
+    # Where it has a network of its own, a datagram to itself goes nowhere.
+    assert "sent 1 " not in ended.output
+    assert "SOCK_STREAM" not in ended.output
+
+
+SWELL = "import time; x = bytearray(50_000_000); time.sleep(9)"
+HOGS = {
+    "a loop": ("while :; do :; done", {"seconds": 1.0}, Stopped.TIME),
+    "a long sleep": ("sleep 100", {"seconds": 1.0}, Stopped.TIME),
+    "what ignores being told": ("trap '' TERM INT HUP; sleep 100", {"seconds": 1.0}, Stopped.TIME),
+    "processes": ("f() { f | f & }; f; sleep 9", {}, Stopped.PROCESSES),
+    "memory of many": (
+        f"for i in 1 2 3 4 5 6 7 8; do python3 -c '{SWELL}' & done; wait",
+        {"memory_bytes": 128 * 2**20},
+        Stopped.MEMORY,
+    ),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("hog", HOGS)
+async def test_who_takes_too_much_is_ended_with_all_that_it_started(
+    tmp_path: Path, kind: Kind, hog: str
+) -> None:
+    script, bounds, stopped = HOGS[hog]
+    async with asyncio.timeout(8):
+        ended = await run(kind, tmp_path / "here", script, **bounds)  # type: ignore[arg-type]
+    # The kernel's own limit may come first: then a fork fails, and the script ends by itself.
+    assert ended.stopped in (stopped, None if hog == "processes" else stopped)
+    assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+@KINDS
+async def test_one_process_cannot_take_more_memory_than_all_may(tmp_path: Path, kind: Kind) -> None:
+    script = "x = bytearray(1_000_000_000)"
+    ended = await run(kind, tmp_path / "here", script, shell="python3", memory_bytes=128 * 2**20)
+    assert "MemoryError" in ended.errors
+
+
+@KINDS
+async def test_of_a_flood_the_beginning_and_the_end_are_kept(tmp_path: Path, kind: Kind) -> None:
+    script = "echo first; yes | head -c 50000000; echo last"
+    ended = await run(kind, tmp_path / "here", script, output_bytes=1_000)
+    assert ended.output.startswith("first\ny\n")
+    assert ended.output.endswith("y\nlast\n")
+    assert "bytes are left out here …]" in ended.output
+    assert len(ended.output) < 1_200
+
+
+@KINDS
+async def test_no_file_is_larger_than_it_may_be(tmp_path: Path, kind: Kind) -> None:
+    ended = await run(
+        kind, tmp_path / "here", "head -c 9000000 /dev/zero > a", file_bytes=1_000_000
+    )
+    assert ended.exit_code != 0
+    assert (tmp_path / "here" / "a").stat().st_size == 1_000_000
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 60 &",
+        "(sleep 60 &) ; setsid sleep 60 & nohup sleep 60 & echo",
+        "sleep 60 & exec true",
+    ],
+)
+async def test_nothing_outlives_a_command(tmp_path: Path, kind: Kind, script: str) -> None:
+    async with asyncio.timeout(5):
+        ended = await run(kind, tmp_path / "here", script)
+    assert (ended.exit_code, ended.stopped) == (0, None)
+    assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+@KINDS
+async def test_a_command_that_is_not_waited_for_any_more_is_ended(
+    tmp_path: Path, kind: Kind
+) -> None:
+    running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
+    await until(lambda: b"sleep\x0060" in command_lines())
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+async def test_where_nothing_walls_it_off_nothing_runs(tmp_path: Path) -> None:
+    with pytest.raises(WorkUnavailable, match="cannot be walled off on this machine"):
+        await Jail(this_machine(), []).run(Program(("true",), tmp_path), Bounds())

@@ -1,0 +1,1 @@
+"""Commands that run in a chat's workspace, behind walls."""
