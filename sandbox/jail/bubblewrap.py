@@ -3,7 +3,7 @@
 There is no network and no process of others in it. The system is there to be read, one folder to
 be written, and a little memory as /tmp. Nothing in it outlives the process outside.
 
-Source: bwrap(1); prlimit(1).
+Source: bwrap(1), prlimit(1), chrt(1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.jail.outside import NICENESS, OF_ETC, PRLIMIT, ROOTS, environment, within
+from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
 from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 
 BUBBLEWRAP: Final = "bwrap"
+PRLIMIT: Final = "prlimit"
+IDLE: Final = ("chrt", "--idle", "0")
+"""Whoever waits for an answer comes before whoever waits for a command."""
 FOLDER: Final = "/workspace"
 SCRIPT: Final = "/run/script"
 USER: Final = "1000"
@@ -54,8 +57,8 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         files: what the jail is made of.
     """
     return [
-        *("nice", "-n", str(NICENESS)),
-        *within(bounds),
+        *IDLE,
+        *(PRLIMIT, *(f"--{name}={limit}" for name, limit in limits(bounds).items()), "--"),
         BUBBLEWRAP,
         *("--unshare-user", "--unshare-all", "--disable-userns"),
         *("--uid", USER, "--gid", USER, "--cap-drop", "ALL", "--hostname", "workspace"),

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ PLACES: Final = 4
 PLACE_SECONDS: Final = 30.0
 _TRIED_SECONDS: Final = 5.0
 _BY_SIGNAL: Final = 128
+_NOTHING: Final = (sys.executable, "-I", "-S", "-c", "")
 _OUTSIDE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 log = structlog.get_logger()
@@ -122,7 +124,7 @@ class Jail:
     async def _tried(self, folder: Path) -> Kind:
         reasons = []
         for kind in self._kinds:
-            program, bounds = Program(("true",), folder), Bounds(seconds=_TRIED_SECONDS)
+            program, bounds = Program(_NOTHING, folder), Bounds(seconds=_TRIED_SECONDS)
             try:
                 ended = await self._run(kind, program, bounds, nothing_to_see)
             except WorkUnavailable as error:

@@ -13,6 +13,7 @@ Source: https://docs.kernel.org/userspace-api/landlock.html; setsid(2), prctl(2)
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -21,7 +22,7 @@ from typing import Final, NoReturn
 
 from sandbox import landlock, seccomp
 from sandbox.jail.calls import ABSENT, WITHOUT_NAMESPACES
-from sandbox.jail.outside import NICENESS, OF_ETC, ROOTS, environment, within
+from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
 from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 from sandbox.syscalls import architecture, checked, libc
 
@@ -43,14 +44,13 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, script: int
         script: descriptor of the program's script; the only one that it is given but its outputs.
     """
     place = f"/proc/self/fd/{script}"
-    command = [place if part is THE_SCRIPT else part for part in program.command]
     said = {
-        # Not around this program as well: it has to get its turn to end the other.
-        "command": [*within(bounds), *command],
+        "command": [place if part is THE_SCRIPT else part for part in program.command],
         "folder": str(program.folder),
         "readable": ["/usr", *ROOTS, *OF_ETC, *map(str, machine.readable)],
         "variables": environment(machine, home=str(program.folder)),
         "script": script,
+        "limited": limits(bounds),
     }
     return [sys.executable, "-I", "-m", __name__, json.dumps(said)]
 
@@ -91,12 +91,19 @@ def _reaped(child: int) -> int | None:
 
 
 def _become(
-    *, command: list[str], folder: str, readable: list[str], variables: dict[str, str], script: int
+    *,
+    command: list[str],
+    folder: str,
+    readable: list[str],
+    variables: dict[str, str],
+    script: int,
+    limited: dict[str, int],
 ) -> NoReturn:
     """Raise the walls around this process and go on as the program."""
     try:
         os.setsid()
-        os.nice(NICENESS)
+        with suppress(OSError):  # a unit of systemd's may forbid it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.closerange(3, script)
@@ -106,6 +113,8 @@ def _become(
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         landlock.install(folder=True, readable=readable)
         _load_filter()
+        for name, limit in limited.items():
+            _limit(getattr(resource, f"RLIMIT_{name.upper()}"), limit)
     except OSError:
         os._exit(NO_WALLS)
     try:
@@ -113,6 +122,12 @@ def _become(
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="replace"))
         os._exit(NOT_FOUND)
+
+
+def _limit(kind: int, wanted: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(kind, (limit, limit))
 
 
 def _load_filter() -> None:

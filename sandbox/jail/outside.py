@@ -7,9 +7,6 @@ from typing import Final
 
 from sandbox.jail.program import Bounds, Machine
 
-PRLIMIT: Final = "prlimit"
-NICENESS: Final = 15
-"""Whoever waits for an answer comes before whoever waits for a command."""
 DESCRIPTORS: Final = 512
 ADDRESSES_PER_BYTE: Final = 16
 """Libraries reserve far more addresses than they ever use memory."""
@@ -23,18 +20,16 @@ OF_ETC: Final = (
 """What programs read of it; the rest tells of the machine."""
 
 
-def within(bounds: Bounds) -> list[str]:
-    """Return what stands before a command line, so that each of its processes has limits."""
-    return [
-        PRLIMIT,
-        f"--cpu={int(bounds.seconds) + 1}",
-        f"--data={bounds.memory_bytes}",
-        f"--as={bounds.memory_bytes * ADDRESSES_PER_BYTE}",
-        f"--fsize={bounds.file_bytes}",
-        f"--nofile={DESCRIPTORS}",
-        "--core=0",
-        "--",
-    ]
+def limits(bounds: Bounds) -> dict[str, int]:
+    """Return the limits of each process, by their names in prlimit(1) and setrlimit(2)."""
+    return {
+        "cpu": int(bounds.seconds) + 1,
+        "data": bounds.memory_bytes,
+        "as": bounds.memory_bytes * ADDRESSES_PER_BYTE,
+        "fsize": bounds.file_bytes,
+        "nofile": DESCRIPTORS,
+        "core": 0,
+    }
 
 
 def environment(machine: Machine, home: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from sandbox.jail.program import Bounds, Stopped
 
+FIRST_LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS: Final = 0.1
 LOOKING_SHARE: Final = 0.1
 """Of the time, at most, goes into looking into a large folder."""
@@ -63,9 +64,10 @@ async def watch(first: int, bounds: Bounds, look_at_folder: LookAtFolder) -> Sto
         bounds: of the program.
         look_at_folder: looks at what it has written.
     """
-    looked = 0.0
+    looked, pause = 0.0, FIRST_LOOK_SECONDS
     while True:
-        await asyncio.sleep(max(LOOK_SECONDS, looked / LOOKING_SHARE))
+        await asyncio.sleep(max(pause, looked / LOOKING_SHARE))
+        pause = min(2 * pause, LOOK_SECONDS)
         if reason := _exceeded(first, bounds):
             return reason
         begun = time.monotonic()

@@ -1,16 +1,19 @@
 """`run_command` and `run_python`: programs that run in the workspace of a chat."""
 
 import shlex
-from collections.abc import Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from sandbox.errors import WorkError, WorkTimeout
+from sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from sandbox.jail.jail import PLACE_SECONDS, Jail
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
 from tools.base import Caller, Tool
-from tools.errors import InvalidArguments
+from tools.errors import InvalidArguments, ToolUnavailable
 from tools.schema import tool_from
 from tools.settings import CommandSettings
 from tools.workspace.workspaces import Workspace, Workspaces
@@ -132,11 +135,24 @@ async def run_python(commands: Commands, code: Line, timeout_seconds: Seconds | 
     return await commands.run(("python3", "-I", THE_SCRIPT), code, timeout_seconds)
 
 
+_RUNNING: Final[Mapping[Callable[..., Awaitable[str]], str]] = {
+    run_command: "command",
+    run_python: "Python program",
+}
+
+
 def command_tools(workspaces: Workspaces, jail: Jail, settings: CommandSettings) -> Sequence[Tool]:
     """Return the tools that run commands in the workspace of the chat that they are called in."""
 
     def commands(caller: Caller) -> Commands:
         return Commands(workspaces.of(caller.chat), jail, settings)
+
+    async def probe() -> None:
+        try:
+            with TemporaryDirectory() as folder:
+                await jail.kind(Path(folder))
+        except WorkUnavailable as error:
+            raise ToolUnavailable(str(error)) from None
 
     return [
         tool_from(
@@ -146,7 +162,9 @@ def command_tools(workspaces: Workspaces, jail: Jail, settings: CommandSettings)
             untrusted=True,
             admins_only=workspaces.admins_only,
             timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
+            probe=probe,
             given={"commands": commands},
         )
-        for function, what in ((run_command, "command"), (run_python, "Python program"))
+        for function, what in _RUNNING.items()
+        if function is not run_command or shutil.which("sh")
     ]
