@@ -25,6 +25,7 @@ from conversation_store.pairings import Pairings
 from conversation_store.sections.approvals import ApprovalStore
 from conversation_store.sections.doubts import DoubtStore
 from conversation_store.sections.exchanges import ExchangeStore
+from conversation_store.sections.grants import GrantStore
 from conversation_store.sections.messages import MessageStore
 from conversation_store.sections.outbox import OutboxStore
 from conversation_store.sections.section import StoreContext
@@ -88,6 +89,7 @@ class ConversationStore:
         self.exchanges = ExchangeStore(context)
         self.upkeep = StoreUpkeep(context)
         self.usage = UsageStore(context)
+        self.grants = GrantStore(context)
         self.pairings = Pairings(context.database)
 
     @property

@@ -25,7 +25,8 @@ class Approval(Protocol):
         """Ask whether a call may run, and wait for the answer within a bound of its own.
 
         Args:
-            request: the call; asking about it again goes on with the same question.
+            request: the call, with what it needs of people; asking about it again goes on with the
+                same question. Where nobody needs to be asked, the answer is yes at once.
             question: what is going to happen, readable, complete and of bounded length.
         """
         ...

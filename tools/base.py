@@ -51,6 +51,24 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
+class Consent:
+    """What a call needs of people before it runs.
+
+    Attributes:
+        asks: somebody is asked, unless it is covered.
+        covers: what a person may allow for longer, so that nobody is asked about it; all of it
+            has to be allowed. Empty: each call is asked about.
+        version: of the tool; what was allowed of another version is not allowed.
+        risks: why the person should be careful, in words.
+    """
+
+    asks: bool = True
+    covers: tuple[str, ...] = ()
+    version: str = ""
+    risks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that a model may call. Made of a function by `tools.schema.tool_from`.
 
@@ -66,6 +84,8 @@ class Tool:
             it is never run a second time by itself.
         question: what a call is going to do, for the person who is asked, on one line; the
             arguments are listed below it. None: the tool's name and description.
+        consent: what a call with side effects needs of people; None: each is asked about, and may
+            be allowed for longer by the tool's name.
         untrusted: its results hold what strangers wrote; they are marked as such for the model.
         address: the address on the internet that a call asks, where the model chooses it.
         calls_per_minute: of all people together.
@@ -81,6 +101,7 @@ class Tool:
     run: Callable[[Any, Caller], Awaitable[str | ToolOutput]]
     side_effects: bool = False
     question: Callable[[Any], str] | None = None
+    consent: Callable[[Any], Awaitable[Consent]] | None = None
     untrusted: bool = False
     address: Callable[[Any], str] | None = None
     calls_per_minute: int = 120
@@ -141,6 +162,7 @@ class ToolRequest:
         arguments: the model's text, not always JSON.
         caller: whom it is made for.
         heard: what the model knew when it made the call.
+        consent: what it needs of people, once that is known.
     """
 
     call_id: str
@@ -148,6 +170,7 @@ class ToolRequest:
     arguments: str
     caller: Caller
     heard: Heard = Heard()
+    consent: Consent = Consent()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Final
 
 from sandbox.errors import WorkUnavailable
-from sandbox.jail.jail import Jail
 from sandbox.policy import SandboxPolicy
 from tools.base import Tool
 from tools.calculator.tool import open_calculator, open_converter
 from tools.clock import current_time
-from tools.commands.machine import this_machine
-from tools.commands.tool import command_tools
+from tools.commands.tool import open_commands
 from tools.dates import date_difference, shift_date
 from tools.errors import ToolUnavailable
 from tools.mcp.last_words import LastWords
@@ -88,17 +86,18 @@ async def open_tools(
             else:
                 registry.offer(name, (tool,))
         if workspaces is not None:
-            _offer_workspaces(workspaces, settings.commands, sandboxes, registry)
+            await _offer_workspaces(workspaces, settings.commands, sandboxes, registry, resources)
         if settings.mcp_servers:
             await _open_mcp_servers(settings.mcp_servers, registry, resources, last_words)
         yield registry
 
 
-def _offer_workspaces(
+async def _offer_workspaces(
     workspaces: Workspaces,
     commands: CommandSettings | None,
     sandboxes: SandboxPolicy,
     registry: Registry,
+    resources: AsyncExitStack,
 ) -> None:
     """Offer the tools of workspaces, unless it is known already that nothing walls them off.
 
@@ -111,8 +110,8 @@ def _offer_workspaces(
     else:
         registry.offer(WORKSPACE, workspace_tools(workspaces))
         if commands is not None:
-            jail = Jail(this_machine())
-            registry.offer(COMMANDS, command_tools(workspaces, jail, commands))
+            opened = open_commands(workspaces, commands, sandboxes)
+            registry.offer(COMMANDS, await resources.enter_async_context(opened))
 
 
 async def _open_mcp_servers(

@@ -6,8 +6,10 @@ failing audit leave the executor.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from time import monotonic
 from typing import Any, Final
@@ -19,7 +21,7 @@ from tools import policy
 from tools.approval import Approval
 from tools.arguments import without_unknown
 from tools.audit import Audit
-from tools.base import Caller, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
+from tools.base import Caller, Consent, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
 from tools.errors import (
     Declined,
     Interrupted,
@@ -37,6 +39,9 @@ from tools.registry import Registry
 from tools.results import MIN_LIMIT_BYTES, mark, trim
 from tools.settings import MAX_RESULT_BYTES
 
+CONSENT_SECONDS: Final = 10.0
+"""For finding out whether a person has to be asked."""
+_VERSION_CHARACTERS: Final = 16
 MAX_ARGUMENTS_BYTES: Final = 65_536
 MAX_SCHEMA_CHARACTERS: Final = 2_000
 """A longer schema is not repeated with each complaint: the model has it already."""
@@ -116,7 +121,9 @@ class ToolExecutor:
             arguments, ignored = _validate(tool, request.arguments)
             self._limits.take(tool, request.caller.person)
             if _needs_yes(tool, arguments, request):
-                await policy.approve(request, _question(tool, arguments), approval)
+                asking = replace(request, consent=await self._consent(tool, arguments))
+                question = _question(tool, arguments, asking.consent)
+                await policy.approve(asking, question, approval)
                 tool = self._find_again(tool, request)
                 await audit.starting(request)
             with stopwatch:
@@ -128,6 +135,20 @@ class ToolExecutor:
         result = ToolResult(request, outcome, text, stopwatch.seconds, files)
         await audit.finished(result)
         return result
+
+    async def _consent(self, tool: Tool, arguments: Any) -> Consent:
+        """Return what a call needs of people; a tool that cannot tell asks each time."""
+        if not tool.side_effects:
+            return Consent()
+        version = _version(tool)
+        if tool.consent is None:
+            return Consent(covers=(tool.name,), version=version)
+        with _bugs_told(tool.name):
+            try:
+                async with asyncio.timeout(CONSENT_SECONDS):
+                    return replace(await tool.consent(arguments), version=version)
+            except (ToolError, WorkError, TimeoutError):
+                return Consent()
 
     def asks_first(self, request: ToolRequest) -> bool:
         """Whether a person is asked before a call runs; also False where it cannot run at all."""
@@ -253,13 +274,19 @@ def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
         return policy.needs_yes(tool, arguments, request.heard)
 
 
-def _question(tool: Tool, arguments: Any) -> str:
+def _question(tool: Tool, arguments: Any, consent: Consent) -> str:
     with _bugs_told(tool.name):
-        return policy.question(tool, arguments)
+        return policy.question(tool, arguments, consent.risks)
 
 
 def _timed_out(tool: Tool, words: str) -> ToolTimeout:
     return ToolTimeout(words + (_PERHAPS_DONE if tool.side_effects else ""))
+
+
+def _version(tool: Tool) -> str:
+    """Return what differs when a server puts another tool under the same name."""
+    listed = f"{tool.description}\0{tool.schema_text}"
+    return hashlib.sha256(listed.encode(errors="replace")).hexdigest()[:_VERSION_CHARACTERS]
 
 
 def _as_listed(tool: Tool) -> tuple[object, ...]:

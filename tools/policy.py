@@ -12,7 +12,7 @@ what people said here, for whoever it belongs to.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Never
 
@@ -95,11 +95,11 @@ async def approve(request: ToolRequest, asked: str, approval: Approval) -> None:
         _refuse(decision)
 
 
-def question(tool: Tool, arguments: Any) -> str:
+def question(tool: Tool, arguments: Any, risks: Sequence[str] = ()) -> str:
     """Return what a call is going to do, for a person, within `MAX_QUESTION_BYTES`.
 
     Below a heading, every argument stands on a line of its own: its name and its whole value, as
-    JSON. Two calls of a tool with different arguments never read the same.
+    JSON. Two calls of a tool with different arguments never read the same. Risks come last.
 
     Raises:
         InvalidArguments: that is too long.
@@ -109,7 +109,8 @@ def question(tool: Tool, arguments: Any) -> str:
     # Nothing is spelt out in vain: that would only make it longer.
     if _fits(json.dumps(named, ensure_ascii=False)):
         listed = (f"{_name(name)}: {shown(value)}" for name, value in named.items())
-        text = "\n".join((_heading(tool, arguments), *listed))
+        careful = (f"⚠️ {'; '.join(map(visible, risks))}",) if risks else ()
+        text = "\n".join((_heading(tool, arguments), *listed, *careful))
         if _fits(text):
             return text
     raise InvalidArguments(

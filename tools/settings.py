@@ -87,16 +87,26 @@ class WorkspaceSettings:
     max_read_bytes: int = 2**20
 
 
+class CommandApproval(StrEnum):
+    """Which commands a person is asked about."""
+
+    ASK = "ask"
+    DANGEROUS = "dangerous"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
     """What a command may take.
 
     Attributes:
+        approval: which of them a person is asked about.
         timeout_seconds: where the model names no other time.
         memory_bytes: of all its processes together.
         max_output_bytes: of what it writes, for the model.
     """
 
+    approval: CommandApproval = CommandApproval.ASK
     timeout_seconds: float = 30.0
     memory_bytes: int = 512 * 2**20
     max_output_bytes: int = 102_400

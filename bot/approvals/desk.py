@@ -38,7 +38,8 @@ from conversation_store.models import (
 )
 from conversation_store.store import ConversationStore
 from tools.approval import Decision
-from tools.base import ToolRequest
+from tools.base import Consent, ToolRequest
+from tools.display import visible
 
 log = structlog.get_logger()
 
@@ -64,7 +65,20 @@ REMINDER: Final = (
     "I am waiting for your 👍 or 👎 on my question above; then I will read this message."
 )
 
-_STATES: Final = {Meaning.YES: ApprovalState.YES, Meaning.NO: ApprovalState.NO}
+GRANT_DAYS: Final = 30
+HOW_TO_ALLOW: Final = (
+    "♾️ or “always” allows {what} in this chat for {days} days without asking;"
+    " !grants takes it back."
+)
+MAX_COVERED: Final = 8
+MAX_COVERED_CHARACTERS: Final = 200
+"""What is longer cannot be shown in a line, so nobody can allow it for longer."""
+
+_STATES: Final = {
+    Meaning.YES: ApprovalState.YES,
+    Meaning.ALWAYS: ApprovalState.YES,
+    Meaning.NO: ApprovalState.NO,
+}
 
 _DECISIONS: Final = {
     ApprovalState.YES: Decision.YES,
@@ -87,6 +101,7 @@ class Question:
     signal_timestamp: int
     expires_at: int
     state: ApprovalState = ApprovalState.OPEN
+    consent: Consent = field(default_factory=Consent)
     reminded: bool = False
     decided: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -203,6 +218,8 @@ class ApprovalDesk:
         if question.decided.is_set() or not self._in_time(message.timestamp, question):
             return TOO_LATE
         state = _STATES[answer.meaning]
+        if answer.meaning is Meaning.ALWAYS:
+            await self._allow_for_longer(question, author)
         await self._decide(question, state, by=author.aci, answer=accepted)
         # It was decided otherwise, or its turn has ended without asking after a restart.
         return None if question.state is state else TOO_LATE
@@ -210,21 +227,33 @@ class ApprovalDesk:
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer, if it is one."""
         question = self._open.get((reaction.chat, reaction.target_timestamp))
-        state = _STATES.get(meaning_of(reaction.emoji))
+        meaning = meaning_of(reaction.emoji)
+        state = _STATES.get(meaning)
         if question is None or reaction.removed or state is None:
             return
         in_time = self._in_time(reaction.timestamp, question)
         if in_time and self._may_decide(reaction.author, question):
+            if meaning is Meaning.ALWAYS:
+                await self._allow_for_longer(question, reaction.author)
             await self._decide(question, state, by=reaction.author.aci)
 
-    async def ask(self, stored: StoredApproval, tool: str, text: str) -> Decision:
+    async def needs_nobody(self, stored: StoredApproval, consent: Consent) -> bool:
+        """Return whether a call may run without asking; notes that it was allowed."""
+        if consent.asks and not await self._store.grants.cover(
+            stored.chat, consent.covers, consent.version
+        ):
+            return False
+        return await self._store.approvals.decide(stored.id, ApprovalState.YES) is ApprovalState.YES
+
+    async def ask(self, stored: StoredApproval, tool: str, text: str, consent: Consent) -> Decision:
         """Put a question about a tool, unless that is done, and wait for its answer."""
         question = self._open.get((stored.chat, stored.signal_timestamp or 0))
         resumed = question is not None
         if question is None:
-            question = await self._put(stored, tool, text)
+            question = await self._put(stored, tool, text, consent)
             if question is None:
                 return Decision.NOT_ASKED
+        question.consent = consent
         try:
             async with asyncio.timeout(self._time_left(question, resumed=resumed)):
                 await question.decided.wait()
@@ -234,10 +263,15 @@ class ApprovalDesk:
             self._open.pop((question.chat, question.signal_timestamp), None)
         return _DECISIONS[question.state]
 
-    async def _put(self, stored: StoredApproval, tool: str, text: str) -> Question | None:
+    async def _put(
+        self, stored: StoredApproval, tool: str, text: str, consent: Consent
+    ) -> Question | None:
         """Send a question, trying again while there is no connection; None if it cannot be."""
         minutes = f"{self._patience_seconds / 60:g} minutes"
         how = self._languages.say(stored.chat, HOW_TO_ANSWER.format(minutes=minutes))
+        if what := _covered(consent):
+            more = HOW_TO_ALLOW.format(what=what, days=GRANT_DAYS)
+            how = f"{how} {self._languages.say(stored.chat, more)}"
         messages = question_messages(tool, text, how)
         timestamp = await self._send_all(stored.chat, messages)
         if timestamp is None:
@@ -245,6 +279,7 @@ class ApprovalDesk:
         expires_at = int((self._clock() + self._patience_seconds) * 1000)
         # Before the store has it: an answer may be on its way already.
         question = self._listen(stored, timestamp, expires_at)
+        question.consent = consent
         await self._store.approvals.mark_asked(stored.id, timestamp, expires_at)
         metrics.APPROVALS.labels("asked").inc()
         return question
@@ -301,6 +336,17 @@ class ApprovalDesk:
         asked_at = question.expires_at - int(self._patience_seconds * 1_000)
         return message.timestamp > question.signal_timestamp and message.received_at >= asked_at
 
+    async def _allow_for_longer(self, question: Question, person: Person) -> None:
+        """Keep that something is allowed here; in a group an admin alone can do that."""
+        if question.decided.is_set() or not _covered(question.consent):
+            return
+        if question.chat.is_group and not self._is_admin(person):
+            return
+        consent = question.consent
+        await self._store.grants.give(
+            question.chat, consent.covers, consent.version, by=person.aci, days=GRANT_DAYS
+        )
+
     def _may_decide(self, person: Person, question: Question) -> bool:
         return person.aci == question.asker or self._is_admin(person)
 
@@ -346,7 +392,11 @@ class TurnApproval:
             return Decision.NOT_ASKED
         if stored.state is not ApprovalState.OPEN:
             return _DECISIONS[stored.state]
-        return await self._desk.ask(stored, request.tool, question)
+        if stored.signal_timestamp is None and await self._desk.needs_nobody(
+            stored, request.consent
+        ):
+            return Decision.YES
+        return await self._desk.ask(stored, request.tool, question, request.consent)
 
     async def stored(self, request: ToolRequest, question: str) -> StoredApproval | None:
         """Return the question about a call as the store has it; None if the call is not open."""
@@ -357,6 +407,13 @@ class TurnApproval:
             asker=self._accepted.message.author,
             fingerprint=_fingerprint(request, question),
         )
+
+
+def _covered(consent: Consent) -> str:
+    """Return what a person may allow for longer, on one line; empty where that is nothing."""
+    what = visible(", ".join(consent.covers))
+    is_short = len(consent.covers) <= MAX_COVERED and len(what) <= MAX_COVERED_CHARACTERS
+    return what if is_short else ""
 
 
 def _fingerprint(request: ToolRequest, question: str) -> str:

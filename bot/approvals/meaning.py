@@ -18,6 +18,8 @@ MAX_CHARACTERS: Final = 100
 
 MAX_WORDS_OF_A_PHRASE: Final = 5
 
+_CLEAR: Final = ({"yes"}, {"always"}, {"no"})
+
 _Phrase = tuple[str, ...]
 
 _IGNORED: Final = frozenset(
@@ -33,6 +35,8 @@ class Meaning(Enum):
     """What a text says to a question that is answered by yes or no."""
 
     YES = "yes"
+    ALWAYS = "always"
+    """Yes, now and for some time."""
     NO = "no"
     UNCLEAR = "unclear"
     OTHER = "other"
@@ -51,8 +55,10 @@ def meaning_of(text: str) -> Meaning:
         # `?` and `...` speak of what was said last.
         return Meaning.UNCLEAR if text.strip() else Meaning.OTHER
     said = {_KNOWN.get(phrase, "") for phrase in _phrases_in(words)} - {"polite"}
-    if said and said <= {"yes", "no", "unsure"}:
-        return Meaning(said.pop()) if said in ({"yes"}, {"no"}) else Meaning.UNCLEAR
+    if said == {"yes", "always"}:
+        return Meaning.ALWAYS
+    if said and said <= {"yes", "always", "no", "unsure"}:
+        return Meaning(said.pop()) if said in _CLEAR else Meaning.UNCLEAR
     return Meaning.UNCLEAR if words[0] in _FIRST_WORDS else Meaning.OTHER
 
 
@@ -86,7 +92,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _known() -> dict[_Phrase, str]:
-    """Return what each phrase says: yes, no, unsure or polite."""
+    """Return what each phrase says: yes, always, no, unsure or polite."""
     return {
         tuple(_words(phrase)): kind
         for language in _LANGUAGES.values()

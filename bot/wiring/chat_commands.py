@@ -8,6 +8,7 @@ from bot.commands import catalog as command_catalog
 from bot.commands.base import Command, CommandContext
 from bot.commands.clear import Clear
 from bot.commands.files import Files, Undo
+from bot.commands.grants import Grants
 from bot.commands.language import Language
 from bot.commands.model import ModelCommand
 from bot.commands.models import Models
@@ -67,6 +68,7 @@ def chat_commands(
             Models(models.default.client, settings.llm.model),
             ModelCommand(models.models, messenger, access),
             Tools(registry, access),
+            Grants(store.grants, messenger, access),
             Status(
                 version=__version__,
                 models=models.models,

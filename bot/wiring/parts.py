@@ -24,6 +24,7 @@ from tools.catalog import CATALOG
 from tools.results import MIN_LIMIT_BYTES
 from tools.settings import (
     MAX_RESULT_BYTES,
+    CommandApproval,
     CommandSettings,
     McpServer,
     SearchProvider,
@@ -137,6 +138,7 @@ def _command_settings(settings: Settings) -> CommandSettings | None:
     limit = result_limit(settings.llm.context_tokens)
     room = max(MIN_LIMIT_BYTES, limit - MIN_LIMIT_BYTES)  # with a frame and an exit code around it
     return CommandSettings(
+        approval=CommandApproval(wanted.approval),
         timeout_seconds=wanted.timeout_seconds,
         memory_bytes=wanted.memory_mb * 2**20,
         max_output_bytes=min(wanted.max_output_bytes, room),

@@ -20,6 +20,7 @@ from conversation_store.migrations import (
     m0009_paired_admins,
     m0010_several_models,
     m0011_token_usage,
+    m0012_grants,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -34,6 +35,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0009_paired_admins.apply,
     m0010_several_models.apply,
     m0011_token_usage.apply,
+    m0012_grants.apply,
 )
 
 

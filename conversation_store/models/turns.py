@@ -208,6 +208,15 @@ class StoredApproval:
     expires_at: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    """Something that is allowed in a chat until a time (ms), so that nobody is asked about it."""
+
+    id: int
+    subject: str
+    expires_at: int
+
+
 class ExchangeState(StrEnum):
     """What is known of the signature over a request to a model and its answer."""
 

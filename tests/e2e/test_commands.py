@@ -9,10 +9,11 @@ from bot.config.settings import Settings
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import question
+from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, told
-from tests.e2e.test_workspace import folders
+from tests.e2e.test_workspace import GROUP, folders
 from tests.fakes.openai_server import script, text, tool_calls
-from tests.fakes.signal_side import SharedFile
+from tests.fakes.signal_side import ADA, SharedFile
 from tests.integration.test_spawned import until
 
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\nFebruary,4\n", "sums.csv")
@@ -172,3 +173,131 @@ async def test_a_command_of_a_killed_bot_ends_with_it_and_is_not_run_again() -> 
         assert log.read_text() == "ran\n"
         await asyncio.to_thread(nothing_works_in, log.parent)
     assert "It was begun before a restart" in told(here)
+
+
+LIST = ("run_command", {"command": "ls"})
+REMOVE = ("run_command", {"command": "rm -f x"})
+
+
+async def test_what_was_allowed_for_longer_asks_no_more_also_after_a_restart_until_taken_back() -> (
+    None
+):
+    steps = script(
+        tool_calls(LIST), text("One."), tool_calls(LIST), text("Two."), tool_calls(LIST), text("3.")
+    )
+    async with world(steps) as here:
+        async with running_bot(for_everyone(here)):
+            await here.signal.say("list")
+            asked = await question(here)
+            assert "♾️ or “always” allows run_command: ls in this chat for 30 days" in asked.text
+            await here.signal.react("♾️", asked.timestamp)
+            assert (await here.answer()).text == "One."
+        async with running_bot(for_everyone(here)):
+            await here.signal.say("list")
+            assert (await here.answer()).text == "Two."
+            await here.signal.say("!grants")
+            listed = (await here.answer()).text
+            assert listed.startswith("1. run_command: ls, until 20")
+            await here.signal.say("!grants revoke 2")
+            assert "no such number" in (await here.answer()).text
+            await here.signal.say("!grants revoke 1")
+            assert (await here.answer()).text == "From now on I ask again: run_command: ls."
+            await here.signal.say("!grants")
+            assert "ask each time" in (await here.answer()).text
+            await here.signal.say("list")
+            await here.signal.react("👍", (await question(here)).timestamp)
+            assert (await here.answer()).text == "3."
+
+
+async def test_always_is_for_the_same_programs_in_the_same_chat_alone() -> None:
+    steps = script(
+        tool_calls(LIST),
+        text("One."),
+        tool_calls(("run_command", {"command": "ls; rm -f x"})),
+        text("Two."),
+        tool_calls(LIST),
+        text("Three."),
+    )
+    async with world(steps) as here, running_bot(for_everyone(here)):
+        await here.signal.say("list")
+        await here.signal.say("always", quote=(await question(here)).timestamp)
+        assert (await here.answer()).text == "One."
+        await here.signal.say("list and delete")
+        asked = await question(here)
+        assert "⚠️ rm: it deletes files" in asked.text
+        await here.signal.react("👎", asked.timestamp)
+        await here.answer()
+        await here.signal.say("list", author=BEN)
+        await here.signal.react("👍", (await question(here)).timestamp, author=BEN)
+        assert (await here.answer()).text == "Three."
+
+
+async def test_what_may_be_anything_is_asked_about_each_time() -> None:
+    call = tool_calls(("run_command", {"command": "xargs rm < list"}))
+    steps = script(call, text("One."), call, text("Two."))
+    async with world(steps) as here, running_bot(for_everyone(here)):
+        for answer in ("One.", "Two."):
+            await here.signal.say("do it")
+            asked = await question(here)
+            assert "♾️" not in asked.text
+            assert "⚠️ xargs: it runs other programs" in asked.text
+            await here.signal.react("♾️", asked.timestamp)
+            assert (await here.answer()).text == answer
+
+
+async def test_in_a_group_only_an_admin_allows_something_for_longer() -> None:
+    steps = script(tool_calls(LIST), text("One."), tool_calls(LIST), text("2."), tool_calls(LIST))
+    async with world(steps) as here:
+        everyone = {"workspace": {"for": "everyone"}}
+        settings = here.settings(tools=everyone, access={"admins": ADA.aci})
+        async with running_bot(settings):
+            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
+            await here.signal.react("♾️", (await question(here)).timestamp, group=GROUP, author=BEN)
+            assert (await here.answer()).text == "One."
+            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
+            await here.signal.react("♾️", (await question(here)).timestamp, group=GROUP)
+            assert (await here.answer()).text == "2."
+            here.model.handler = script(tool_calls(LIST), text("Three."))
+            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
+            assert (await here.answer()).text == "Three."
+
+
+@pytest.mark.parametrize(
+    ("approval", "call", "asks"),
+    [
+        ("dangerous", LIST, False),
+        ("dangerous", REMOVE, True),
+        ("dangerous", ("run_python", {"code": "print(1)"}), False),
+        ("dangerous", ("run_python", {"code": "import os; os.remove('x')"}), True),
+        ("dangerous", ("run_command", {"command": "rm", "arguments": "-f x"}), True),
+        ("never", REMOVE, False),
+    ],
+)
+async def test_the_operator_says_which_commands_are_asked_about(
+    approval: str, call: tuple[str, dict[str, str]], asks: bool
+) -> None:
+    async with world(script(tool_calls(call), text("Done."))) as here:
+        async with running_bot(for_everyone(here, approval=approval)):
+            await here.signal.say("do it")
+            if asks:
+                await here.signal.react("👍", (await question(here)).timestamp)
+            assert (await here.answer()).text == "Done."
+    assert "exit code" in told(here)
+
+
+async def test_a_command_that_nobody_was_asked_about_is_not_run_again_after_a_kill_either() -> None:
+    steps = script(tool_calls(("run_command", {"command": ONCE})), text("I do not know."))
+    async with world(steps) as here:
+        settings = environment(
+            here, TOOLS__WORKSPACE__FOR="everyone", TOOLS__COMMANDS__APPROVAL="never"
+        )
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("do it")
+            await until(lambda: log_of(here))
+            await bot.killed()
+        await here.signal.wait_until_alone()
+        async with daemon(settings, folder=here.folder):
+            assert (await here.answer()).text == "I do not know."
+        log = log_of(here)
+        assert log is not None
+        assert log.read_text() == "ran\n"

@@ -55,7 +55,8 @@ async def test_troubles_and_questions_are_said_in_the_persons_language() -> None
         async with running_bot(with_notes(here)):
             await here.signal.say("Bitte schreib auf: Milch")
             asked = await question(here)
-            assert asked.text.endswith(translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de"))
+            assert translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de") in asked.text
+            assert "erlaubt notes_write in diesem Chat 30 Tage lang" in asked.text
             await here.signal.say("Ja, mach das")
             assert (await here.answer()).text == "Gemacht."
 

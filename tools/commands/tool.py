@@ -1,27 +1,38 @@
 """`run_command` and `run_python`: programs that run in the workspace of a chat."""
 
+import json
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from sandbox.jail.jail import PLACE_SECONDS, Jail
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
-from tools.base import Caller, Tool
+from sandbox.policy import SandboxPolicy
+from sandbox.pool import Limits, Sandbox
+from tools.base import Caller, Consent, Tool
+from tools.commands.machine import this_machine
 from tools.errors import InvalidArguments, ToolUnavailable
 from tools.schema import tool_from
-from tools.settings import CommandSettings
+from tools.settings import CommandApproval, CommandSettings
 from tools.workspace.workspaces import Workspace, Workspaces
 
+READER: Final = "tools.commands.inside.program"
 MAX_SECONDS: Final = 300
 MAX_COMMAND_CHARACTERS: Final = 20_000
 _AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
 """Until it starts, and from its end until its tool has ended."""
+
+_TO_READ: Final = Limits(line_bytes=2**18, idle_seconds=600.0)
+_QUESTION: Final = "Run this {} in the workspace of this chat?"
 
 Line = Annotated[str, Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS)]
 Words = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
@@ -135,14 +146,64 @@ async def run_python(commands: Commands, code: Line, timeout_seconds: Seconds | 
     return await commands.run(("python3", "-I", THE_SCRIPT), code, timeout_seconds)
 
 
-_RUNNING: Final[Mapping[Callable[..., Awaitable[str]], str]] = {
-    run_command: "command",
-    run_python: "Python program",
-}
+class Reader:
+    """Says what commands need of people, by what they are going to do.
+
+    Args:
+        sandbox: reads them.
+        approval: which of them a person is asked about.
+    """
+
+    def __init__(self, sandbox: Sandbox, approval: CommandApproval) -> None:
+        self._sandbox = sandbox
+        self._approval = approval
+
+    async def of_command(self, arguments: Any) -> Consent:
+        """Return what a call of `run_command` needs; its programs may be allowed for longer."""
+        if not arguments.arguments.strip():
+            return await self._consent({"line": arguments.command})
+        try:
+            words = [arguments.command.strip(), *shlex.split(arguments.arguments)]
+        except ValueError:
+            return Consent()  # it is refused when it runs
+        return await self._consent({"words": words})
+
+    async def of_python(self, arguments: Any) -> Consent:
+        """Return what a call of `run_python` needs; all of them may be allowed for longer."""
+        consent = await self._consent({"code": arguments.code})
+        return replace(consent, covers=("run_python",))
+
+    async def _consent(self, command: Mapping[str, object]) -> Consent:
+        if self._approval is CommandApproval.NEVER:
+            return Consent(asks=False)
+        reading = _Reading.model_validate_json(await self._sandbox.call(json.dumps(command)))
+        covers = () if reading.is_open else [f"run_command: {name}" for name in reading.programs]
+        asks = self._approval is CommandApproval.ASK or bool(reading.risks)
+        return Consent(asks=asks, covers=tuple(covers), risks=tuple(reading.risks))
 
 
-def command_tools(workspaces: Workspaces, jail: Jail, settings: CommandSettings) -> Sequence[Tool]:
-    """Return the tools that run commands in the workspace of the chat that they are called in."""
+class _Reading(BaseModel):
+    """What the sandbox replies; see `tools.commands.inside.shell.Reading`."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    programs: list[str]
+    risks: list[str]
+    is_open: bool
+
+
+@asynccontextmanager
+async def open_commands(
+    workspaces: Workspaces, settings: CommandSettings, sandboxes: SandboxPolicy
+) -> AsyncIterator[Sequence[Tool]]:
+    """Provide the tools that run commands in the workspace of the chat that they are called in.
+
+    Args:
+        workspaces: of all chats.
+        settings: what commands may take.
+        sandboxes: what is demanded of the sandbox in which commands are read.
+    """
+    jail = Jail(this_machine())
 
     def commands(caller: Caller) -> Commands:
         return Commands(workspaces.of(caller.chat), jail, settings)
@@ -154,17 +215,26 @@ def command_tools(workspaces: Workspaces, jail: Jail, settings: CommandSettings)
         except WorkUnavailable as error:
             raise ToolUnavailable(str(error)) from None
 
-    return [
-        tool_from(
-            function,
+    async with Sandbox(READER, _TO_READ, policy=sandboxes) as sandbox:
+        reader = Reader(sandbox, settings.approval)
+        offered = partial(
+            tool_from,
             side_effects=True,
-            question=f"Run this {what} in the workspace of this chat?",
             untrusted=True,
             admins_only=workspaces.admins_only,
             timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
             probe=probe,
             given={"commands": commands},
         )
-        for function, what in _RUNNING.items()
-        if function is not run_command or shutil.which("sh")
-    ]
+        tools = [
+            offered(
+                run_python, question=_QUESTION.format("Python program"), consent=reader.of_python
+            )
+        ]
+        if shutil.which("sh"):
+            tools.append(
+                offered(
+                    run_command, question=_QUESTION.format("command"), consent=reader.of_command
+                )
+            )
+        yield tools

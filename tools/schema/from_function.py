@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Caller, Tool, ToolOutput
+from tools.base import Caller, Consent, Tool, ToolOutput
 from tools.display import visible
 from tools.errors import InvalidArguments
 
@@ -30,6 +30,7 @@ def tool_from(
     *,
     side_effects: bool = False,
     question: str | None = None,
+    consent: Callable[[Any], Awaitable[Consent]] | None = None,
     untrusted: bool = False,
     address: str | None = None,
     calls_per_minute: int = 120,
@@ -49,6 +50,7 @@ def tool_from(
         side_effects: it writes, runs or spends something, so a person is asked before each call.
         question: what a call is going to do, with `{argument}` in place of the beginning of an
             argument's value. All arguments are listed below it, whole.
+        consent: what a call needs of people, by its arguments; None: each is asked about.
         untrusted: its results hold what strangers wrote.
         address: the argument that is an address on the internet, chosen by the model.
         calls_per_minute: of all people together.
@@ -79,6 +81,7 @@ def tool_from(
         parse=partial(_parse, arguments, parameters),
         run=run,
         side_effects=side_effects,
+        consent=consent,
         question=None if question is None else partial(_filled_in, question),
         untrusted=untrusted,
         address=None if address is None else attrgetter(address),
