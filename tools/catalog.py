@@ -1,4 +1,7 @@
-"""Which tools this program has. A new tool is a file of its own and one line in `CATALOG`."""
+"""Which tools this program has. A new tool is a file of its own and one line in `CATALOG`.
+
+One that works in the folder of a chat has its line in `IN_WORKSPACES`.
+"""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -15,7 +18,7 @@ from tools.errors import ToolUnavailable
 from tools.mcp.last_words import LastWords
 from tools.registry import Registry
 from tools.schema import tool_from
-from tools.settings import CommandSettings, McpServer, ToolSettings
+from tools.settings import McpServer, ToolSettings
 from tools.weather.tool import open_weather
 from tools.web.fetch import open_web_fetch
 from tools.web.search import open_web_search
@@ -28,6 +31,9 @@ WORKSPACE: Final = "workspace"
 """The source of all tools that work with files."""
 COMMANDS: Final = "commands"
 """The source of the tools that run commands."""
+
+Source = AbstractAsyncContextManager[Sequence[Tool]]
+"""Provides tools as long as its context is open."""
 
 Opener = Callable[[ToolSettings, SandboxPolicy], AbstractAsyncContextManager[Tool]]
 """Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
@@ -55,6 +61,20 @@ CATALOG: Final[Mapping[str, Opener]] = {
         settings.web_search, sandboxes=sandboxes
     ),
 }
+
+
+@asynccontextmanager
+async def _files_of(workspaces: Workspaces) -> AsyncIterator[Sequence[Tool]]:
+    yield workspace_tools(workspaces)
+
+
+IN_WORKSPACES: Final[Mapping[str, Callable[[Workspaces, ToolSettings, SandboxPolicy], Source]]] = {
+    WORKSPACE: lambda workspaces, _, __: _files_of(workspaces),
+    COMMANDS: lambda workspaces, settings, sandboxes: open_commands(
+        workspaces, settings.commands, sandboxes
+    ),
+}
+"""Tools that work in the folder of the chat that they are called in, where chats have one."""
 
 
 @asynccontextmanager
@@ -86,15 +106,15 @@ async def open_tools(
             else:
                 registry.offer(name, (tool,))
         if workspaces is not None:
-            await _offer_workspaces(workspaces, settings.commands, sandboxes, registry, resources)
+            await _offer_in_workspaces(workspaces, settings, sandboxes, registry, resources)
         if settings.mcp_servers:
             await _open_mcp_servers(settings.mcp_servers, registry, resources, last_words)
         yield registry
 
 
-async def _offer_workspaces(
+async def _offer_in_workspaces(
     workspaces: Workspaces,
-    commands: CommandSettings | None,
+    settings: ToolSettings,
     sandboxes: SandboxPolicy,
     registry: Registry,
     resources: AsyncExitStack,
@@ -103,15 +123,15 @@ async def _offer_workspaces(
 
     Else the first call finds it out, and they are withdrawn then.
     """
-    try:
-        sandboxes.require_walls_around_a_folder()
-    except WorkUnavailable as error:
-        registry.withdraw(WORKSPACE, str(error))
-    else:
-        registry.offer(WORKSPACE, workspace_tools(workspaces))
-        if commands is not None:
-            opened = open_commands(workspaces, commands, sandboxes)
-            registry.offer(COMMANDS, await resources.enter_async_context(opened))
+    for name, opened in IN_WORKSPACES.items():
+        if name in settings.disabled:
+            continue
+        try:
+            sandboxes.require_walls_around_a_folder()
+            source = opened(workspaces, settings, sandboxes)
+            registry.offer(name, await resources.enter_async_context(source))
+        except (ToolUnavailable, WorkUnavailable) as error:
+            registry.withdraw(name, str(error))
 
 
 async def _open_mcp_servers(

@@ -122,7 +122,7 @@ class ToolSettings:
         web_search: for `web_search`.
         mcp_servers: each with a name of its own.
         workspaces: folders of chats; None: nobody has one.
-        commands: that run in them; None: there are none.
+        commands: what those that run in them may take.
         result_limit_bytes: what the model is shown of a result, as UTF-8.
     """
 
@@ -131,5 +131,5 @@ class ToolSettings:
     web_search: WebSearchSettings = WebSearchSettings()
     mcp_servers: tuple[McpServer, ...] = ()
     workspaces: WorkspaceSettings | None = None
-    commands: CommandSettings | None = None
+    commands: CommandSettings = CommandSettings()
     result_limit_bytes: int = MAX_RESULT_BYTES

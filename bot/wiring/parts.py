@@ -20,7 +20,7 @@ from bot.messaging.messenger import Messenger
 from bot.messaging.spawned import START_SECONDS, SpawnedSignalCli, socket_path
 from bot.wiring.endpoint import OpenEndpoint, has_to_prove, open_unproven
 from conversation_store.store import ConversationStore
-from tools.catalog import CATALOG
+from tools.catalog import CATALOG, COMMANDS
 from tools.results import MIN_LIMIT_BYTES
 from tools.settings import (
     MAX_RESULT_BYTES,
@@ -97,6 +97,7 @@ def tool_settings(settings: Settings) -> ToolSettings:
         "get_weather": wanted.weather.enabled,
         "web_search": wanted.web_search.enabled,
         "web_fetch": wanted.web_fetch.enabled,
+        COMMANDS: wanted.commands.enabled,
     }
     return ToolSettings(
         disabled=frozenset(name for name, on in switches.items() if not on),
@@ -130,11 +131,9 @@ def _workspace_settings(settings: Settings) -> WorkspaceSettings | None:
     )
 
 
-def _command_settings(settings: Settings) -> CommandSettings | None:
-    """Return what commands may take; None where there are none."""
+def _command_settings(settings: Settings) -> CommandSettings:
+    """Return what commands may take."""
     wanted = settings.tools.commands
-    if not wanted.enabled:
-        return None
     limit = result_limit(settings.llm.context_tokens)
     room = max(MIN_LIMIT_BYTES, limit - MIN_LIMIT_BYTES)  # with a frame and an exit code around it
     return CommandSettings(

@@ -17,7 +17,10 @@ from tools.base import Caller, ToolRequest
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
-from tools.settings import ToolSettings
+from tools.settings import ToolSettings, WorkspaceSettings
+from tools.workspace.workspaces import Workspaces
+from sandbox.policy import SandboxPolicy
+from pathlib import Path
 
 class Quiet:
     async def starting(self, request): pass
@@ -25,12 +28,16 @@ class Quiet:
 
 async def main():
     wanted = ToolSettings(disabled=frozenset(CATALOG) - {"roll_dice", "qr_code"})
-    async with open_tools(wanted) as registry:
+    folders = WorkspaceSettings(Path("workspaces"), everyone=True)
+    async with (
+        Workspaces(folders, str, SandboxPolicy()) as workspaces,
+        open_tools(wanted, workspaces=workspaces) as registry,
+    ):
         executor = ToolExecutor(
             registry, limits=RateLimits(per_person=9, per_bot=9), timeout_seconds=9
         )
         for name, arguments in json.loads(sys.argv[1]):
-            request = ToolRequest("call_1", name, arguments, Caller("someone"))
+            request = ToolRequest("call_1", name, arguments, Caller("someone", "here"))
             result = await executor.execute(request, Quiet(), None)
             print(result.outcome, result.content[:80], *[f.data[1:4] for f in result.files])
 
@@ -48,7 +55,9 @@ async def output_of(*command: str, cwd: Path) -> tuple[str, int | None]:
     return (output if code == 0 else errors), code
 
 
-def put_into(folder: Path, name: str, tool: str, imported: str, entry: str) -> None:
+def put_into(
+    folder: Path, name: str, tool: str, imported: str, entry: str, *, table: str = "CATALOG"
+) -> None:
     """Do to a copy of the tools what the document says."""
     for package in ("tools", "documents", "sandbox"):
         shutil.copytree(ROOT / package, folder / package)
@@ -56,7 +65,7 @@ def put_into(folder: Path, name: str, tool: str, imported: str, entry: str) -> N
     catalog = folder / "tools/catalog.py"
     text = catalog.read_text()
     text = text.replace("from tools.errors import", f"{imported}from tools.errors import", 1)
-    text = re.sub(r"(\nCATALOG: .*\{\n)", lambda found: found[1] + entry, text, count=1)
+    text = re.sub(rf"(\n{table}: .*\{{\n)", lambda found: found[1] + entry, text, count=1)
     catalog.write_text(text)
 
 
@@ -75,7 +84,7 @@ async def assert_is_clean(folder: Path, name: str) -> None:
 
 
 async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_path: Path) -> None:
-    tool, imported, entry, _ = blocks()
+    tool, imported, entry, *_ = blocks()
     assert len(tool.splitlines()) <= 22
     assert len([line for line in tool.splitlines() if line.strip()]) <= 20
     assert (imported.count("\n"), entry.count("\n")) == (1, 1)
@@ -91,7 +100,7 @@ async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_p
 
 
 async def test_a_tool_may_return_a_file(tmp_path: Path) -> None:
-    *_, imported, entry, tool = blocks()
+    _, imported, entry, *_, tool = blocks()
     imported, entry = (
         line.replace("tools.dice", "tools.qr").replace("roll_dice", "qr_code")
         for line in (imported, entry)
@@ -102,3 +111,20 @@ async def test_a_tool_may_return_a_file(tmp_path: Path) -> None:
 
     assert drawn == "ok The person gets the code with your answer. b'PNG'"
     await assert_is_clean(tmp_path, "qr")
+
+
+async def test_a_tool_may_run_a_program_in_the_folder_of_its_chat(tmp_path: Path) -> None:
+    *_, tool, imported, entry, _ = blocks()
+    put_into(tmp_path, "word_counter", tool, imported, entry, table="IN_WORKSPACES")
+
+    written, counted, outside = await called(
+        tmp_path,
+        ("write_file", '{"file_path": "a.txt", "content": "three short words"}'),
+        ("count_words", '{"file_path": "a.txt"}'),
+        ("count_words", '{"file_path": "/etc/shadow"}'),
+    )
+
+    assert written == "ok Wrote a.txt: 1 line, 17 bytes."
+    assert counted == "ok 3 a.txt"
+    assert "No such file" in outside or "denied" in outside
+    await assert_is_clean(tmp_path, "word_counter")
