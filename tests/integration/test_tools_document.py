@@ -13,6 +13,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 PROGRAM: Final = """
 import asyncio, json, sys
+import structlog
 from tools.base import Caller, ToolRequest
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
@@ -41,6 +42,7 @@ async def main():
             result = await executor.execute(request, Quiet(), None)
             print(result.outcome, result.content[:80], *[f.data[1:4] for f in result.files])
 
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 asyncio.run(main())
 """
 
