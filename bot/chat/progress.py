@@ -29,6 +29,9 @@ MAX_EDITS: Final = 10
 MAX_EDITS_FOR_MARKS: Final = 5
 """After so many edits, that a tool has ended is shown together with the next one that starts."""
 
+LONG_CALL_SECONDS: Final = 15.0
+"""A tool that runs for so long is said to be running, and again after twice that time."""
+
 STILL_TRYING: Final = "The model does not answer yet. Still trying…"
 
 Remember = Callable[[int], None]
@@ -73,6 +76,8 @@ class Progress:
         self._remember = remember
         self._tools: dict[str, _Tool] = {}
         self._still_trying = False
+        self._busy_since: float | None = None
+        self._busy_seconds = 0.0
         self._edits = 0
         self._shown = ""
         self._tools_shown = 0
@@ -90,6 +95,7 @@ class Progress:
             tool.running += 1
             self._still_trying = False
             self._changed.set()
+        self._note_busy()
         self._start_showing()
 
     def finished(self, name: str, *, ok: bool) -> None:
@@ -97,6 +103,7 @@ class Progress:
         tool = self._tools[name]
         tool.running -= 1
         tool.failed = tool.failed or not ok
+        self._note_busy()
         self._changed.set()
 
     def still_trying(self) -> None:
@@ -131,10 +138,34 @@ class Progress:
         if failure is not None:
             raise failure
 
+    def _note_busy(self) -> None:
+        """Note since when tools run without a pause."""
+        busy = any(tool.running for tool in self._tools.values())
+        if not busy:
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = _now()
+        self._busy_seconds = 0.0
+
+    async def _something_to_show(self) -> None:
+        """Wait until something has changed, or a tool has been running for long."""
+        try:
+            async with asyncio.timeout(self._seconds_to_next_sign()):
+                await self._changed.wait()
+        except TimeoutError:
+            if self._busy_since is not None:
+                self._busy_seconds = _now() - self._busy_since
+        self._changed.clear()
+
+    def _seconds_to_next_sign(self) -> float | None:
+        if self._busy_since is None:
+            return None
+        due = max(LONG_CALL_SECONDS, 2 * self._busy_seconds)
+        return max(0.0, self._busy_since + due - _now())
+
     async def _keep_shown(self) -> None:
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._something_to_show()
             if self._over:
                 break
             if self._is_worth_an_edit():
@@ -153,7 +184,8 @@ class Progress:
     def _text(self) -> str:
         tools = ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
         busy = any(tool.running for tool in self._tools.values())
-        using = f"Using {tools}{'…' if busy else ''}" if tools else ""
+        long = f" ({self._busy_seconds:.0f} s)" if self._busy_seconds else ""
+        using = f"Using {tools}{f'…{long}' if busy else ''}" if tools else ""
         said = "\n".join(filter(None, (using, STILL_TRYING if self._still_trying else "")))
         return f"🔧 {said}" if said else ""
 
@@ -169,3 +201,7 @@ class Progress:
             return
         self._timestamp, self._shown, self._tools_shown = timestamp, text, tools
         self._remember(timestamp)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -62,6 +62,31 @@ async def test_a_table_comes_in_and_a_picture_of_it_goes_out() -> None:
     assert "exit code 0\nstdout:\nsums: [3, 4]" in told(here, 1)
 
 
+SUMS = """
+import pandas, matplotlib.pyplot as plot
+table = pandas.read_csv("inbox/sums.csv")
+table.plot.bar(x="month", y="sum")
+plot.savefig("sums.png")
+print(table["sum"].sum())
+"""
+
+
+@pytest.mark.full
+async def test_pandas_plots_where_it_is_installed() -> None:
+    steps = script(
+        tool_calls(("run_python", {"code": SUMS})),
+        tool_calls(("send_file", {"file_path": "sums.png"})),
+        text("Here is the plot."),
+    )
+    async with world(steps) as here, running_bot(for_everyone(here, approval="dangerous")):
+        await here.signal.say("plot the sums per month", files=[CSV])
+        answer = await here.answer()
+        assert answer.text == "Here is the plot.", told(here)
+        [file] = answer.attachments
+        assert len(file.data) > 2_000
+    assert "stdout:\n7" in told(here, 1)
+
+
 async def test_without_a_yes_nothing_runs() -> None:
     steps = script(tool_calls(("run_command", {"command": "touch ran"})), text("As you wish."))
     async with world(steps) as here, running_bot(for_everyone(here)):

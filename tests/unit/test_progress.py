@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.chat.progress import MAX_EDITS, PROGRESS_SECONDS, Progress
+from bot.chat.progress import MAX_EDITS, MAX_EDITS_FOR_MARKS, PROGRESS_SECONDS, Progress
 from bot.errors import SignalError, SignalUnavailable
 from conversation_store.models import Attachment, ChatId
 from tests.skipped_waits import run_without_waiting
@@ -97,6 +97,43 @@ def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_n
             ),
             ("🔧 Using calculate ✓, web_search ✓", 104),
         ]
+
+    run_without_waiting(scenario())
+
+
+def test_a_tool_that_runs_for_long_gives_a_sign_of_life_now_and_then() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show(["run_command"])
+            await asyncio.sleep(70)
+            progress.finished("run_command", ok=True)
+            await a_while()
+            progress.show(["run_command"])
+            await a_while()
+            progress.finished("run_command", ok=True)
+        assert channel.texts == [
+            "🔧 Using run_command…",
+            "🔧 Using run_command… (15 s)",
+            "🔧 Using run_command… (30 s)",
+            "🔧 Using run_command… (60 s)",
+            "🔧 Using run_command ✓",
+            "🔧 Using run_command…",
+            "🔧 Using run_command ✓",
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_signs_of_life_leave_an_edit_for_the_end() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show(["run_command"])
+            await asyncio.sleep(100_000)
+            progress.finished("run_command", ok=False)
+        assert len(channel.texts) == MAX_EDITS_FOR_MARKS + 2
+        assert channel.texts[-1] == "🔧 Using run_command ✗"
 
     run_without_waiting(scenario())
 
