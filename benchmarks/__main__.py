@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol
 
 from benchmarks import (
+    commands,
     default_settings,
     history,
     loop_stall,
@@ -42,6 +43,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "sustained": sustained.measure,
     "history": history.measure,
     "loop_stall": loop_stall.measure,
+    "commands": commands.measure,
     "memory": memory.measure,
     "start": start.measure,
     "proof": proof.measure,

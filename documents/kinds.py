@@ -5,6 +5,18 @@ from typing import Final
 
 from sandbox.errors import WorkError
 
+
+class DocumentKind(StrEnum):
+    """What can be read."""
+
+    HTML = "html"
+    PDF = "pdf"
+    SHEETS = "sheets"
+    TEXT = "text"
+    WORDS = "words"
+    """A text or a presentation of an office program."""
+
+
 _MAX_SHOWN: Final = 60
 _SNIFFED_BYTES: Final = 1_024
 
@@ -18,6 +30,28 @@ _SIGNATURES: Final = (
     (b"ID3", "a sound", "audio/mpeg"),
     (b"OggS", "a sound", "audio/ogg"),
     (b"\xd0\xcf\x11\xe0", "an office document", "application/x-ole-storage"),
+)
+_ZIP: Final = b"PK\x03\x04"
+_OLE: Final = b"\xd0\xcf\x11\xe0"
+_OLD_WORKBOOK: Final = "Workbook".encode("utf-16-le")
+_OFFICE_PARTS: Final = {
+    b"application/vnd.oasis.opendocument.spreadsheet": DocumentKind.SHEETS,
+    b"application/vnd.oasis.opendocument.": DocumentKind.WORDS,
+    b"word/document.xml": DocumentKind.WORDS,
+    b"ppt/presentation.xml": DocumentKind.WORDS,
+    b"xl/workbook.": DocumentKind.SHEETS,
+}
+_OFFICE_TYPES: Final = frozenset(
+    {
+        "application/msexcel",
+        "application/vnd.ms-excel",
+        "application/vnd.oasis.opendocument.presentation",
+        "application/vnd.oasis.opendocument.spreadsheet",
+        "application/vnd.oasis.opendocument.text",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    }
 )
 _TEXT_TYPES: Final = frozenset(
     {
@@ -48,14 +82,6 @@ _SORTS: Final = {
 }
 
 
-class DocumentKind(StrEnum):
-    """What can be read."""
-
-    HTML = "html"
-    PDF = "pdf"
-    TEXT = "text"
-
-
 def kind_of(content_type: str, body: bytes) -> DocumentKind:
     """Tell what an answer is; a wrong or missing type is put right.
 
@@ -70,6 +96,8 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
     start = body[:_SNIFFED_BYTES]
     if b"%PDF-" in start:
         return DocumentKind.PDF
+    if (kind := _office_kind(body)) is not None:
+        return kind
     for signature, sort, name in _SIGNATURES:
         if start.startswith(signature):
             raise _unreadable(sort, name)
@@ -81,7 +109,7 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
         return DocumentKind.HTML
     if declared.startswith("text/") or declared in _TEXT_TYPES or _is_marked_up(declared):
         return DocumentKind.TEXT
-    if declared in _UNSAID_TYPES:
+    if declared in _UNSAID_TYPES | _OFFICE_TYPES:  # Windows calls CSV a workbook
         return (
             DocumentKind.HTML
             if start.lstrip().lower().startswith(_HTML_STARTS)
@@ -90,10 +118,20 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
     raise _unreadable("a file", declared)
 
 
+def _office_kind(body: bytes) -> DocumentKind | None:
+    """Tell an office document by the names of its parts, which stand in it as they are."""
+    if body.startswith(_OLE):
+        return DocumentKind.SHEETS if _OLD_WORKBOOK in body else None
+    if not body.startswith(_ZIP):
+        return None
+    parts = _OFFICE_PARTS.items()
+    return next((kind for part, kind in parts if part in body), None)
+
+
 def may_be_document(content_type: str) -> bool:
     """Tell by its type alone whether something is worth looking at: `kind_of` may read it."""
     declared = content_type.partition(";")[0].strip().lower()
-    types = _HTML_TYPES | _TEXT_TYPES | _UNSAID_TYPES
+    types = _HTML_TYPES | _TEXT_TYPES | _UNSAID_TYPES | _OFFICE_TYPES
     return declared.startswith("text/") or declared in types or _is_marked_up(declared)
 
 

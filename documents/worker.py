@@ -7,7 +7,7 @@ import encodings
 
 import pypdf
 
-from documents import charset, html, pdf
+from documents import charset, html, office, pdf
 from documents.document import MAX_CHARACTERS, Document, DocumentSource
 from documents.kinds import DocumentKind
 from documents.preload import load_all_of
@@ -34,6 +34,10 @@ def _document(source: DocumentSource) -> Document:
     match source.kind:
         case DocumentKind.PDF:
             return pdf.document_of(source.body)
+        case DocumentKind.SHEETS:
+            return office.sheets_of(source.body)
+        case DocumentKind.WORDS:
+            return office.words_of(source.body)
         case DocumentKind.HTML:
             page = charset.decoded(source.body, source.content_type)
             return Document(html.title_of(page), html.text_of(page, source.url))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from documents.client import open_reader
 from sandbox.errors import WorkUnavailable
 from sandbox.policy import SandboxPolicy
 from tools.base import Tool
@@ -64,12 +65,15 @@ CATALOG: Final[Mapping[str, Opener]] = {
 
 
 @asynccontextmanager
-async def _files_of(workspaces: Workspaces) -> AsyncIterator[Sequence[Tool]]:
-    yield workspace_tools(workspaces)
+async def _files_of(
+    workspaces: Workspaces, sandboxes: SandboxPolicy
+) -> AsyncIterator[Sequence[Tool]]:
+    async with open_reader(sandboxes=sandboxes) as read:
+        yield workspace_tools(workspaces, read)
 
 
 IN_WORKSPACES: Final[Mapping[str, Callable[[Workspaces, ToolSettings, SandboxPolicy], Source]]] = {
-    WORKSPACE: lambda workspaces, _, __: _files_of(workspaces),
+    WORKSPACE: lambda workspaces, _, sandboxes: _files_of(workspaces, sandboxes),
     COMMANDS: lambda workspaces, settings, sandboxes: open_commands(
         workspaces, settings.commands, sandboxes
     ),

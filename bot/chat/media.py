@@ -63,7 +63,7 @@ NO_VIEW_ONCE_VOICE: Final = (
 NO_VIEW_ONCE_FILE: Final = (
     "I do not read view-once files, because I would have to keep what is in them."
 )
-WHAT_I_READ: Final = "I can read PDF, HTML and text files."
+WHAT_I_READ: Final = "I can read PDF, HTML, office documents and text files."
 
 _UNSEEN: Final = "[an image, which you cannot see; the person was told so]"
 _UNHEARD: Final = "[a recording, which you cannot hear; the person was told so]"

@@ -96,7 +96,7 @@ async def test_what_cannot_be_read_is_refused_politely_and_the_words_are_answere
     async with world(script(text("Hello."))) as here, running_bot(here.settings()):
         await here.signal.say("hello", files=[archive])
         answer = await here.answer()
-    notice = "About “my_photos.zip”: I cannot read it. I can read PDF, HTML and text files."
+    notice = "About “my_photos.zip”: I cannot read it. I can read PDF, HTML, office documents and text files."
     assert answer.text == f"{notice}\n\nHello."
 
 

@@ -14,6 +14,7 @@ from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, told
+from tests.fakes.office import row, xlsx
 from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import ADA, SharedFile
 
@@ -59,6 +60,24 @@ async def test_a_file_comes_in_is_changed_and_goes_out_again() -> None:
         assert "January,3" in asked
     assert "inbox/\ninbox/sums.csv" in told(here, 1)
     assert "2\tJanuary,4" in told(here, 2)
+
+
+async def test_an_office_document_is_read_with_the_message_and_again_from_the_workspace() -> None:
+    sheet = SharedFile("application/octet-stream", xlsx(row("May", 3) + row("June", 4)), "a.xlsx")
+    steps = script(
+        calls(("read_file", {"file_path": "inbox/a.xlsx", "offset": 2, "limit": 1})),
+        calls(("read_file", {"file_path": "inbox/a.xlsx", "offset": 9})),
+        calls(("read_file", {"file_path": "no.docx"})),
+        text("Three and four."),
+    )
+    async with world(steps) as here, running_bot(for_admins(here)):
+        await here.signal.say("What are the sums?", files=[sheet])
+        assert (await here.answer()).text == "Three and four."
+    asked = here.model.requests[0]["messages"][-1]["content"]
+    assert "Sheet Sums:\nMay\t3\nJune\t4" in asked
+    assert "2\tMay\t3\n[1 more lines; go on at offset 3.]" in told(here, 1)
+    assert "The document has 3 lines of text, and no more." in told(here, 2)
+    assert "There is no no.docx." in told(here, 3)
 
 
 async def test_what_cannot_be_read_is_kept_all_the_same_and_nothing_is_said_of_it() -> None:

@@ -317,6 +317,64 @@ async def test_an_expression_that_takes_for_ever_ends_and_the_next_call_works(
         assert await here.do("search_files", query="aaa") == f"a:1: {'a' * 60}"
 
 
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "id": "a", "metadata": {}, "source": ["# Title\n", "words"]},
+        {
+            "cell_type": "code",
+            "id": "b",
+            "metadata": {"kept": 1},
+            "execution_count": 3,
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": "old"}],
+            "source": "print(1)",
+        },
+    ],
+    "metadata": {"kernelspec": {"name": "python3"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+async def test_cells_of_a_notebook_are_read_and_changed_one_at_a_time(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="a.ipynb", content=json.dumps(NOTEBOOK))
+
+        async def edit(cell: int, mode: str, source: str = "", kind: str = "code") -> str:
+            arguments = {"cell": cell, "mode": mode, "source": source, "cell_type": kind}
+            return await here.do("edit_notebook", file_path="a.ipynb", **arguments)
+
+        read = await here.do("read_file", file_path="a.ipynb")
+        assert read.splitlines()[:2] == ["1\t[cell 0, markdown]", "2\t# Title"]
+        assert "5\t[cell 1, code]\n6\tprint(1)" in read
+        assert await edit(1, "replace", "x = 2\nprint(x)") == "Replaced cell 1 of a.ipynb."
+        assert await edit(2, "insert", "the end", "markdown") == "Inserted cell 2 of a.ipynb."
+        assert await edit(0, "delete") == "Deleted cell 0 of a.ipynb."
+        with pytest.raises(WorkError, match="There is no cell 2: the notebook has 2"):
+            await edit(2, "replace")
+        changed = json.loads((files / "a.ipynb").read_text())
+        code, words = changed["cells"]
+        assert code == {
+            "cell_type": "code", "id": "b", "metadata": {"kept": 1}, "execution_count": None,
+            "outputs": [], "source": ["x = 2\n", "print(x)"],
+        }  # fmt: skip
+        assert (words["cell_type"], words["source"], len(words["id"])) == (
+            "markdown",
+            ["the end"],
+            8,
+        )
+        assert changed["metadata"] == NOTEBOOK["metadata"]
+        assert await here.do("undo") == "a.ipynb"
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"nbformat": 4}', "[" * 9_000, "1"])
+async def test_what_is_no_notebook_is_said(tmp_path: Path, content: str) -> None:
+    async with workspace(tmp_path) as (here, _):
+        await here.do("write_file", file_path="a.ipynb", content=content)
+        cell = {"cell": 0, "mode": "replace", "source": "", "cell_type": "code"}
+        assert "no notebook" in await refusal(here, "edit_notebook", file_path="a.ipynb", **cell)
+        assert (await here.do("read_file", file_path="a.ipynb")).startswith(f"1\t{content[:5]}")
+
+
 async def test_a_full_workspace_takes_nothing_and_says_so(tmp_path: Path) -> None:
     async with workspace(tmp_path, quota_bytes=100_000, max_files=4) as (here, _):
         await here.do("write_file", file_path="a", content="x" * 60_000)

@@ -19,6 +19,7 @@ from bot.llm.transcription import Transcriber
 from bot.llm.vision import Vision
 from bot.messaging.messenger import FileTooBig
 from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
+from tests.fakes.office import docx, paragraph, row, xlsx
 from tests.fakes.openai_server import (
     MODEL,
     OpenAiServer,
@@ -274,6 +275,14 @@ async def test_a_view_once_voice_note_is_not_listened_to() -> None:
         (ReceivedFile("d", "application/json"), b'{"note": "It costs 12 euros."}'),
         (ReceivedFile("d", "application/octet-stream", name="a.py"), b"# It costs 12 euros."),
         (ReceivedFile("d", "application/octet-stream"), b"It costs 12 euros."),
+        (
+            ReceivedFile("d", "application/octet-stream", name="a.docx"),
+            docx(paragraph("It costs 12 euros.")),
+        ),
+        (
+            ReceivedFile("d", "application/vnd.ms-excel", name="a.xlsx"),
+            xlsx(row("It costs 12 euros.")),
+        ),
         (ReceivedFile("d", "application/vnd.ms-excel", name="a.CSV"), b"It costs 12 euros.;1"),
         (ReceivedFile("d", "video/mp2t", name="a.ts"), b"// It costs 12 euros."),
         (ReceivedFile("d", "text/plain"), "It costs 12 euros. Grüße".encode("utf-16")),
@@ -341,11 +350,7 @@ async def test_what_cannot_be_read_is_said_with_the_files_name(
 @pytest.mark.parametrize(
     ("content_type", "name", "title"),
     [
-        (
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-            "a.docx",
-            "a.docx",
-        ),
+        ("application/msword", "a.doc", "a.doc"),
         ("video/mp4", None, ""),
         ("application/zip", "[b]\n*c*“.zip", "b *c* .zip"),
         ("font/ttf", "x" * 500, "x" * 80),
@@ -360,7 +365,7 @@ async def test_what_is_not_read_at_all_is_refused_politely_and_not_fetched(
 
     shown = f"“{title}”" if title else "the file"
     assert what.notices == (
-        f"About {shown}: I cannot read it. I can read PDF, HTML and text files.",
+        f"About {shown}: I cannot read it. I can read PDF, HTML, office documents and text files.",
     )
     assert untold(what)
     assert folder.fetched == []

@@ -4,13 +4,15 @@ Each is a function of a `Workspace` and of what the model says; what it does is 
 see `tools.workspace.inside`.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from documents.client import Read
 from tools.base import ToolFile, ToolOutput
 from tools.errors import ToolError
 from tools.files import MAX_FILES
+from tools.workspace.documents import document_in, may_be_document, numbered
 from tools.workspace.kinds import content_type_of
 from tools.workspace.workspaces import Workspace
 
@@ -21,6 +23,7 @@ Path = Annotated[str, Field(max_length=MAX_PATH_CHARACTERS)]
 Words = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Query = Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARACTERS)]
 LineNumber = Annotated[int, Field(ge=1)]
+CellNumber = Annotated[int, Field(ge=0)]
 
 
 async def list_files(
@@ -58,16 +61,24 @@ async def file_info(workspace: Workspace, file_path: Path) -> str:
 
 
 async def read_file(
-    workspace: Workspace, file_path: Path, offset: LineNumber = 1, limit: LineNumber = 2_000
+    workspace: Workspace,
+    read: Read,
+    file_path: Path,
+    offset: LineNumber = 1,
+    limit: LineNumber = 2_000,
 ) -> str:
-    """Read a text file of the workspace, as numbered lines.
+    """Read a file of the workspace as numbered lines: text, PDF and office documents.
 
     Args:
         workspace: The chat's own.
+        read: Turns documents into text.
         file_path: Path of the file inside the workspace.
         offset: First line.
         limit: How many lines.
     """
+    if may_be_document(file_path):
+        document = await document_in(workspace, read, file_path)
+        return numbered(document, offset, limit)
     return await workspace.do("read_file", file_path=file_path, offset=offset, limit=limit)
 
 
@@ -148,6 +159,35 @@ async def edit_file(
     )
 
 
+async def edit_notebook(
+    workspace: Workspace,
+    file_path: Path,
+    cell: CellNumber,
+    *,
+    mode: Literal["replace", "insert", "delete"] = "replace",
+    source: Words = "",
+    cell_type: Literal["code", "markdown", "raw"] = "code",
+) -> str:
+    """Change one cell of a Jupyter notebook of the workspace; read_file shows its cells.
+
+    Args:
+        workspace: The chat's own.
+        file_path: Path of the notebook inside the workspace.
+        cell: Its number, from 0; of a new cell, where it will be.
+        mode: What to do with the cell.
+        source: What the cell says from now on.
+        cell_type: What kind of cell it is from now on.
+    """
+    return await workspace.do(
+        "edit_notebook",
+        file_path=file_path,
+        cell=cell,
+        mode=mode,
+        source=source,
+        cell_type=cell_type,
+    )
+
+
 async def delete_file(workspace: Workspace, file_path: Path) -> str:
     """Delete a file of the workspace, or a folder with what is in it.
 
@@ -185,4 +225,4 @@ async def send_file(
 READING: Final = (list_files, find_files, file_info, read_file, search_files)
 """What they return was perhaps written by strangers."""
 
-CHANGING: Final = (write_file, edit_file, delete_file, send_file)
+CHANGING: Final = (write_file, edit_file, edit_notebook, delete_file, send_file)

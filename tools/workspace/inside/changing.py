@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandbox.errors import WorkError
+from tools.workspace.inside import notebooks
 from tools.workspace.inside.folder import Entry, Folder, counted, read, said, shown
 from tools.workspace.inside.kept import Kept
-from tools.workspace.inside.texts import BINARY_BYTES, decoded, is_text
+from tools.workspace.inside.texts import BINARY_BYTES, Text, decoded, is_text
 
 MAX_LINES_SHOWN: Final = 20
 MAX_NUMBERED: Final = 1_000
@@ -48,13 +49,7 @@ class Changes:
         """Replace a text in a file and return the changed lines."""
         if not old_text:
             raise WorkError("old_text is empty; to make a new file, use write_file.")
-        with self._files.file(file_path) as (descriptor, status):
-            if status.st_size > self._most_bytes:
-                raise WorkError(f"{shown(file_path)} is too large to be edited.")
-            data = read(descriptor, self._most_bytes)
-        if not is_text(data[:BINARY_BYTES]):
-            raise WorkError(f"{shown(file_path)} is no text.")
-        before = decoded(data)
+        before = self._text_of(file_path)
         if old_text not in before.text and "\r\n" in before.text:
             old_text, new_text = (text.replace("\n", "\r\n") for text in (old_text, new_text))
         count = before.text.count(old_text)
@@ -70,6 +65,26 @@ class Changes:
         self._put(file_path, before.with_text(after), make=False)
         heading = f"Replaced {count} times" if count > 1 else ""
         return _changed(after, starts, len(new_text), heading)
+
+    def edit_notebook(
+        self, file_path: str, cell: int, mode: str, source: str, cell_type: str
+    ) -> str:
+        """Replace, insert or delete a cell of a notebook and say what it has now."""
+        before = self._text_of(file_path)
+        after = notebooks.edited(before.text, cell, mode, source, cell_type)
+        self._put(file_path, before.with_text(after), make=False)
+        done = {"delete": "Deleted", "insert": "Inserted"}.get(mode, "Replaced")
+        return f"{done} cell {cell} of {shown(file_path)}."
+
+    def _text_of(self, file_path: str) -> Text:
+        """Return what a file says that is to be edited."""
+        with self._files.file(file_path) as (descriptor, status):
+            if status.st_size > self._most_bytes:
+                raise WorkError(f"{shown(file_path)} is too large to be edited.")
+            data = read(descriptor, self._most_bytes)
+        if not is_text(data[:BINARY_BYTES]):
+            raise WorkError(f"{shown(file_path)} is no text.")
+        return decoded(data)
 
     def delete_file(self, file_path: str) -> str:
         """Delete a file, or a folder with what is in it; !undo brings it back for a day."""

@@ -61,6 +61,7 @@ def _opened(
         "fetch": partial(reading.fetch, files, most_bytes=max_sent_bytes),
         "write_file": changes.write_file,
         "edit_file": changes.edit_file,
+        "edit_notebook": changes.edit_notebook,
         "delete_file": changes.delete_file,
         "undo": changes.undo,
         "receive": changes.receive,

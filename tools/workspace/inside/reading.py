@@ -5,11 +5,13 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from fnmatch import translate
 from typing import Final
 
 from sandbox.errors import WorkError
+from tools.workspace.inside import notebooks
 from tools.workspace.inside.folder import Entry, Folder, counted, read, shown
 from tools.workspace.inside.texts import BINARY_BYTES, decoded, is_text
 
@@ -102,7 +104,12 @@ def read_file(
         )
     if not data:
         return _EMPTY
-    lines = decoded(data, is_whole=len(data) == status.st_size).text.splitlines()
+    is_whole = len(data) == status.st_size
+    text = decoded(data, is_whole=is_whole).text
+    if is_whole and file_path.lower().endswith(notebooks.SUFFIX):
+        with suppress(WorkError):  # then it is shown as it is
+            text = notebooks.as_text(text)
+    lines = text.splitlines()
     if offset > len(lines):
         raise WorkError(f"{shown(file_path)} has {counted(len(lines), 'line')}, and no more.")
     part = lines[offset - 1 : offset - 1 + limit]
