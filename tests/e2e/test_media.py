@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from bot.chat.media import WHAT_I_READ
 from conversation_store.models import StyleRange, TextStyle
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.openai_server import (
@@ -96,7 +97,7 @@ async def test_what_cannot_be_read_is_refused_politely_and_the_words_are_answere
     async with world(script(text("Hello."))) as here, running_bot(here.settings()):
         await here.signal.say("hello", files=[archive])
         answer = await here.answer()
-    notice = "About “my_photos.zip”: I cannot read it. I can read PDF, HTML, office documents and text files."
+    notice = f"About “my_photos.zip”: I cannot read it. {WHAT_I_READ}"
     assert answer.text == f"{notice}\n\nHello."
 
 
