@@ -19,6 +19,10 @@ class Policy:
         model_policy: what happens while the model is not verified.
         other_models: further ones that a chat may choose or be answered by, as `model at host`;
             nothing in a proof is about them.
+        workspace: who has a folder for files, in which tools read and write: `admins`, `everyone`,
+            `nobody`; empty where nothing is said of it.
+        commands: which commands that run there a person is asked about: `ask`, `dangerous`,
+            `never`, or `off` where none can run; empty where nothing is said of it.
         model_pins: JSON text, which machines count as the model's; None: any.
         e2ee: whether what is sent to the model is encrypted to it.
         retention_days: how long conversations are kept; 0 is not past the turn.
@@ -30,6 +34,8 @@ class Policy:
     model_policy: ModelPolicy
     e2ee: bool
     retention_days: int
+    workspace: str = ""
+    commands: str = ""
     model_pins: str | None = None
     other_models: tuple[str, ...] = ()
 
@@ -40,10 +46,14 @@ class Policy:
 
     def text(self) -> str:
         """Return the one line of canonical JSON that is hashed."""
-        others = {"other_models": sorted(self.other_models)} if self.other_models else {}
+        optional = {
+            "commands": self.commands,
+            "other_models": sorted(self.other_models),
+            "workspace": self.workspace,
+        }
         return canonical_json(
             {
-                **others,
+                **{name: value for name, value in optional.items() if value},
                 "accepted_tcb": sorted(ACCEPTED_TCB),
                 "e2ee": self.e2ee,
                 "llm_host": self.llm_host,

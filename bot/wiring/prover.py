@@ -75,6 +75,8 @@ async def open_prover(
             model_policy=attestation.model_policy,
             e2ee=attestation.e2ee,
             retention_days=settings.store.retention_days,
+            workspace=settings.tools.workspace.for_ if settings.tools.enabled else "nobody",
+            commands=_commands(settings),
             model_pins=pins.text() if pins else None,
             other_models=tuple(
                 f"{model.model} at {urlsplit(model.base_url).hostname}"
@@ -88,6 +90,13 @@ async def open_prover(
     async with open_http(tls=trust.tls) as http:
         collateral = CollateralSource(http, attestation.pccs_url, clock=clock)
         yield OwnProof(evidence, collateral, trust=trust, clock=clock)
+
+
+def _commands(settings: Settings) -> str:
+    """Return which commands a person is asked about; `off` where none can run."""
+    tools = settings.tools
+    can_run = tools.enabled and tools.commands.enabled and tools.workspace.for_ != "nobody"
+    return tools.commands.approval if can_run else "off"
 
 
 async def _own_identity(

@@ -1,6 +1,7 @@
 """What people can prove of the bot, and what it refuses to trust, on the whole bot."""
 
 import asyncio
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,32 @@ async def test_the_file_of_verify_proves_the_bot_to_who_asked_and_to_nobody_else
     assert [check.name for check in replayed.failures] == ["challenge"]
     relayed = verified(proving, file, "purple elephants", "2" * 60)
     assert [check.name for check in relayed.failures] == ["safety_number"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "workspace", "commands"),
+    [
+        ({}, "admins", "ask"),
+        (
+            {"workspace": {"for": "everyone"}, "commands": {"approval": "never"}},
+            "everyone",
+            "never",
+        ),
+        ({"workspace": {"for": "nobody"}}, "nobody", "off"),
+        ({"enabled": False}, "nobody", "off"),
+    ],
+)  # fmt: skip
+async def test_the_proof_says_who_has_files_and_which_commands_are_asked_about(
+    tools: dict[str, object], workspace: str, commands: str
+) -> None:
+    async with proving_world() as proving:
+        settings = proving.settings(tools=tools)
+        async with running_bot(settings, trust=proving.trust):
+            file = await prove(proving, "purple elephants")
+    policy = json.loads(Bundle.parse(file.data).policy)
+    assert (policy["workspace"], policy["commands"]) == (workspace, commands)
+    report = verified(proving, file, "purple elephants", HALF + "1" * 30)
+    assert "policy" not in [check.name for check in report.failures]
 
 
 async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_on() -> None:
