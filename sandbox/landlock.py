@@ -34,6 +34,7 @@ _IN_A_FOLDER: Final = sum(
 )
 
 
+_TO_READ: Final = 0b1100  # read files, read folders
 _TO_RUN: Final = 0b1101  # run files, read files, read folders
 _OF_FILES: Final = 0b111 | 1 << 14  # run, write, read, truncate
 _TO_LINK: Final = 1 << 12
@@ -67,13 +68,16 @@ def version() -> int:
         return 0
 
 
-def install(*, folder: bool = False, readable: Iterable[str] | None = None) -> None:
+def install(
+    *, folder: bool = False, read_only: bool = False, readable: Iterable[str] | None = None
+) -> None:
     """Deny this process everything that the kernel's Landlock knows of.
 
     Needs no_new_privs and two free descriptors.
 
     Args:
         folder: files and folders below the present one are allowed.
+        read_only: they may only be read.
         readable: what may be read and run besides; None: nothing, and nothing of the folder is run.
 
     Raises:
@@ -93,7 +97,8 @@ def install(*, folder: bool = False, readable: Iterable[str] | None = None) -> N
     try:
         if folder:
             runs = 0 if readable is None else _TO_RUN | _TO_LINK
-            _allow_below(".", ruleset, (_IN_A_FOLDER | runs) & rules.files)
+            rights = _TO_READ if read_only else _IN_A_FOLDER
+            _allow_below(".", ruleset, (rights | runs) & rules.files)
         for path in readable or ():
             _allow_below(path, ruleset, _TO_RUN & rules.files)
         for device in () if readable is None else _DEVICES:

@@ -27,6 +27,7 @@ class Limits:
         reply_bytes: of a reply's text as UTF-8.
         idle_seconds: without a request, then the process ends, or is ended; None keeps it.
         folder: where it may read and write files, and nothing else; None: it has no files at all.
+        read_only: nothing in the folder may be changed.
         file_bytes: of one file that it writes.
     """
 
@@ -36,6 +37,7 @@ class Limits:
     reply_bytes: int = MAX_LINE_BYTES
     idle_seconds: float | None = None
     folder: str | None = None
+    read_only: bool = False
     file_bytes: int = 0
 
     def as_argument(self) -> str:

@@ -38,7 +38,7 @@ _CAPABILITIES_VERSION_3: Final = 0x20080522
 _HERE: Final = -100  # AT_FDCWD
 _BIND, _WITH_ALL_BELOW, _PRIVATE = 0x1000, 0x4000, 0x40000
 _DETACHED: Final = 2
-_NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 0x2, 0x4, 0x8
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8
 
 
 class _CapabilityHeader(ctypes.Structure):
@@ -58,25 +58,27 @@ class _MountAttributes(ctypes.Structure):
     )
 
 
-def unshare(folder: str | None = None) -> None:
+def unshare(folder: str | None = None, *, read_only: bool = False) -> None:
     """Leave every namespace for a new one; the PID namespace is entered by `divide`.
 
     Args:
         folder: becomes the whole file system; None: nothing is mounted anew.
+        read_only: nothing in it can be changed.
 
     Raises:
         OSError: the kernel, or what this program runs in, does not allow it.
     """
     checked(libc().unshare(_EVERY_KIND), "unshare")
     if folder is not None:
-        _live_in(folder)
+        _live_in(folder, read_only=read_only)
 
 
-def _live_in(folder: str) -> None:
+def _live_in(folder: str, *, read_only: bool) -> None:
     """Make a folder the root, and let go of everything else; nothing in it is a program."""
     _mount("none", "/", _PRIVATE | _WITH_ALL_BELOW)
     _mount(folder, folder, _BIND | _WITH_ALL_BELOW)
-    attributes = _MountAttributes(set=_NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+    flags = _NO_SUID | _NO_DEVICES | _NO_PROGRAMS | (_READ_ONLY if read_only else 0)
+    attributes = _MountAttributes(set=flags)
     system_call(
         "mount_setattr",
         *(_HERE, _text(folder), 0),

@@ -59,10 +59,14 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
     has_folder = limits.folder is not None
     if limits.folder is not None:
         os.chdir(limits.folder)
-    missing = _missing(Wall.NAMESPACES, partial(namespaces.unshare, limits.folder))
+    missing = _missing(
+        Wall.NAMESPACES, partial(namespaces.unshare, limits.folder, read_only=limits.read_only)
+    )
     namespaces.drop_capabilities()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    missing |= _missing(Wall.LANDLOCK, partial(landlock.install, folder=has_folder))
+    missing |= _missing(
+        Wall.LANDLOCK, partial(landlock.install, folder=has_folder, read_only=limits.read_only)
+    )
     confine = partial(_confine, limits)
     if Wall.NAMESPACES not in missing:
         # After Landlock: only within one domain of it may the kernel end both together.

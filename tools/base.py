@@ -82,6 +82,8 @@ class Tool:
             expected failure.
         side_effects: it writes, runs or spends something: a person is asked before each call, and
             it is never run a second time by itself.
+        asks_if: of a tool without side effects: whether this very call has some, so that a person
+            is asked about it; None: none has.
         question: what a call is going to do, for the person who is asked, on one line; the
             arguments are listed below it. None: the tool's name and description.
         consent: what a call with side effects needs of people; None: each is asked about, and may
@@ -100,6 +102,7 @@ class Tool:
     parse: Callable[[str], Any]
     run: Callable[[Any, Caller], Awaitable[str | ToolOutput]]
     side_effects: bool = False
+    asks_if: Callable[[Any, Caller], bool] | None = None
     question: Callable[[Any], str] | None = None
     consent: Callable[[Any], Awaitable[Consent]] | None = None
     untrusted: bool = False

@@ -155,7 +155,7 @@ class ToolExecutor:
         try:
             tool = self._find(request)
             return tool.side_effects or (
-                tool.address is not None
+                (tool.address is not None or tool.asks_if is not None)
                 and _needs_yes(tool, _validate(tool, request.arguments)[0], request)
             )
         except ToolError:
@@ -271,7 +271,8 @@ def _validate(tool: Tool, text: str) -> tuple[Any, str]:
 
 def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
     with _bugs_told(tool.name):
-        return policy.needs_yes(tool, arguments, request.heard)
+        changes = tool.asks_if is not None and tool.asks_if(arguments, request.caller)
+        return changes or policy.needs_yes(tool, arguments, request.heard)
 
 
 def _question(tool: Tool, arguments: Any, consent: Consent) -> str:

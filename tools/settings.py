@@ -69,6 +69,21 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedFolder:
+    """A folder of the machine that admins see in each of their workspaces.
+
+    Attributes:
+        name: they see it as `shared/NAME`.
+        path: where it is.
+        writable: files in it may be changed, after a yes.
+    """
+
+    name: str
+    path: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceSettings:
     """A folder for each chat.
 
@@ -78,6 +93,7 @@ class WorkspaceSettings:
         quota_bytes: of all files of a chat.
         max_files: of a chat, folders among them.
         max_read_bytes: of one file in one call.
+        shared: folders of the machine, for admins.
     """
 
     path: Path
@@ -85,6 +101,7 @@ class WorkspaceSettings:
     quota_bytes: int = 200 * 2**20
     max_files: int = 5_000
     max_read_bytes: int = 2**20
+    shared: tuple[SharedFolder, ...] = ()
 
 
 class CommandApproval(StrEnum):

@@ -1,12 +1,15 @@
 """What the model may call."""
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from bot.config.values import BearerToken, HttpUrl, Section
 from tools.settings import FORECAST_URL, GEOCODING_URL
+
+_FOLDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 class ToolSettings(Section):
@@ -33,6 +36,13 @@ class WebSearchSettings(Section):
     max_results: int = Field(5, ge=1, le=10)
 
 
+def _folder_name(name: str) -> str:
+    """Return the name that people see; raises ValueError."""
+    if not _FOLDER_NAME.fullmatch(name):
+        raise ValueError("may have letters, digits, hyphens and underscores, at most 40")
+    return name.lower()
+
+
 class WorkspaceSettings(Section):
     """A folder for each chat, and the tools that work in it."""
 
@@ -41,6 +51,7 @@ class WorkspaceSettings(Section):
     quota_mb: int = Field(200, ge=1, le=100_000)
     max_files: int = Field(5_000, ge=1, le=20_000)
     max_read_bytes: int = Field(2**20, ge=1_024, le=8 * 2**20)
+    folders: dict[Annotated[str, AfterValidator(_folder_name)], str] = Field(default_factory=dict)
 
 
 class CommandSettings(Section):

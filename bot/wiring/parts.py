@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr
@@ -28,6 +29,7 @@ from tools.settings import (
     CommandSettings,
     McpServer,
     SearchProvider,
+    SharedFolder,
     ToolSettings,
     WeatherSettings,
     WebSearchSettings,
@@ -128,7 +130,16 @@ def _workspace_settings(settings: Settings) -> WorkspaceSettings | None:
         quota_bytes=wanted.quota_mb * 2**20,
         max_files=wanted.max_files,
         max_read_bytes=wanted.max_read_bytes,
+        shared=tuple(_shared(name, place) for name, place in sorted(wanted.folders.items())),
     )
+
+
+def _shared(name: str, place: str) -> SharedFolder:
+    """Return a folder of the machine; `:rw` behind its path lets files in it be changed."""
+    path, _, mode = place.rpartition(":")
+    if mode != "rw" or not path:
+        return SharedFolder(name, Path(place).absolute())
+    return SharedFolder(name, Path(path).absolute(), writable=True)
 
 
 def _command_settings(settings: Settings) -> CommandSettings:

@@ -19,6 +19,7 @@ PRLIMIT: Final = "prlimit"
 IDLE: Final = ("chrt", "--idle", "0")
 """Whoever waits for an answer comes before whoever waits for a command."""
 FOLDER: Final = "/workspace"
+SHARED: Final = "/shared"
 SCRIPT: Final = "/run/script"
 USER: Final = "1000"
 TEMPORARY_BYTES: Final = 64 * 2**20
@@ -70,6 +71,7 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         *("--size", str(TEMPORARY_BYTES), "--tmpfs", "/tmp"),  # noqa: S108 - inside the jail
         *("--ro-bind-data", str(files.people), "/etc/passwd"),
         *("--ro-bind-data", str(files.script), SCRIPT),
+        *(part for name, path in program.readable.items() for part in _shared(name, path)),
         *("--bind", str(program.folder), FOLDER, "--chdir", FOLDER, "--remount-ro", "/"),
         *_environment(machine),
         *("--seccomp", str(files.calls), "--"),
@@ -96,6 +98,11 @@ def _system(machine: Machine) -> Iterator[str]:
         yield from ("--ro-bind-try", name, name)
     for path in _beside_usr(machine.readable):
         yield from ("--ro-bind", str(path), str(path))
+
+
+def _shared(name: str, path: Path) -> tuple[str, ...]:
+    # Beside the workspace and not in it: what lies there could be a link that leads elsewhere.
+    return ("--ro-bind", str(path), f"{SHARED}/{name}")
 
 
 def _hidden() -> Iterator[str]:

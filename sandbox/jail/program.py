@@ -18,6 +18,8 @@ class Program:
         command: the program and its arguments; THE_SCRIPT stands for the path of the
             script.
         folder: the only place where it may write.
+        readable: folders that it may read besides, by their names; it sees them as `/shared/NAME`.
+            A jail without namespaces has none of them.
         script: a text that it reads, such as a shell's or Python's; kept out of lists of
             processes.
     """
@@ -25,6 +27,7 @@ class Program:
     command: tuple[str, ...]
     folder: Path
     script: str = field(default="", repr=False)
+    readable: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

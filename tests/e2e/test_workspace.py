@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, told
 from tests.fakes.office import row, xlsx
 from tests.fakes.openai_server import Step, script, text, tool_calls
-from tests.fakes.signal_side import ADA, SharedFile
+from tests.fakes.signal_side import ADA, Sent, SharedFile
 
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\n", "sums.csv")
 ARCHIVE = SharedFile("application/zip", b"PK\x03\x04\0\0", "all of it.zip")
@@ -234,3 +235,45 @@ async def test_files_of_chats_that_are_over_are_deleted_with_what_was_said() -> 
         async with running_bot(for_everyone(here)):
             while folders(here):  # noqa: ASYNC110 - a folder has no event; the test is bounded
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+async def next_question(here: World) -> Sent:
+    """Return the next question, behind signs of progress."""
+    while not (sent := await here.signal.next_sent()).text.startswith("❓"):
+        continue
+    return sent
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+async def test_admins_see_folders_of_the_machine_and_writing_there_asks() -> None:
+    path = "shared/notes/todo.txt"
+    steps = script(
+        calls(("read_file", {"file_path": path})),
+        calls(("edit_file", {"file_path": path, "old_text": "milk", "new_text": "bread"})),
+        calls(("run_command", {"command": "cat /shared/notes/todo.txt; touch /shared/notes/x"})),
+        text("Changed."),
+        calls(("read_file", {"file_path": path})),
+        text("There is none."),
+    )
+    async with world(steps) as here:
+        folder = here.folder / "notes"
+        folder.mkdir()
+        (folder / "todo.txt").write_text("buy milk")
+        tools = {"workspace": {"for": "everyone", "folders": {"NOTES": f"{folder}:rw"}}}
+        async with running_bot(for_admins(here, tools=tools)):
+            await here.signal.say("buy bread")
+            asked = await next_question(here)
+            assert 'file_path: "shared/notes/todo.txt"' in asked.text
+            assert "♾️" not in asked.text
+            assert (folder / "todo.txt").read_text() == "buy milk"
+            await here.signal.react("👍", asked.timestamp)
+            await here.signal.react("👍", (await next_question(here)).timestamp)
+            assert (await here.answer()).text == "Changed."
+            await here.signal.say("and now?", author=BEN)
+            assert (await here.answer()).text == "There is none."
+        assert (folder / "todo.txt").read_text() == "buy bread"
+        assert [path.name for path in folder.iterdir()] == ["todo.txt"]
+    assert "1\tbuy milk" in told(here, 1)
+    assert "stdout:\nbuy bread" in told(here, 3)
+    assert "Read-only file system" in told(here, 3)
+    assert "There is no shared/notes/todo.txt" in told(here, 5)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sandbox.errors import WorkError
 from sandbox.policy import SandboxPolicy
 from tests.e2e.disks import memory_disk, mounted
-from tools.settings import WorkspaceSettings
+from tools.settings import SharedFolder, WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
 from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Workspaces
 
@@ -463,3 +463,68 @@ async def test_where_nothing_walls_them_off_the_tools_are_gone_after_the_first_c
     )
     assert answer["left"] == []
     assert answer["reason"].startswith("This machine cannot wall off a folder: it ")
+
+
+@asynccontextmanager
+async def with_shared(tmp_path: Path, *, writable: bool) -> AsyncIterator[tuple[Workspace, Path]]:
+    """Provide a workspace that sees a folder of the machine, and that folder."""
+    shared = tmp_path / "pictures"
+    (shared / "below").mkdir(parents=True)
+    (shared / "a.txt").write_text("find me")
+    (shared / "below" / "b.txt").write_text("me too")
+    (shared / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text(SECRET)
+    folder = SharedFolder("pictures", shared, writable=writable)
+    settings = WorkspaceSettings(tmp_path / "workspaces", shared=(folder,))
+    async with Workspaces(settings, lambda chat: f"of-{chat}", SandboxPolicy()) as found:
+        yield found.of(CHAT, sees_shared=True), shared
+
+
+async def test_a_folder_of_the_machine_is_read_below_shared(tmp_path: Path) -> None:
+    async with with_shared(tmp_path, writable=False) as (here, shared):
+        assert await here.do("list_files", directory="shared") == "shared/pictures/"
+        listed = await here.do("list_files", directory="./shared//pictures", recursive=True)
+        assert listed.splitlines() == [
+            *("shared/pictures/a.txt", "shared/pictures/below/"),
+            *("shared/pictures/below/b.txt", "shared/pictures/link"),
+        ]
+        assert await here.do("read_file", file_path="shared/pictures/a.txt") == "1\tfind me"
+        found = await here.do("search_files", query="ME", directory="shared/pictures/below")
+        assert found == "shared/pictures/below/b.txt:1: me too"
+        assert await here.fetch("shared/pictures/a.txt") == b"find me"
+        for deed, arguments in {
+            "write_file": {"content": "x"},
+            "edit_file": {"old_text": "find", "new_text": "x"},
+            "delete_file": {},
+        }.items():
+            said = await refusal(here, deed, file_path="shared/pictures/a.txt", **arguments)
+            assert said == "shared/pictures may only be read."
+        for path in ("shared/pictures/link", "shared/pictures/../../secret", "shared/none/a"):
+            assert SECRET not in await refusal(here, "read_file", file_path=path)
+        assert names_in(shared) == ["a.txt", "below", "link"]
+        await here.do("write_file", file_path="a.txt", content="in the workspace")
+        assert await here.do("search_files", query="me") == "[Nothing was found.]"
+
+
+async def test_in_a_folder_that_may_be_changed_files_are_changed_whole(tmp_path: Path) -> None:
+    async with with_shared(tmp_path, writable=True) as (here, shared):
+        await here.do("write_file", file_path="shared/pictures/new/c.txt", content="written")
+        await here.do("edit_file", file_path="shared/pictures/a.txt", old_text="me", new_text="you")
+        gone = await here.do("delete_file", file_path="shared/pictures/below")
+        assert gone == "Deleted below. It is gone for good."
+        assert names_in(shared) == ["a.txt", "link", "new"]
+        assert (shared / "a.txt").read_text() == "find you"
+        assert (tmp_path / "secret").read_text() == SECRET
+
+
+async def test_who_does_not_see_them_has_a_folder_of_that_name_like_any_other(
+    tmp_path: Path,
+) -> None:
+    folder = SharedFolder("pictures", tmp_path)
+    settings = WorkspaceSettings(tmp_path / "workspaces", shared=(folder,))
+    async with Workspaces(settings, lambda chat: f"of-{chat}", SandboxPolicy()) as found:
+        here = found.of(CHAT)
+        await here.do("write_file", file_path="shared/pictures/a", content="own")
+        assert await here.do("list_files", recursive=True) == (
+            "shared/\nshared/pictures/\nshared/pictures/a"
+        )

@@ -80,7 +80,7 @@ class Commands:
             file_bytes=max(0, self._workspace.quota_bytes - used.disk_bytes),
             output_bytes=settings.max_output_bytes // 2,
         )
-        program = Program(command, self._workspace.files, script)
+        program = Program(command, self._workspace.files, script, self._workspace.shared_folders)
         ended = await self._jail.run(program, bounds, self._outgrown)
         return self._said(ended, bounds)
 
@@ -117,6 +117,8 @@ async def run_command(
     commands: Commands, command: Line, arguments: Words = "", timeout_seconds: Seconds | None = None
 ) -> str:
     """Run a shell command in this chat's workspace. There is no network.
+
+    What is in shared/ is in /shared/ here, and may only be read.
 
     Args:
         commands: The chat's own.
@@ -206,7 +208,7 @@ async def open_commands(
     jail = Jail(this_machine())
 
     def commands(caller: Caller) -> Commands:
-        return Commands(workspaces.of(caller.chat), jail, settings)
+        return Commands(workspaces.of(caller.chat, sees_shared=caller.is_admin), jail, settings)
 
     async def probe() -> None:
         try:

@@ -31,6 +31,7 @@ def tool_from(
     side_effects: bool = False,
     question: str | None = None,
     consent: Callable[[Any], Awaitable[Consent]] | None = None,
+    asks_if: Callable[[Any, Caller], bool] | None = None,
     untrusted: bool = False,
     address: str | None = None,
     calls_per_minute: int = 120,
@@ -51,6 +52,7 @@ def tool_from(
         question: what a call is going to do, with `{argument}` in place of the beginning of an
             argument's value. All arguments are listed below it, whole.
         consent: what a call needs of people, by its arguments; None: each is asked about.
+        asks_if: whether a person is asked about a call, where that depends on its arguments.
         untrusted: its results hold what strangers wrote.
         address: the argument that is an address on the internet, chosen by the model.
         calls_per_minute: of all people together.
@@ -82,6 +84,7 @@ def tool_from(
         run=run,
         side_effects=side_effects,
         consent=consent,
+        asks_if=asks_if,
         question=None if question is None else partial(_filled_in, question),
         untrusted=untrusted,
         address=None if address is None else attrgetter(address),

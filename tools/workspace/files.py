@@ -225,4 +225,5 @@ async def send_file(
 READING: Final = (list_files, find_files, file_info, read_file, search_files)
 """What they return was perhaps written by strangers."""
 
-CHANGING: Final = (write_file, edit_file, edit_notebook, delete_file, send_file)
+WRITING: Final = (write_file, edit_file, edit_notebook, delete_file)
+"""What they change in a folder of the machine, a person is asked about."""

@@ -1,11 +1,12 @@
 """The tools of workspaces, as they are offered."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from documents.client import Read
 from tools.base import Caller, Tool
 from tools.schema import tool_from
-from tools.workspace.files import CHANGING, READING, read_file
+from tools.workspace.files import READING, WRITING, read_file, send_file
 from tools.workspace.workspaces import Workspace, Workspaces
 
 
@@ -18,7 +19,10 @@ def workspace_tools(workspaces: Workspaces, read: Read) -> Sequence[Tool]:
     """
 
     def workspace(caller: Caller) -> Workspace:
-        return workspaces.of(caller.chat)
+        return workspaces.of(caller.chat, sees_shared=caller.is_admin)
+
+    def changes_machine(arguments: Any, caller: Caller) -> bool:
+        return caller.is_admin and workspaces.is_shared(arguments.file_path)
 
     given: dict[str, Callable[[Caller], object]] = {"workspace": workspace}
     return [
@@ -26,7 +30,8 @@ def workspace_tools(workspaces: Workspaces, read: Read) -> Sequence[Tool]:
             function,
             untrusted=function in READING,
             admins_only=workspaces.admins_only,
+            asks_if=changes_machine if function in WRITING else None,
             given=given if function is not read_file else {**given, "read": lambda _: read},
         )
-        for function in (*READING, *CHANGING)
+        for function in (*READING, *WRITING, send_file)
     ]

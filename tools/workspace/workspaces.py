@@ -8,7 +8,7 @@ import time
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Sandbox
 from tools.settings import WorkspaceSettings
+from tools.workspace.shared import SharedFolders
 
 FILES: Final = "files"
 """The part of a chat's folder that people know; the rest is kept for `!undo`."""
@@ -49,6 +50,7 @@ class Workspace:
         sandbox: works in it.
         folder: of the chat.
         settings: how much there may be in it.
+        shared: folders of the machine that are seen in it; None: none.
 
     Attributes:
         files: the folder that people know; it is there once something was done.
@@ -56,8 +58,15 @@ class Workspace:
         max_files: folders among them.
     """
 
-    def __init__(self, sandbox: Sandbox, folder: Path, settings: WorkspaceSettings) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        folder: Path,
+        settings: WorkspaceSettings,
+        shared: SharedFolders | None = None,
+    ) -> None:
         self._sandbox = sandbox
+        self._shared = shared
         self.files = folder / FILES
         self.quota_bytes = settings.quota_bytes
         self.max_files = settings.max_files
@@ -78,8 +87,16 @@ class Workspace:
         Raises:
             WorkError: it cannot be done; says why.
         """
+        path = arguments.get("file_path", arguments.get("directory"))
+        if self._shared is not None and path in self._shared:
+            return await self._shared.do(deed, self._bounds, arguments)
         request = {"do": deed, "bounds": self._bounds, **arguments}
         return await self._sandbox.call(json.dumps(request))
+
+    @property
+    def shared_folders(self) -> Mapping[str, Path]:
+        """The folders of the machine that are seen here, by their names."""
+        return self._shared.paths if self._shared is not None else {}
 
     async def usage(self) -> Usage:
         """Return how much there is.
@@ -134,6 +151,7 @@ class Workspaces:
         self._policy = policy
         self._open: OrderedDict[str, Sandbox] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
+        self._shared = SharedFolders(settings.shared, PROGRAM, self._limits(None), policy)
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,6 +164,7 @@ class Workspaces:
     ) -> None:
         for sandbox in self._open.values():
             await sandbox.__aexit__(None, None, None)
+        await self._shared.close()
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -154,8 +173,16 @@ class Workspaces:
         """Whether only those who administer the bot have one."""
         return not self._settings.everyone
 
-    def of(self, chat: str) -> Workspace:
+    def is_shared(self, path: str) -> bool:
+        """Whether a path leads to a folder of the machine, for those who see them."""
+        return path in self._shared
+
+    def of(self, chat: str, *, sees_shared: bool = False) -> Workspace:
         """Return a chat's workspace; its folder is made if there is none yet.
+
+        Args:
+            chat: whose.
+            sees_shared: folders of the machine are in it.
 
         Raises:
             WorkError: the folder cannot be made.
@@ -174,7 +201,8 @@ class Workspaces:
         self._open.move_to_end(name)
         while len(self._open) > MAX_OPEN:
             self._end_soon(self._open.popitem(last=False)[1])
-        return Workspace(sandbox, folder.absolute(), self._settings)
+        shared = self._shared if sees_shared else None
+        return Workspace(sandbox, folder.absolute(), self._settings, shared)
 
     async def clear(self, chat: str) -> None:
         """Delete all files of a chat, and what was kept of them; what works with them is ended."""
@@ -197,14 +225,14 @@ class Workspaces:
                     gone += 1
         return gone
 
-    def _limits(self, folder: Path) -> Limits:
+    def _limits(self, folder: Path | None) -> Limits:
         return Limits(
             memory_bytes=_MEMORY_BYTES,
             call_seconds=CALL_SECONDS,
             line_bytes=_TRANSPORT_BYTES,
             reply_bytes=_TRANSPORT_BYTES,
             idle_seconds=IDLE_SECONDS,
-            folder=str(folder.absolute()),
+            folder=None if folder is None else str(folder.absolute()),
             file_bytes=self._settings.quota_bytes,
         )
 

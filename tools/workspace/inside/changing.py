@@ -7,7 +7,7 @@ from typing import Final
 from sandbox.errors import WorkError
 from tools.workspace.inside import notebooks
 from tools.workspace.inside.folder import Entry, Folder, counted, read, said, shown
-from tools.workspace.inside.kept import Kept
+from tools.workspace.inside.kept import Kept, NothingKept
 from tools.workspace.inside.texts import BINARY_BYTES, Text, decoded, is_text
 
 MAX_LINES_SHOWN: Final = 20
@@ -21,13 +21,19 @@ class Changes:
     Args:
         files: the workspace.
         kept: keeps the last versions.
-        quota_bytes: what all files take together at most.
+        quota_bytes: what all files take together at most; None: there is no bound.
         max_files: how many files and folders there may be.
         most_bytes: of a file that is edited.
     """
 
     def __init__(
-        self, files: Folder, kept: Kept, *, quota_bytes: int, max_files: int, most_bytes: int
+        self,
+        files: Folder,
+        kept: Kept | NothingKept,
+        *,
+        quota_bytes: int | None,
+        max_files: int,
+        most_bytes: int,
     ) -> None:
         self._files = files
         self._kept = kept
@@ -92,7 +98,7 @@ class Changes:
             if folder.status_here(name) is None:
                 raise WorkError(f"There is no {shown(file_path)}.")
             self._kept.move(folder, name, file_path)
-        return f"Deleted {shown(file_path)}. The person can bring it back with !undo for a day."
+        return f"Deleted {shown(file_path)}.{self._kept.BACK}"
 
     def undo(self) -> str:
         """Bring the last file back that was overwritten or deleted, and return its path."""
@@ -126,6 +132,8 @@ class Changes:
 
     def _check_quota(self, path: str, size: int) -> None:
         """Refuse a write that would leave more than there may be."""
+        if self._quota_bytes is None:
+            return
         taken = count = 0
         for entry in self._files.walk():
             count += 1

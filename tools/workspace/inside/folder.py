@@ -20,6 +20,7 @@ from errno import (
     ENOTEMPTY,
     ENXIO,
     EPERM,
+    EROFS,
     EXDEV,
 )
 from itertools import islice
@@ -52,6 +53,7 @@ _SENTENCES: Final = {
     EXDEV: "{name} is on another disk.",
     ENXIO: "{name} is no file.",
     EACCES: "{name} may not be opened.",
+    EROFS: "{name} may only be read.",
     EPERM: "{name} may not be opened.",
 }
 _FULL: Final = frozenset({ENOSPC, EDQUOT})

@@ -18,6 +18,7 @@ KEPT_SECONDS: Final = 86_400
 _MAX_RECORD_BYTES: Final = 8_192
 _RECORD: Final = ".json"
 _DRAFT: Final = "draft"
+_DRAFT_CHARACTERS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Kept:
         kept: where versions are kept, on the same disk.
         most_bytes: what they take together; the oldest go first.
     """
+
+    BACK: Final = " The person can bring it back with !undo for a day."
 
     def __init__(self, files: Folder, kept: Folder, *, most_bytes: int) -> None:
         self._files = files
@@ -152,6 +155,32 @@ class Kept:
 
     def _forget_record(self, name: str) -> None:
         os.unlink(name + _RECORD, dir_fd=self._kept.descriptor)
+
+
+class NothingKept:
+    """Stands for `Kept` in a folder of the machine's, where no versions are to be left lying."""
+
+    BACK: Final = " It is gone for good."
+
+    def put(self, data: bytes, folder: Folder, name: str, path: str) -> None:
+        """Write a file whole, in place of one that was there."""
+        draft = f".{name[:_DRAFT_CHARACTERS]}.{time.time_ns()}"
+        with said(path):
+            try:
+                folder.write(draft, data)
+                os.rename(draft, name, src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor)
+            except OSError:
+                remove(folder, draft)
+                raise
+
+    def move(self, folder: Folder, name: str, path: str) -> None:
+        """Delete a file or folder for good."""
+        with said(path):
+            remove(folder, name)
+
+    def restore(self) -> str:
+        """Say that there is nothing to bring back."""
+        raise WorkError("Nothing was overwritten or deleted in the last day.")
 
 
 def remove(folder: Folder, name: str) -> None:

@@ -16,7 +16,7 @@ from sandbox.rooted import open_below
 from tools.workspace.inside import reading
 from tools.workspace.inside.changing import Changes
 from tools.workspace.inside.folder import Folder
-from tools.workspace.inside.kept import Kept
+from tools.workspace.inside.kept import Kept, NothingKept
 
 _HERE: Final = -100  # AT_FDCWD: the folder that the walls stand around
 FILES: Final = "files"
@@ -39,14 +39,24 @@ class Deeds:
 
 
 def _opened(
-    *, quota_bytes: int, max_files: int, max_read_bytes: int, max_sent_bytes: int
+    *,
+    quota_bytes: int,
+    max_files: int,
+    max_read_bytes: int,
+    max_sent_bytes: int,
+    is_shared: bool = False,
 ) -> Mapping[str, Callable[..., str]]:
     """Open the folder and return what can be done in it."""
-    files, kept = (Folder(_made(name)) for name in (FILES, KEPT))
+    keeping: Kept | NothingKept
+    if is_shared:
+        files, keeping = Folder(open_below(_HERE, ".", os.O_RDONLY | os.O_DIRECTORY)), NothingKept()
+    else:
+        files, kept = (Folder(_made(name)) for name in (FILES, KEPT))
+        keeping = Kept(files, kept, most_bytes=quota_bytes)
     changes = Changes(
         files,
-        Kept(files, kept, most_bytes=quota_bytes),
-        quota_bytes=quota_bytes,
+        keeping,
+        quota_bytes=None if is_shared else quota_bytes,
         max_files=max_files,
         most_bytes=max_read_bytes,
     )
