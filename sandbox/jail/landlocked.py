@@ -101,6 +101,8 @@ def _become(
 ) -> NoReturn:
     """Raise the walls around this process and go on as the program."""
     try:
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, but not by programs
+            signal.signal(ignored, signal.SIG_DFL)
         os.setsid()
         with suppress(OSError):  # a unit of systemd's may forbid it
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

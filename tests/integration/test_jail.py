@@ -18,14 +18,14 @@ from sandbox.jail.watch import processes_of
 from tests.integration.test_spawned import until
 from tools.commands.machine import this_machine
 
-KINDS = pytest.mark.parametrize("kind", list(Kind))
+NO_BUBBLEWRAP = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed"
+)
+KINDS = pytest.mark.parametrize(
+    "kind", [pytest.param(Kind.BUBBLEWRAP, marks=NO_BUBBLEWRAP), Kind.LANDLOCK]
+)
 PACKAGES = Path(pytest.__file__).parents[1]
 SECRET = "the key of the store"
-
-
-def needs(kind: Kind) -> None:
-    if kind is Kind.BUBBLEWRAP and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
 
 
 def is_running(process: int) -> bool:
@@ -44,7 +44,6 @@ def names_in(folder: Path) -> list[str]:
 
 async def run(kind: Kind, folder: Path, script: str, shell: str = "sh", **bounds: float) -> Ended:
     """Run a script in a jail of a kind."""
-    needs(kind)
     await asyncio.to_thread(folder.mkdir, exist_ok=True)
     program = Program((shell, THE_SCRIPT), folder, script)
     jail = Jail(this_machine(), [kind])
@@ -246,6 +245,13 @@ async def test_who_takes_too_much_is_ended_with_all_that_it_started(
     # The kernel's own limit may come first: then a fork fails, and the script ends by itself.
     assert ended.stopped in (stopped, None if hog == "processes" else stopped)
     assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+@KINDS
+async def test_signals_mean_to_programs_what_they_always_do(tmp_path: Path, kind: Kind) -> None:
+    script = "(yes; echo $? >&2) | head -n 1; trap"
+    ended = await run(kind, tmp_path / "here", script)
+    assert (ended.output, ended.errors.strip()) == ("y\n", "141")
 
 
 @KINDS
