@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import WorkError
@@ -428,6 +428,7 @@ async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path:
 
 
 @given(st.text(max_size=40), st.text(max_size=200))
+@settings(max_examples=50, deadline=None)
 def test_whatever_is_written_is_read_again(name: str, content: str) -> None:
     """Any name is a file or a sentence; what was said to be written is there."""
     asyncio.run(_written_and_read(name, content))
@@ -528,3 +529,29 @@ async def test_who_does_not_see_them_has_a_folder_of_that_name_like_any_other(
         assert await here.do("list_files", recursive=True) == (
             "shared/\nshared/pictures/\nshared/pictures/a"
         )
+
+
+async def test_whatever_a_command_has_left_is_cleared(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        await found.of(CHAT).do("write_file", file_path="a", content="b")
+        files = tmp_path / "workspaces" / f"of-{CHAT}" / "files"
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "kept").write_text("kept")
+        (files / "link").symlink_to(outside)
+        os.mkfifo(files / "pipe")
+        (files / "closed").mkdir()
+        (files / "closed" / "inside").write_text("x")
+        (files / "closed").chmod(0)
+        here = os.open(files, os.O_RDONLY)
+        for _ in range(3_000):  # deeper than a path can say
+            os.mkdir("deep", dir_fd=here)
+            below = os.open("deep", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(here)
+        with pytest.raises(WorkError, match="closed may not be opened"):
+            await found.of(CHAT).usage()
+        await found.clear(CHAT)
+        assert not files.parent.exists()
+        assert names_in(outside) == ["kept"]

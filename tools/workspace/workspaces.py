@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import time
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
@@ -20,6 +19,7 @@ from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Sandbox
 from tools.settings import WorkspaceSettings
+from tools.workspace.removal import remove_tree
 from tools.workspace.shared import SharedFolders
 
 FILES: Final = "files"
@@ -209,7 +209,7 @@ class Workspaces:
         name = self._name_of(chat)
         if (sandbox := self._open.pop(name, None)) is not None:
             await sandbox.__aexit__(None, None, None)
-        await asyncio.to_thread(shutil.rmtree, self._settings.path / name, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, self._settings.path / name)
 
     async def forget_unused(self, seconds: float) -> int:
         """Delete the workspaces that were not used for so long; return how many."""
@@ -221,7 +221,7 @@ class Workspaces:
         with suppress(FileNotFoundError):
             for folder in list(self._settings.path.iterdir()):
                 if folder.lstat().st_mtime < before:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_tree(folder)
                     gone += 1
         return gone
 
