@@ -68,6 +68,8 @@ def _built_in(
 
 
 def _ready(tool: Tool) -> Finding:
+    if tool.consent is not None:
+        return ok(tool.name, "Ready; TOOLS__COMMANDS__APPROVAL says which calls are asked about.")
     return ok(tool.name, "Ready; asks before each call." if tool.side_effects else "Ready.")
 
 
