@@ -23,6 +23,8 @@ _SCOPES_FROM, _SCOPES = 6, 0b11  # abstract Unix sockets, and signals
 
 RENAMES_FROM: Final = 2
 """From this version on a file can go from one folder to another inside what is allowed."""
+TRUNCATION_FROM: Final = 3
+"""From this version on no file outside what is allowed can be emptied."""
 _PATH_BENEATH: Final = 1
 _IN_A_FOLDER: Final = sum(
     1 << right
@@ -86,6 +88,8 @@ def install(
     here = version()
     if folder and here < RENAMES_FROM:
         raise OSError("this Landlock lets no file be moved")
+    if readable is not None and here < TRUNCATION_FROM:
+        raise OSError("this Landlock lets every file be emptied")
     rules = _Ruleset(
         files=(1 << max((n for since, n in _FILE_RIGHTS.items() if since <= here), default=0)) - 1,
         network=_NETWORK_RIGHTS if here >= _NETWORK_FROM else 0,

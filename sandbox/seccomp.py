@@ -176,7 +176,10 @@ def program(
 
 
 def program_for_programs(
-    of: Architecture, rules: Mapping[str, tuple[Demand, ...]], absent: Sequence[str]
+    of: Architecture,
+    rules: Mapping[str, tuple[Demand, ...]],
+    absent: Sequence[str],
+    pretended: Sequence[str] = (),
 ) -> list[Instruction]:
     """Return the filter for programs that were not written for it: nothing ends them.
 
@@ -184,9 +187,13 @@ def program_for_programs(
         of: the processor.
         rules: what is allowed; all else fails with EPERM.
         absent: what fails with ENOSYS, as if the kernel were older.
+        pretended: what is not done and succeeds.
     """
-    missing = [_exactly(number, [_refusal(ENOSYS)]) for _, number in _numbers(absent, of)]
-    return [*_allowing(of, rules), *chain.from_iterable(missing), *_newer(), _refusal(EPERM)]
+    others = [
+        *(_exactly(number, [_refusal(ENOSYS)]) for _, number in _numbers(absent, of)),
+        *(_exactly(number, [_refusal(0)]) for _, number in _numbers(pretended, of)),
+    ]
+    return [*_allowing(of, rules), *chain.from_iterable(others), *_newer(), _refusal(EPERM)]
 
 
 def _newer() -> list[Instruction]:

@@ -218,9 +218,10 @@ class ApprovalDesk:
         if question.decided.is_set() or not self._in_time(message.timestamp, question):
             return TOO_LATE
         state = _STATES[answer.meaning]
-        if answer.meaning is Meaning.ALWAYS:
-            await self._allow_for_longer(question, author)
+        is_first = not question.decided.is_set()
         await self._decide(question, state, by=author.aci, answer=accepted)
+        if answer.meaning is Meaning.ALWAYS and is_first:
+            await self._allow_for_longer(question, author)
         # It was decided otherwise, or its turn has ended without asking after a restart.
         return None if question.state is state else TOO_LATE
 
@@ -233,9 +234,10 @@ class ApprovalDesk:
             return
         in_time = self._in_time(reaction.timestamp, question)
         if in_time and self._may_decide(reaction.author, question):
-            if meaning is Meaning.ALWAYS:
-                await self._allow_for_longer(question, reaction.author)
+            is_first = not question.decided.is_set()
             await self._decide(question, state, by=reaction.author.aci)
+            if meaning is Meaning.ALWAYS and is_first:
+                await self._allow_for_longer(question, reaction.author)
 
     async def needs_nobody(self, stored: StoredApproval, consent: Consent) -> bool:
         """Return whether a call may run without asking; notes that it was allowed."""
@@ -338,7 +340,7 @@ class ApprovalDesk:
 
     async def _allow_for_longer(self, question: Question, person: Person) -> None:
         """Keep that something is allowed here; in a group an admin alone can do that."""
-        if question.decided.is_set() or not _covered(question.consent):
+        if question.state is not ApprovalState.YES or not _covered(question.consent):
             return
         if question.chat.is_group and not self._is_admin(person):
             return

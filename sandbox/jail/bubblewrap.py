@@ -17,7 +17,8 @@ from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 BUBBLEWRAP: Final = "bwrap"
 PRLIMIT: Final = "prlimit"
 IDLE: Final = ("chrt", "--idle", "0")
-"""Whoever waits for an answer comes before whoever waits for a command."""
+"""Whoever waits for an answer comes before whoever waits for a command. The jail itself does not
+wait: it has to end thousands of processes at once."""
 FOLDER: Final = "/workspace"
 SHARED: Final = "/shared"
 SCRIPT: Final = "/run/script"
@@ -58,8 +59,11 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         files: what the jail is made of.
     """
     return [
-        *IDLE,
-        *(PRLIMIT, *(f"--{name}={limit}" for name, limit in limits(bounds).items()), "--"),
+        *(
+            PRLIMIT,
+            *(f"--{name}={limit}" for name, limit in limits(bounds).items() if name != "fsize"),
+            "--",
+        ),
         BUBBLEWRAP,
         *("--unshare-user", "--unshare-all", "--disable-userns"),
         *("--uid", USER, "--gid", USER, "--cap-drop", "ALL", "--hostname", "workspace"),
@@ -76,7 +80,9 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         *_environment(machine),
         *("--seccomp", str(files.calls), "--"),
         # In the jail: outside, its processes would be counted together with all of the bot's.
-        *(PRLIMIT, f"--nproc={bounds.processes}", "--"),
+        # Nor could bubblewrap write what it needs where no file may be written any more.
+        *(PRLIMIT, f"--nproc={bounds.processes}", f"--fsize={bounds.file_bytes}", "--"),
+        *IDLE,
         *(SCRIPT if part is THE_SCRIPT else part for part in program.command),
     ]
 

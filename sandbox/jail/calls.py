@@ -5,8 +5,9 @@ memory, keys, mounts, namespaces, io_uring, BPF, System V and POSIX queues, exte
 All else fails with EPERM, or with ENOSYS where the C library knows another way.
 
 Two jails differ: in namespaces of its own a program may send signals and open sockets, since there
-is nobody to reach; where there are none it may do neither, and stays in its process group, so that
-all of it can be ended at once.
+is nobody to reach. Where there are none it may do neither, nor change rights and times of files,
+which Landlock does not hold; and it stays in its process group, so that all of it can be ended at
+once.
 
 Sources: https://docs.docker.com/engine/security/seccomp/; clone(2), ioctl_tty(2), fcntl(2).
 """
@@ -29,7 +30,7 @@ _PLAIN: Final = """
 accept accept4 access alarm arch_prctl bind brk capget chdir chmod chown clock_getres
 clock_gettime clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3
 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve
-execveat exit exit_group faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchown
+execveat exit exit_group faccessat faccessat2 fadvise64 fchdir fchmod fchmodat fchown
 fchownat fcntl fdatasync fgetxattr flistxattr flock fork fstat fstatfs fsync ftruncate futex
 futex_waitv futimesat get_robust_list getcpu getcwd getdents getdents64 getegid geteuid getgid
 getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid
@@ -54,11 +55,20 @@ IN_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
     "clone": (Demand(0, (0,), mask=_NEW_NAMESPACES),),
     "ioctl": (Demand(1, (_TTY_INPUT, _TTY_CONSOLE), forbidden=True),),
     "personality": (Demand(0, _COMMON_DOMAINS),),
+    "sched_setattr": (),
+    "sched_setscheduler": (),
     "socket": (Demand(0, _FAMILIES),),
 }
 """In a jail that has its own processes, network and queues."""
 
-_REACHES_OTHERS: Final = ("kill", "tgkill", "tkill", "setsid", "setpgid", "socket", "connect")
+_REACHES_OTHERS: Final = (
+    *("connect", "kill", "sched_setattr", "sched_setscheduler", "setpgid", "setsid", "socket"),
+    *("tgkill", "tkill"),
+    # Landlock holds none of these, so they would reach files outside the folder.
+    *("chmod", "chown", "fchmod", "fchmodat", "fchown", "fchownat", "lchown"),
+    *("inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch"),
+    *("futimesat", "utime", "utimensat", "utimes"),
+)
 
 WITHOUT_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
     **{name: rules for name, rules in IN_NAMESPACES.items() if name not in _REACHES_OTHERS},
@@ -68,6 +78,10 @@ WITHOUT_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
     "socketpair": (Demand(0, _ONLY_UNIX),),
 }
 """In a jail beside the processes of others."""
+
+PRETENDED: Final = ("futimesat", "utime", "utimensat", "utimes")
+"""What does nothing beside the processes of others, and says that it was done: programs give up
+where they cannot set the time of a file, and nobody needs it."""
 
 ABSENT: Final = ("clone3",)
 """Its flags lie in memory, where no filter sees them; C libraries then use clone."""

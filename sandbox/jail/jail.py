@@ -20,7 +20,7 @@ from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from sandbox.jail.output import Output
 from sandbox.jail.program import Bounds, Ended, Machine, Program, Stopped
-from sandbox.jail.watch import LookAtFolder, watch
+from sandbox.jail.watch import LookAtFolder, processes_in_session, watch
 from sandbox.syscalls import architecture
 
 END_SECONDS: Final = 5.0
@@ -30,6 +30,7 @@ PLACES: Final = 4
 PLACE_SECONDS: Final = 30.0
 _TRIED_SECONDS: Final = 5.0
 _BY_SIGNAL: Final = 128
+_ROUNDS: Final = 5
 _NOTHING: Final = (sys.executable, "-I", "-S", "-c", "")
 _OUTSIDE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -138,13 +139,19 @@ class Jail:
             reasons.append(f"{kind}: {said[0].removeprefix('bwrap: ') if said else 'refused'}")
         raise WorkUnavailable(
             f"Commands cannot be walled off on this machine ({'; '.join(reasons)}). Install"
-            " bubblewrap and allow user namespaces, or use a kernel with Landlock (5.19 or later)."
+            " bubblewrap and allow user namespaces, or use a kernel with Landlock (6.2 or later)."
         )
 
     async def _run(
         self, kind: Kind, program: Program, bounds: Bounds, look_at_folder: LookAtFolder
     ) -> Ended:
-        started = await self._start(kind, program, bounds)
+        starting = asyncio.ensure_future(self._start(kind, program, bounds))
+        try:
+            started = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Half a start would leave processes that nobody knows of.
+            await _end(await starting)
+            raise
         output, errors = Output(bounds.output_bytes), Output(bounds.output_bytes)
         stopped: Stopped | None = None
         async with asyncio.TaskGroup() as tasks:
@@ -153,7 +160,7 @@ class Jail:
                 tasks.create_task(errors.read(started.errors)),
             ]
             watching = tasks.create_task(watch(started.process.pid, bounds, look_at_folder))
-            ending = tasks.create_task(started.process.wait())
+            ending = tasks.create_task(_ended(started.process))
             try:
                 await asyncio.wait(
                     [ending, watching], timeout=bounds.seconds, return_when=asyncio.FIRST_COMPLETED
@@ -164,8 +171,12 @@ class Jail:
                     stopped = Stopped.TIME
             finally:
                 watching.cancel()
-                await _end(started, reading)
-        code = started.process.returncode or 0
+                await _end(started)
+                await asyncio.wait([ending, *reading], timeout=END_SECONDS)
+                for task in (ending, *reading):
+                    task.cancel()
+        code = started.process.returncode
+        code = _BY_SIGNAL + signal.SIGKILL if code is None else code
         code = _BY_SIGNAL - code if code < 0 else code
         return Ended(code, output.text(), errors.text(), stopped)
 
@@ -195,28 +206,56 @@ class Jail:
         return _Started(process, process.stdout, process.stderr, told)
 
 
-async def _end(started: _Started, reading: Sequence[asyncio.Task[None]]) -> None:
-    """End all that a jail runs, and read what it has written until then."""
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Return when a process has ended, also while others still hold its outputs."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+async def _end(started: _Started) -> None:
+    """End all that a jail runs."""
     process = started.process
     if process.stdin is not None:
         process.stdin.close()
-    else:
-        _kill(process)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await _ended(process)
+    _kill(process.pid)
     try:
         async with asyncio.timeout(END_SECONDS):
             await process.wait()
-            await asyncio.wait(reading)
     except TimeoutError:
         log.error("jail.not_ended")
-        _kill(process)
-    for task in reading:
-        task.cancel()
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def _kill(first: int) -> None:
+    """Kill a jail's first process, then whatever is left of its session.
+
+    With the first one a jail of namespaces ends as a whole. In the other kind programs may go on
+    starting others while this looks for them, so it looks more than once.
+    """
+    _kill_one(first)
+    for _ in range(_ROUNDS):
+        left = list(processes_in_session(first))
+        for process in left:
+            _kill_one(process)
+        if not left:
+            break
+
+
+def _kill_one(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """A jail without namespaces: Landlock for files, seccomp for all else, and limits.
 
-This program runs beside the bot. It starts the program in a session that it cannot leave, waits
-for it, and ends all of the session when the program ends, when it is told so, or when the bot is
+This program runs beside the bot. It starts the program in a process group that it cannot leave,
+waits for it, and ends the whole group when the program ends, when it is told so, or when the bot is
 gone: then its standard input ends.
 
 What it does not have of the other jail: processes and a network of its own. So the programs in it
 may send no signals and open no sockets; they do see that there are other processes, by number.
 
-Source: https://docs.kernel.org/userspace-api/landlock.html; setsid(2), prctl(2).
+Source: https://docs.kernel.org/userspace-api/landlock.html; setpgid(2), prctl(2).
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from sandbox import landlock, seccomp
-from sandbox.jail.calls import ABSENT, WITHOUT_NAMESPACES
+from sandbox.jail.calls import ABSENT, PRETENDED, WITHOUT_NAMESPACES
 from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
 from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 from sandbox.syscalls import architecture, checked, libc
@@ -29,7 +29,7 @@ from sandbox.syscalls import architecture, checked, libc
 NO_WALLS: Final = 113
 """Exit code: the walls cannot be raised here."""
 NOT_FOUND: Final = 127
-_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 _MANY_BYTES: Final = 4_096
 _BY_SIGNAL: Final = 128
 
@@ -60,9 +60,12 @@ def _main() -> NoReturn:
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that whoever looks for processes finds them below it
+    supervisor = os.getpid()
     child = os.fork()
     if not child:
-        _become(**json.loads(sys.argv[1]))
+        _become(**json.loads(sys.argv[1]), parent=supervisor)
+    with suppress(OSError):  # it has done so itself, and is another program already
+        os.setpgid(child, child)
     _prctl(_PR_SET_DUMPABLE, 0)
     os.close(1)  # else nobody would see that the programs have closed it
     os.close(2)
@@ -98,12 +101,16 @@ def _become(
     variables: dict[str, str],
     script: int,
     limited: dict[str, int],
+    parent: int,
 ) -> NoReturn:
     """Raise the walls around this process and go on as the program."""
     try:
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, but not by programs
             signal.signal(ignored, signal.SIG_DFL)
-        os.setsid()
+        os.setpgid(0, 0)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(NO_WALLS)
         with suppress(OSError):  # a unit of systemd's may forbid it
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -136,7 +143,7 @@ def _load_filter() -> None:
     known = architecture()
     if known is None:
         raise OSError("no filter for this machine")
-    seccomp.load(seccomp.program_for_programs(known, WITHOUT_NAMESPACES, ABSENT))
+    seccomp.load(seccomp.program_for_programs(known, WITHOUT_NAMESPACES, ABSENT, PRETENDED))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from sandbox.jail.program import Bounds, Machine
 
-DESCRIPTORS: Final = 512
+DESCRIPTORS: Final = 256
 ADDRESSES_PER_BYTE: Final = 16
 """Libraries reserve far more addresses than they ever use memory."""
 

@@ -6,6 +6,7 @@ looking costs little. Source: proc(5).
 """
 
 import asyncio
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -17,10 +18,16 @@ FIRST_LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS: Final = 0.1
 LOOKING_SHARE: Final = 0.1
 """Of the time, at most, goes into looking into a large folder."""
+RARELY_SECONDS: Final = 2.0
+SPARE_BYTES: Final = 2**20
+"""Of nameless files, which the jail has itself, such as the script."""
 ALSO_THERE: Final = 2
 """Processes of the jail itself."""
 _PROC: Final = Path("/proc")
 _KILO: Final = 1_024
+_SESSION: Final = 3
+"""Place of the session among what follows the name in /proc/PID/stat."""
+_BLOCK_BYTES: Final = 512
 
 
 LookAtFolder = Callable[[], Awaitable[Stopped | None]]
@@ -40,6 +47,19 @@ def processes_of(first: int) -> Iterator[int]:
         yield process
 
 
+def processes_in_session(first: int) -> Iterator[int]:
+    """Yield the processes of a session, by the process that began it, which may have ended."""
+    for process in _PROC.iterdir():
+        if not process.name.isdecimal():
+            continue
+        try:
+            facts = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(facts[_SESSION]) == first:
+            yield int(process.name)
+
+
 def _memory_and_threads(process: int) -> tuple[int, int]:
     """Return the bytes that a process has in memory and no file backs, and its threads."""
     memory = threads = 0
@@ -47,7 +67,7 @@ def _memory_and_threads(process: int) -> tuple[int, int]:
         with (_PROC / str(process) / "status").open() as lines:
             for line in lines:
                 name, _, value = line.partition(":")
-                if name in ("RssAnon", "RssShmem"):
+                if name in ("RssAnon", "RssShmem", "VmSwap", "VmPTE"):
                     memory += int(value.split()[0]) * _KILO
                 elif name == "Threads":
                     threads = int(value)
@@ -64,12 +84,31 @@ async def watch(first: int, bounds: Bounds, look_at_folder: LookAtFolder) -> Sto
         bounds: of the program.
         look_at_folder: looks at what it has written.
     """
-    looked, pause = 0.0, FIRST_LOOK_SECONDS
+    looks = [
+        asyncio.ensure_future(_watch_processes(first, bounds)),
+        asyncio.ensure_future(_watch_folder(look_at_folder)),
+    ]
+    try:
+        done, _ = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        for look in looks:
+            look.cancel()
+
+
+async def _watch_processes(first: int, bounds: Bounds) -> Stopped:
+    pause = FIRST_LOOK_SECONDS
     while True:
-        await asyncio.sleep(max(pause, looked / LOOKING_SHARE))
+        await asyncio.sleep(pause)
         pause = min(2 * pause, LOOK_SECONDS)
         if reason := _exceeded(first, bounds):
             return reason
+
+
+async def _watch_folder(look_at_folder: LookAtFolder) -> Stopped:
+    looked = 0.0
+    while True:
+        await asyncio.sleep(min(max(LOOK_SECONDS, looked / LOOKING_SHARE), RARELY_SECONDS))
         begun = time.monotonic()
         if reason := await look_at_folder():
             return reason
@@ -78,10 +117,25 @@ async def watch(first: int, bounds: Bounds, look_at_folder: LookAtFolder) -> Sto
 
 def _exceeded(first: int, bounds: Bounds) -> Stopped | None:
     memory = processes = 0
+    nameless: dict[tuple[int, int], int] = {}
     for process in processes_of(first):
         its_memory, its_threads = _memory_and_threads(process)
         memory += its_memory
         processes += its_threads
         if processes > bounds.processes + ALSO_THERE:
             return Stopped.PROCESSES
-    return Stopped.MEMORY if memory > bounds.memory_bytes else None
+        nameless.update(_nameless_files(process))
+    if memory > bounds.memory_bytes:
+        return Stopped.MEMORY
+    return Stopped.DISK if sum(nameless.values()) > bounds.file_bytes + SPARE_BYTES else None
+
+
+def _nameless_files(process: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield the files that a process has open and that no folder names, with what they take."""
+    try:
+        for descriptor in (_PROC / str(process) / "fd").iterdir():
+            status = descriptor.stat()
+            if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                yield (status.st_dev, status.st_ino), status.st_blocks * _BLOCK_BYTES
+    except OSError:  # it has ended, or closed it
+        return

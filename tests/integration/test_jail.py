@@ -3,10 +3,11 @@
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ def command_lines() -> bytes:
     """Return the command lines of all that this process has started."""
     started = (Path(f"/proc/{process}/cmdline") for process in processes_of(os.getpid()))
     return b"\n".join(path.read_bytes() for path in started)
+
+
+def facts_about(*paths: Path) -> list[tuple[int, int, int]]:
+    """Return rights, owner and time of files."""
+    found = [path.stat() for path in paths]
+    return [(status.st_mode, status.st_uid, status.st_mtime_ns) for status in found]
 
 
 def names_in(folder: Path) -> list[str]:
@@ -91,6 +98,9 @@ ATTACKS = {
     "the reset button": "echo b > /proc/sysrq-trigger && echo pressed",
     "be more": "su -c id; sudo -n id; chmod u+s /bin/sh; setpriv --reuid 0 cat {beside}/secret",
     "preload": "LD_PRELOAD={beside}/secret.so cat {beside}/secret",
+    "change rights": "chmod 777 {beside}/secret; chown 12345 {beside}/secret",
+    "change times": "touch -d 2001-01-01 {beside}/secret",
+    "change what is read": "chmod 0 {packages}/pytest/__init__.py; touch {packages}/pytest",
     "kill the bot": "kill -9 {outside}; kill -9 -1; kill -9 -{outside}",
     "renice the bot": "renice -n 19 -p {outside}; prlimit --nofile=1 --pid {outside}",
 }
@@ -120,6 +130,7 @@ def something_outside(tmp_path: Path) -> Iterator[int]:
 async def test_nothing_gets_out(tmp_path: Path, kind: Kind, attack: str) -> None:
     with something_outside(tmp_path) as outside:
         script = ATTACKS[attack]
+        before = facts_about(tmp_path / "secret", PACKAGES / "pytest/__init__.py")
         for name, value in {
             "beside": str(tmp_path),
             "outside": str(outside),
@@ -131,6 +142,7 @@ async def test_nothing_gets_out(tmp_path: Path, kind: Kind, attack: str) -> None
         for forbidden in ("mounted", "changed", "pressed", "uid=0"):
             assert forbidden not in ended.output
         assert ended.stopped is None
+        assert facts_about(tmp_path / "secret", PACKAGES / "pytest/__init__.py") == before
         assert names_in(tmp_path) == ["here", "secret"]
         assert "written" not in names_in(Path("/usr"))
         assert "evil.pth" not in names_in(PACKAGES)
@@ -306,6 +318,75 @@ async def test_a_command_that_is_not_waited_for_any_more_is_ended(
     with pytest.raises(asyncio.CancelledError):
         await running
     assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+@KINDS
+@pytest.mark.parametrize("milliseconds", [0, 3, 6, 9, 12, 20, 40])
+async def test_also_one_that_has_only_just_begun(
+    tmp_path: Path, kind: Kind, milliseconds: int
+) -> None:
+    jail = Jail(this_machine(), [kind])
+    program = Program(("sh", THE_SCRIPT), tmp_path, "sleep 60")
+    await jail.kind(tmp_path)
+    async with asyncio.timeout(3):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(milliseconds / 1_000):
+                await jail.run(program, Bounds())
+    assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+async def test_a_program_ends_with_what_watches_it(tmp_path: Path) -> None:
+    running = asyncio.create_task(run(Kind.LANDLOCK, tmp_path / "here", "sleep 60"))
+    await until(lambda: b"sleep\x0060" in command_lines())
+    watching = next(one for one in processes_of(os.getpid()) if one != os.getpid())
+    os.kill(watching, signal.SIGKILL)
+    async with asyncio.timeout(5):
+        assert (await running).exit_code != 0
+
+
+@KINDS
+async def test_where_no_file_may_be_written_programs_run_and_delete(
+    tmp_path: Path, kind: Kind
+) -> None:
+    folder = tmp_path / "here"
+    await asyncio.to_thread(folder.mkdir)
+    await asyncio.to_thread((folder / "large").write_text, "x" * 1_000)
+    ended = await run(kind, folder, "echo hi; rm large; ls", file_bytes=0)
+    assert (ended.exit_code, ended.output, ended.errors) == (0, "hi\n", "")
+
+
+NAMELESS = """
+import os, time
+files = []
+for number in range(8):
+    files.append(open(str(number), "wb"))
+    os.unlink(str(number))
+    files[-1].write(bytes(2_000_000))
+    files[-1].flush()
+time.sleep(9)
+"""
+
+
+@KINDS
+async def test_files_without_a_name_are_counted_too(tmp_path: Path, kind: Kind) -> None:
+    script, most = NAMELESS, 4_000_000
+    async with asyncio.timeout(5):
+        ended = await run(kind, tmp_path / "here", script, shell="python3", file_bytes=most)
+    assert ended.stopped is Stopped.DISK
+
+
+@KINDS
+async def test_a_slow_look_at_the_folder_holds_up_no_other(tmp_path: Path, kind: Kind) -> None:
+    async def slow() -> Stopped | None:
+        await asyncio.sleep(60)
+        return None
+
+    bounds = Bounds(seconds=9, memory_bytes=200 * 2**20)
+    script = f"for i in 1 2 3 4 5 6; do python3 -c '{SWELL}' & done; wait"
+    program = Program(("sh", THE_SCRIPT), tmp_path, script)
+    async with asyncio.timeout(5):
+        ended = await Jail(this_machine(), [kind]).run(program, bounds, slow)
+    assert ended.stopped is Stopped.MEMORY
 
 
 async def test_where_nothing_walls_it_off_nothing_runs(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """`run_command` and `run_python`: programs that run in the workspace of a chat."""
 
 import json
+import re
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
+from sandbox.errors import WorkError, WorkUnavailable
 from sandbox.jail.jail import PLACE_SECONDS, Jail
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
 from sandbox.policy import SandboxPolicy
@@ -36,8 +37,23 @@ _QUESTION: Final = "Run this {} in the workspace of this chat?"
 
 Line = Annotated[str, Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS)]
 Words = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
+_COOKIE: Final = re.compile(r"^[ \t\f]*#.*?coding[:=]", re.MULTILINE)
+
+
+def _in_utf_8(code: str) -> str:
+    """Return a program that is what it looks like: a comment on top could say otherwise."""
+    if _COOKIE.search("\n".join(code.splitlines()[:2])):
+        raise ValueError("the encoding is UTF-8; leave the comment about it out")
+    return code
+
+
+Code = Annotated[Line, AfterValidator(_in_utf_8)]
 Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
 
+_UNCOUNTED: Final = (
+    "Not run: the workspace has too many files, or some that nobody may look at. The person can"
+    " empty it with !clear files."
+)
 _STOPPED: Final = {
     Stopped.TIME: "It was ended after {seconds} seconds. timeout_seconds may be up to 300.",
     Stopped.MEMORY: "It was ended: it took more than {memory} MB of memory.",
@@ -51,12 +67,14 @@ class Commands:
     """Runs commands in one chat's workspace.
 
     Args:
-        workspace: where.
+        workspace: returns where; its process may be another one each time.
         jail: runs them.
         settings: what they may take.
     """
 
-    def __init__(self, workspace: Workspace, jail: Jail, settings: CommandSettings) -> None:
+    def __init__(
+        self, workspace: Callable[[], Workspace], jail: Jail, settings: CommandSettings
+    ) -> None:
         self._workspace = workspace
         self._jail = jail
         self._settings = settings
@@ -72,28 +90,29 @@ class Commands:
         Raises:
             WorkError: it cannot be run.
         """
-        used = await self._workspace.usage()
-        settings = self._settings
+        workspace, settings = self._workspace(), self._settings
+        used = await workspace.usage()
+        if used is None:
+            raise WorkError(_UNCOUNTED)
         bounds = Bounds(
             seconds=min(seconds or settings.timeout_seconds, MAX_SECONDS),
             memory_bytes=settings.memory_bytes,
-            file_bytes=max(0, self._workspace.quota_bytes - used.disk_bytes),
+            file_bytes=max(0, workspace.quota_bytes - used.disk_bytes),
             output_bytes=settings.max_output_bytes // 2,
         )
-        program = Program(command, self._workspace.files, script, self._workspace.shared_folders)
+        program = Program(command, workspace.files, script, workspace.shared_folders)
         ended = await self._jail.run(program, bounds, self._outgrown)
         return self._said(ended, bounds)
 
     async def _outgrown(self) -> Stopped | None:
+        workspace = self._workspace()
         try:
-            used = await self._workspace.usage()
-        except WorkTimeout:
-            return None  # a disk that is slow now; the next look tells
+            used = await workspace.usage()
         except WorkError:
-            return Stopped.FILES  # more than can be counted
-        if used.disk_bytes > self._workspace.quota_bytes:
-            return Stopped.DISK
-        return Stopped.FILES if used.files > self._workspace.max_files else None
+            return None  # it is busy, or its disk is slow; the next look tells
+        if used is None or used.files > workspace.max_files:
+            return Stopped.FILES
+        return Stopped.DISK if used.disk_bytes > workspace.quota_bytes else None
 
     def _said(self, ended: Ended, bounds: Bounds) -> str:
         parts = [f"exit code {ended.exit_code}"]
@@ -102,7 +121,7 @@ class Commands:
                 seconds=f"{bounds.seconds:g}",
                 memory=bounds.memory_bytes >> 20,
                 processes=bounds.processes,
-                disk=self._workspace.quota_bytes >> 20,
+                disk=self._workspace().quota_bytes >> 20,
             )
             parts.append(why)
         parts += [
@@ -135,7 +154,7 @@ async def run_command(
     return await commands.run((command.strip(), *words), "", timeout_seconds)
 
 
-async def run_python(commands: Commands, code: Line, timeout_seconds: Seconds | None = None) -> str:
+async def run_python(commands: Commands, code: Code, timeout_seconds: Seconds | None = None) -> str:
     """Run a Python program in this chat's workspace. There is no network.
 
     Save figures as files and send them with send_file.
@@ -208,7 +227,8 @@ async def open_commands(
     jail = Jail(this_machine())
 
     def commands(caller: Caller) -> Commands:
-        return Commands(workspaces.of(caller.chat, sees_shared=caller.is_admin), jail, settings)
+        of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
+        return Commands(of_chat, jail, settings)
 
     async def probe() -> None:
         try:

@@ -98,14 +98,17 @@ class Workspace:
         """The folders of the machine that are seen here, by their names."""
         return self._shared.paths if self._shared is not None else {}
 
-    async def usage(self) -> Usage:
-        """Return how much there is.
+    async def usage(self) -> Usage | None:
+        """Return how much there is; None if it is more, or deeper, than can be counted.
 
         Raises:
-            WorkError: more than can be counted.
+            WorkError: it cannot be found out now.
         """
+        said = json.loads(await self.do("usage"))
+        if said is None:
+            return None
         try:
-            disk_bytes, files = json.loads(await self.do("usage"))
+            disk_bytes, files = said
             return Usage(int(disk_bytes), int(files))
         except (ValueError, TypeError):
             raise WorkError("This workspace cannot be looked at.") from None

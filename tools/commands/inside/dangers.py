@@ -17,7 +17,7 @@ HARMLESS: Final[Mapping[str, frozenset[str]]] = {
             *("ls", "md5sum", "mkdir", "nl", "numfmt", "od", "paste", "pwd", "readlink"),
             *("realpath", "rev", "seq", "sha1sum", "sha256sum", "sha512sum", "sleep", "stat"),
             *("strings", "sum", "tac", "tail", "test", "touch", "tr", "true", "type", "wc"),
-            *("which", "zcat", "zgrep"),
+            "which",
         ),
         frozenset(),
     ),
@@ -43,26 +43,31 @@ RISKS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rm", "rmdir", "shred", "truncate", "unlink"), _DELETES),
     **dict.fromkeys(
         (
-            *("bunzip2", "bzip2", "convert", "cp", "csplit", "dd", "gunzip", "gzip", "install"),
-            *("ln", "magick", "mogrify", "mv", "patch", "sed", "split", "tar", "tee", "uniq"),
-            *("unxz", "unzip", "xxd", "xz", "zip"),
+            *("bunzip2", "bzip2", "cp", "csplit", "dd", "gunzip", "gzip", "ln", "mv", "split"),
+            *("tee", "uniq", "unxz", "unzip", "xxd", "xz"),
         ),
         _OVERWRITES,
     ),
-    "git": "it may throw changes away",
     **dict.fromkeys(("chgrp", "chmod", "chown", "kill", "killall", "pkill", "renice"), _RIGHTS),
+    **dict.fromkeys(("curl", "dig", "host", "nslookup", "ping", "wget"), _NETWORK),
+}
+"""Why others are not harmless. They do one thing, so a person may allow all their calls."""
+
+MANY_THINGS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        (
-            *("apt", "curl", "dig", "ftp", "host", "nc", "ncat", "nslookup", "npm", "ping", "pip"),
-            *("rsync", "scp", "sftp", "socat", "telnet", "wget"),
-        ),
+        ("convert", "install", "magick", "mogrify", "patch", "sed", "tar", "zip"), _OVERWRITES
+    ),
+    "git": "it may throw changes away",
+    **dict.fromkeys(
+        ("apt", "ftp", "nc", "ncat", "npm", "pip", "rsync", "scp", "sftp", "socat", "telnet"),
         _NETWORK,
     ),
     **dict.fromkeys(
         ("node", "perl", "php", "python", "python3", "ruby"), "it runs a program that is not shown"
     ),
 }
-"""Why others are not harmless; of these a person may allow all calls."""
+"""Some of those that can run other programs besides, as all may of which nothing is known; nobody
+can allow all their calls."""
 UNKNOWN: Final = "what it does is not known"
 
 RUNNERS: Final = frozenset(
@@ -90,5 +95,21 @@ RUNNERS: Final = frozenset(
 RUNS_OTHERS: Final = "it runs other programs, which no list can name"
 """A yes for all of its calls would be one for everything."""
 
-CHANGES_ALL: Final = frozenset({"BASH_ENV", "ENV", "IFS", "PATH", "PYTHONPATH", "PYTHONSTARTUP"})
-"""Variables that decide what programs do; so do those that begin with LD_."""
+HARMLESS_VARIABLES: Final = frozenset({"LANG", "LC_ALL", "LC_NUMERIC", "TZ"})
+"""Beside those in small letters: others decide what programs do, such as PATH and LD_PRELOAD."""
+
+KNOWN_NODES: Final = frozenset(
+    {
+        *("case_item", "case_statement", "command", "command_name", "command_substitution"),
+        *("comment", "compound_statement", "concatenation", "do_group", "elif_clause"),
+        *("else_clause", "expansion", "file_descriptor", "file_redirect", "for_statement"),
+        *("function_definition", "heredoc_body", "heredoc_content", "heredoc_end"),
+        *("heredoc_redirect", "heredoc_start", "if_statement", "list", "negated_command"),
+        *("number", "pipeline", "process_substitution", "program", "raw_string"),
+        *("redirected_statement", "simple_expansion", "special_variable_name", "string"),
+        *("string_content", "subshell", "test_command", "test_operator", "unary_expression"),
+        *("binary_expression", "variable_assignment", "variable_assignments", "variable_name"),
+        *("while_statement", "word"),
+    }
+)
+"""What the parser reads as every shell does; anything else may mean another thing to `sh`."""

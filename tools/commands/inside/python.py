@@ -37,7 +37,7 @@ def read_python(code: str) -> Reading:
     """Return what is known of a program."""
     reading = Reading(programs=[PYTHON])
     try:
-        tree = ast.parse(code)
+        tree = ast.parse(code.encode(errors="replace"))  # as it is read when it runs
     except SyntaxError:
         return reading  # it says so itself, and does nothing
     except (MemoryError, RecursionError, ValueError):

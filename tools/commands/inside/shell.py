@@ -15,8 +15,10 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from tools.commands.inside.dangers import (
-    CHANGES_ALL,
     HARMLESS,
+    HARMLESS_VARIABLES,
+    KNOWN_NODES,
+    MANY_THINGS,
     RISKS,
     RUNNERS,
     RUNS_OTHERS,
@@ -26,9 +28,13 @@ from tools.commands.inside.dangers import (
 MAX_NODES: Final = 20_000
 _LANGUAGE: Final = Language(tree_sitter_bash.language())
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_PLAIN_EXPANSION: Final = re.compile(r"\$\{\w+\}")
 _EXPANDED: Final = frozenset("*?[{~")
 """A shell makes other words of words with these."""
 _DESCRIPTOR: Final = re.compile(r"[0-9]+|-")
+_DOUBTFUL: Final = re.compile(r"`|\\\n|[^\S \n\t]|[\x00-\x08\x0e-\x1f\x7f]")
+"""Backticks, which this parser does not find everywhere; lines that go on, and blanks and control
+characters that end a word for some shells and not for others."""
 _NOTHING: Final = "/dev/null"
 _KEEPS: Final = frozenset({"<", "<&", ">>", ">&", "<<<", "&>>"})
 """Redirections that leave what is there; `>&` only to a descriptor."""
@@ -66,7 +72,8 @@ class Reading:
         if name in RUNNERS:
             self.risk(f"{name}: {RUNS_OTHERS}", is_open=True)
         elif name not in HARMLESS:
-            self.risk(f"{name}: {RISKS.get(name, UNKNOWN)}", is_open="/" in name)
+            why = RISKS.get(name) or MANY_THINGS.get(name, UNKNOWN)
+            self.risk(f"{name}: {why}", is_open=name not in RISKS)
         elif HARMLESS[name] and any(_may_be(option, HARMLESS[name]) for option in arguments):
             self.risk(f"{name}: an option of it writes over files or runs programs", is_open=True)
 
@@ -74,6 +81,8 @@ class Reading:
 def read_shell(command: str) -> Reading:
     """Return what is known of a line for the shell."""
     reading = Reading()
+    if _DOUBTFUL.search(command):
+        reading.risk(UNREADABLE, is_open=True)
     tree = Parser(_LANGUAGE).parse(command.encode(errors="replace"))
     if tree.root_node.has_error:
         reading.risk(UNREADABLE, is_open=True)
@@ -103,6 +112,8 @@ def _all_below(root: Node) -> Iterator[Node]:
 
 
 def _look_at(node: Node, reading: Reading) -> None:
+    if node.type not in KNOWN_NODES or _is_of_bash(node):
+        reading.risk(UNREADABLE, is_open=True)
     match node.type:
         case "command":
             _look_at_command(node, reading)
@@ -113,19 +124,26 @@ def _look_at(node: Node, reading: Reading) -> None:
         case "for_statement":
             variable = node.child_by_field_name("variable")
             _look_at_name("" if variable is None else _text(variable), reading)
-        case "declaration_command" | "unset_command":
-            reading.risk(REDEFINES, is_open=True)
         case "file_redirect":
             _look_at_redirect(node, reading)
-        case "heredoc_body":
-            # This parser finds no command between backticks here; a shell does.
-            if "`" in _text(node):
-                reading.risk(UNREADABLE, is_open=True)
+
+
+def _is_of_bash(node: Node) -> bool:
+    """Whether a piece that this parser knows means something else to other shells, or may."""
+    text = _text(node)
+    match node.type:
+        case "test_command":
+            return text.startswith("[[") or "<" in text or ">" in text
+        case "compound_statement":
+            return text.startswith("((")
+        case "expansion":
+            return not _PLAIN_EXPANSION.fullmatch(text)
+    return False
 
 
 def _look_at_name(name: str, reading: Reading) -> None:
     """Look at the name of a variable that is set."""
-    if name in CHANGES_ALL or name.startswith("LD_") or not name.isidentifier():
+    if not (name.isidentifier() and name.islower()) and name not in HARMLESS_VARIABLES:
         reading.risk(REDEFINES, is_open=True)
 
 

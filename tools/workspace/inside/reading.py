@@ -41,15 +41,14 @@ def overview(files: Folder, *, quota_bytes: int) -> str:
 
 
 def usage(files: Folder) -> str:
-    """Return how many bytes and how many entries there are, as JSON.
-
-    Raises:
-        WorkError: more or deeper than can be counted.
-    """
+    """Return how many bytes and how many entries there are, as JSON; null if they are too many."""
     taken = count = 0
-    for entry in files.walk(is_all=True):
-        taken += entry.taken_bytes
-        count += 1
+    try:
+        for entry in files.walk(is_all=True):
+            taken += entry.taken_bytes
+            count += 1
+    except WorkError:  # or too deep, or closed
+        return json.dumps(None)
     return json.dumps([taken, count])
 
 
