@@ -64,7 +64,13 @@ SIDES: Final[dict[str, Open]] = {
     "daemon": RegisteringSignalCli.open,
     "rest": RegisteringRestApi.open,
 }
-both_ways = pytest.mark.parametrize("open_side", SIDES.values(), ids=SIDES.keys())
+both_ways = pytest.mark.parametrize(
+    "open_side",
+    [
+        pytest.param(side, id=name, marks=[pytest.mark.full] if name == "rest" else [])
+        for name, side in SIDES.items()
+    ],
+)
 
 
 @pytest.fixture
@@ -110,7 +116,9 @@ def edged(link: str, above: int, below: int) -> list[list[int]]:
     return rows[4 - above : len(rows) - 4 + below]
 
 
-@pytest.mark.parametrize(("rows", "above", "below"), [(24, 4, 3), (60, 4, 4)])
+@pytest.mark.parametrize(
+    ("rows", "above", "below"), [(24, 4, 3), pytest.param(60, 4, 4, marks=pytest.mark.full)]
+)
 async def test_the_code_comes_last_and_fits_the_screen_with_a_light_edge(
     rows: int, above: int, below: int, folder: Path
 ) -> None:
@@ -144,7 +152,9 @@ def test_the_longest_link_that_signal_makes_fits_24_rows() -> None:
     assert 0 < len(drawn(longest, COLUMNS, ROWS)) <= ROWS
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(48, 60), (80, 22)])
+@pytest.mark.parametrize(
+    ("columns", "rows"), [(48, 60), pytest.param(80, 22, marks=pytest.mark.full)]
+)
 async def test_a_screen_that_is_too_small_gets_a_link_that_stays_whole(
     columns: int, rows: int, folder: Path
 ) -> None:
@@ -158,6 +168,7 @@ async def test_a_screen_that_is_too_small_gets_a_link_that_stays_whole(
         assert modules_on_screen(terminal.shown) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", [("link",), ("register", BOT.number)])
 async def test_all_words_are_wrapped_to_the_screen(command: tuple[str, ...], folder: Path) -> None:
     async with RegisteringSignalCli.open(folder / "socket") as side:
@@ -253,8 +264,8 @@ async def test_a_signal_cli_that_ends_at_once_is_no_riddle(folder: Path) -> None
     ("command", "url"),
     [
         (("link",), "unix:/nowhere/socket"),
-        (("link",), "http://127.0.0.1:9"),
-        (("register", BOT.number), "tcp://127.0.0.1:9"),
+        pytest.param(("link",), "http://127.0.0.1:9", marks=pytest.mark.full),
+        pytest.param(("register", BOT.number), "tcp://127.0.0.1:9", marks=pytest.mark.full),
     ],
 )
 async def test_nobody_at_the_address_is_said_in_a_line(
@@ -357,6 +368,7 @@ async def test_three_wrong_codes_are_enough(folder: Path) -> None:
         assert await terminal.exit_code() == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("code", "words", "said"),
     [

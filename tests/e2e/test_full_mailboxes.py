@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+import pytest
+
 from bot.dispatch.mailboxes import MAX_WAITING
 from conversation_store.models import ChatId, ReceivedMessage
 from conversation_store.store import open_store
@@ -16,6 +18,7 @@ MORE_THAN_FIT: Final = MAX_WAITING + 300
 WRITTEN_MEANWHILE: Final = 90
 
 
+@pytest.mark.full
 async def test_a_start_with_more_unfinished_work_than_fits_gets_in_touch_with_signal() -> None:
     never = asyncio.Event()
     async with world(held(never)) as here:

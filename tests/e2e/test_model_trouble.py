@@ -109,6 +109,7 @@ async def test_the_demo_shows_who_refuses_connections_within_seconds() -> None:
     assert time.monotonic() - began < 2 * SAID_WITHIN_SECONDS
 
 
+@pytest.mark.full
 async def test_check_names_host_and_reason() -> None:
     tls = OpenAiServer(tls=Authority().issue().context())
     await tls.start()

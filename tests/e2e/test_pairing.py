@@ -123,6 +123,7 @@ async def test_who_was_let_in_while_the_bot_was_down_is_greeted_by_its_start() -
             assert (await here.answer()).text == WELCOME
 
 
+@pytest.mark.full
 async def test_a_revoked_person_is_a_stranger_at_once() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=PAIRING)):

@@ -46,6 +46,7 @@ VALID: Final = {
 # Start and stop -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_told_to_stop_under_load_it_ends_what_it_began_and_the_next_start_does_the_rest() -> (
     None
 ):

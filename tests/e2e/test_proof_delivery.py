@@ -4,6 +4,8 @@ import asyncio
 import time
 from typing import NoReturn
 
+import pytest
+
 from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import verify_bundle
@@ -91,6 +93,7 @@ async def test_a_proof_that_was_not_made_when_the_bot_died_is_made_once_signal_i
     assert failures(proving, file, "tea") == []
 
 
+@pytest.mark.full
 async def test_a_bot_that_is_killed_while_it_sends_a_proof_sends_it_once_after() -> None:
     async with proving_world() as proving:
         signal, on_its_way = proving.here.signal, asyncio.Event()

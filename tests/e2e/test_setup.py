@@ -181,6 +181,7 @@ async def test_a_wrong_answer_is_said_at_once_and_asked_again() -> None:
 # For scripts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_scripts_get_an_env_that_was_tried() -> None:
     async with place() as at:
         at.signal.registrar.registered = True

@@ -49,6 +49,7 @@ async def test_a_key_is_made_once_before_the_first_conversation_for_the_owner_al
     assert "is encrypted with STORE__KEY already." in encrypt(tmp_path).stdout
 
 
+@pytest.mark.full
 async def test_whoever_follows_check_after_the_first_conversation_gets_an_encrypted_store(
     tmp_path: Path,
 ) -> None:
@@ -73,6 +74,7 @@ async def test_while_a_bot_runs_nothing_is_changed_and_no_key_is_made(tmp_path: 
     assert not (tmp_path / ".env").exists()
 
 
+@pytest.mark.full
 async def test_a_key_that_was_set_too_late_is_no_dead_end(tmp_path: Path) -> None:
     await make(tmp_path)
     assert "signal-tee-bot encrypt encrypts it" in store_line(tmp_path, STORE__KEY=SECRET)

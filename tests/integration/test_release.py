@@ -400,6 +400,7 @@ def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
 # The program
 
 
+@pytest.mark.full
 async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_why_not(
     folder: Path,
 ) -> None:
