@@ -13,7 +13,8 @@ from sandbox.policy import SandboxPolicy
 from sandbox.pool import survey
 from sandbox.walls import ESSENTIAL, Wall
 from tools.base import Tool
-from tools.catalog import open_tools
+from tools.catalog import COMMANDS, open_tools
+from tools.commands.tool import trouble_with_jails
 from tools.mcp.last_words import LastWords
 from tools.probing import probe
 from tools.registry import Registry
@@ -42,6 +43,8 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()
         troubles = await probe(registry)
+        if registry.offered_by(COMMANDS) and (trouble := await trouble_with_jails()):
+            registry.withdraw(COMMANDS, trouble)
         servers = {server.name for server in wanted.mcp_servers}
         for finding in _built_in(registry, troubles, servers):
             yield finding

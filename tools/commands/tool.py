@@ -21,7 +21,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.pool import Limits, Sandbox
 from tools.base import Caller, Consent, Tool
 from tools.commands.machine import this_machine
-from tools.errors import InvalidArguments, ToolUnavailable
+from tools.errors import InvalidArguments
 from tools.schema import tool_from
 from tools.settings import CommandApproval, CommandSettings
 from tools.workspace.workspaces import Workspace, Workspaces
@@ -213,6 +213,19 @@ class _Reading(BaseModel):
     is_open: bool
 
 
+async def trouble_with_jails() -> str:
+    """Try a jail and return why there can be none here; empty where there can.
+
+    For whoever only looks: a bot finds it out with the first command.
+    """
+    try:
+        with TemporaryDirectory() as folder:
+            await Jail(this_machine()).kind(Path(folder))
+    except WorkUnavailable as error:
+        return str(error)
+    return ""
+
+
 @asynccontextmanager
 async def open_commands(
     workspaces: Workspaces, settings: CommandSettings, sandboxes: SandboxPolicy
@@ -230,13 +243,6 @@ async def open_commands(
         of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
         return Commands(of_chat, jail, settings)
 
-    async def probe() -> None:
-        try:
-            with TemporaryDirectory() as folder:
-                await jail.kind(Path(folder))
-        except WorkUnavailable as error:
-            raise ToolUnavailable(str(error)) from None
-
     async with Sandbox(READER, _TO_READ, policy=sandboxes) as sandbox:
         reader = Reader(sandbox, settings.approval)
         offered = partial(
@@ -245,7 +251,6 @@ async def open_commands(
             untrusted=True,
             admins_only=workspaces.admins_only,
             timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
-            probe=probe,
             given={"commands": commands},
         )
         tools = [
