@@ -248,7 +248,8 @@ def _kill(first: int) -> None:
     for _ in range(_ROUNDS):
         left = list(processes_in_session(first))
         for process in left:
-            _kill_one(process)
+            with suppress(OSError):  # it has ended; as a group no new one gets away
+                os.killpg(os.getpgid(process), signal.SIGKILL)
         if not left:
             break
 
