@@ -59,13 +59,15 @@ def write_too_much() -> str:
         os.write(descriptor, bytes(65_536))
 
 
+ROOT_OF_PROCESS: Final = "/proc/self/root"
+
 INSIDE_ALONE: Final[Mapping[str, Callable[[], str]]] = {
     "a path from the root": partial(open_freely, OUTSIDE),
     "a path upwards": partial(open_freely, UP),
     "a link": partial(open_freely, "link"),
     "a link, kept inside": partial(read_below, "link"),
     "a path upwards, kept inside": partial(read_below, UP),
-    "the root of a process": partial(open_freely, "/proc/self/root/etc/passwd"),
+    "the root of a process": partial(open_freely, f"{ROOT_OF_PROCESS}/etc/passwd"),
     "the bot's environment": partial(open_freely, f"/proc/{PARENT}/environ"),
     "a file beside the folder": partial(open_freely, "../beside.txt"),
     "make a file in a temporary folder": partial(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sandbox.errors import WorkError
 from sandbox.policy import SandboxPolicy
 from tests.e2e.disks import memory_disk, mounted
+from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
 from tools.settings import SharedFolder, WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
 from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Workspaces
@@ -146,7 +147,7 @@ PATHS_OUT = [
     "../../secret",
     "../../../../../../../etc/passwd",
     "/etc/passwd",
-    "/proc/self/root/etc/passwd",
+    f"{ROOT_OF_PROCESS}/etc/passwd",
     "/proc/self/environ",
     "/proc/1/environ",
     "/dev/zero",
