@@ -43,11 +43,16 @@ class Caller:
         person: opaque here; the rate of calls is counted by it.
         chat: where, opaque as well.
         is_admin: the person administers the bot.
+        turn: the turn that the call belongs to; None outside of one.
+        call: names the call within its turn. After a restart both are the same again, so a tool
+            that stores something recognises a call that it has carried out already.
     """
 
     person: str
     chat: str = ""
     is_admin: bool = False
+    turn: int | None = None
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True)

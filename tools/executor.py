@@ -127,7 +127,8 @@ class ToolExecutor:
                 tool = self._find_again(tool, request)
                 await audit.starting(request)
             with stopwatch:
-                output = await self._run(tool, arguments, request.caller)
+                caller = replace(request.caller, call=request.call_id)
+                output = await self._run(tool, arguments, caller)
             text, files = self._presentable(tool, output, ignored)
             outcome = Outcome.OK
         except ToolError as error:

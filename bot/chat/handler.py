@@ -5,7 +5,7 @@ Everything is on disk before the next step uses it. The tool loop is in `tool_lo
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -205,7 +205,7 @@ class ChatHandler:
         history = await self._history(
             accepted.message.chat, now, route.model, prompt, turn.messages
         )
-        context = self._contexts.of(accepted, caller, turn)
+        context = self._contexts.of(accepted, replace(caller, turn=turn.id), turn)
         state = TurnState(
             turn,
             history,

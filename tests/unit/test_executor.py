@@ -140,6 +140,21 @@ async def test_a_call_is_run_and_audited() -> None:
     assert 0 <= result.duration_seconds < 5
 
 
+async def test_a_tool_learns_which_call_it_carries_out() -> None:
+    async def name_call(call: str) -> str:
+        """Say which call this is.
+
+        Args:
+            call: the call.
+        """
+        return call
+
+    named = tool_from(name_call, given={"call": lambda caller: f"{caller.turn}, {caller.call}"})
+    request = ToolRequest("call_7", "name_call", "{}", replace(SOMEONE, turn=3))
+    result = await an_executor([named]).execute(request, Results(), Person())
+    assert result.content == "3, call_7"
+
+
 async def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
     result = await execute("ecko")
     assert result.outcome is Outcome.UNKNOWN
