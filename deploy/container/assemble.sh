@@ -1,8 +1,9 @@
 #!/bin/sh
 # Puts the bot's image together: assemble.sh SOURCE WHEELS IMAGE
 #
-# IMAGE becomes a root folder that holds Python, the bot, what it needs of the wheels, and of the
-# system only the libraries that these load. $COMMIT is what the source was checked out from. All
+# IMAGE becomes a root folder that holds Python, the bot, what it needs of the wheels, the few
+# programs that commands in a workspace are made of, and of the system only the libraries that these
+# load. $COMMIT is what the source was checked out from. All
 # that varies between two builds is set: times are $SOURCE_DATE_EPOCH, bytecode is checked by
 # nothing, has no path of the build in it and is written in one order.
 set -eu
@@ -45,13 +46,25 @@ PYTHON
     chmod 755 "$image/usr/local/bin/signal-tee-bot"
 }
 
+# What shell commands are made of; nothing here has rights that its user has not.
+copy_programs() {
+    mkdir -p "$image/usr/bin"
+    ln -s usr/bin "$image/bin"
+    dpkg --listfiles coreutils dash diffutils findutils grep gzip mawk sed tar |
+        grep -E '^(/usr)?/bin/[^/]+$' | sort -u | while read -r program; do
+            cp -L "$program" "$image/usr/bin/"
+        done
+    ln -sf dash "$image/usr/bin/sh"
+    ln -s mawk "$image/usr/bin/awk"
+}
+
 compile_bytecode() {
     find "$library" -name __pycache__ -prune -exec rm -r {} +
     python3 -m compileall -q --invalidation-mode unchecked-hash -s "$image" "$library"
 }
 
 copy_system() {
-    find "$image" -type f \( -name '*.so' -o -name '*.so.*' -o -name python3 \) -exec ldd {} + |
+    find "$image" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \) -exec ldd {} + |
         sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) .*/\1/p' |
         sort -u | while read -r needed; do
             case $needed in "$image"/*) ;; *) cp -L --parents "$needed" "$image" ;; esac
@@ -66,6 +79,9 @@ copy_system() {
 
 try_to_load() {
     chroot "$image" /usr/local/bin/python3 -I -c 'import bot.wiring'
+    for program in "$image"/usr/bin/*; do
+        chroot "$image" "/usr/bin/${program##*/}" --version > /dev/null 2>&1 < /dev/null || test $? -ne 127
+    done
 }
 
 set_rights_and_times() {
@@ -80,6 +96,7 @@ set_rights_and_times() {
 
 copy_python
 install_bot
+copy_programs
 compile_bytecode
 copy_system
 try_to_load

@@ -439,11 +439,11 @@ async def test_a_server_that_cannot_work_is_told_of(server: McpServer, reason: s
 
 
 @pytest.mark.parametrize("program", ["uvx", "./server"])
-def test_an_image_without_programs_sends_the_operator_to_a_container(
+def test_an_image_where_nothing_can_be_installed_sends_the_operator_to_a_container(
     program: str, tmp_path: Path
 ) -> None:
     sentence = str(not_found(program, root=tmp_path))
-    assert "this image has no programs beside the bot" in sentence
+    assert "nothing can be installed in this image" in sentence
     assert "container of its own and name its URL" in sentence
 
 

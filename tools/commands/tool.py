@@ -237,7 +237,8 @@ async def open_commands(
         settings: what commands may take.
         sandboxes: what is demanded of the sandbox in which commands are read.
     """
-    jail = Jail(this_machine())
+    machine = this_machine()
+    jail = Jail(machine)
 
     def commands(caller: Caller) -> Commands:
         of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
@@ -258,7 +259,7 @@ async def open_commands(
                 run_python, question=_QUESTION.format("Python program"), consent=reader.of_python
             )
         ]
-        if shutil.which("sh"):
+        if shutil.which("sh", path=machine.path):
             tools.append(
                 offered(
                     run_command, question=_QUESTION.format("command"), consent=reader.of_command

@@ -85,9 +85,9 @@ def not_found(program: str, *, root: Path = Path("/")) -> CommandNotFound:
     """Say that a program is missing, and what to do: in an image nothing can be installed."""
     part = _PARTS_OF.get(program)
     name = program if part else "The MCP server's command"
-    if not Path(root, "bin/sh").exists():
+    if not Path(root, "etc/os-release").exists():
         return CommandNotFound(
-            f"{name} was not found: this image has no programs beside the bot. Run the MCP server"
+            f"{name} was not found, and nothing can be installed in this image. Run the MCP server"
             " in a container of its own and name its URL."
         )
     return CommandNotFound(
