@@ -1,7 +1,7 @@
 """What the model saw and said, as it is read back."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -17,7 +17,7 @@ HISTORY_IMAGES: Final = 4
 """Images of earlier messages that the model is shown again; they cost much of its context."""
 
 HISTORY_SQL: Final = """
-    SELECT turns.id, role, content, tool_calls, tool_call_id, messages.state
+    SELECT turns.id, messages.id, role, content, tool_calls, tool_call_id, messages.state
     FROM turns JOIN messages ON messages.turn_id = turns.id
     WHERE turns.chat = ? AND turns.id >= ? AND turns.state IN ('answered', 'failed')
     ORDER BY turns.id DESC, messages.id DESC
@@ -25,6 +25,10 @@ HISTORY_SQL: Final = """
 """
 
 Messages = tuple[Message, ...]
+Numbered = list[tuple[int, Message]]
+"""Messages with the numbers of their rows."""
+Shown = Mapping[int | None, Sequence[Image]]
+"""Images by the message that shows them; by None, those of a turn's first one."""
 
 
 def of_chat(
@@ -36,18 +40,19 @@ def of_chat(
     whole = len(rows) <= max_rows and sum(map(len, turns.values())) == len(rows)
     if not turns:
         return History((), first_turn, whole=whole)
-    shown: dict[int, list[Image]] = {}
+    shown: dict[int, dict[int | None, list[Image]]] = {}
     rows = list(
         execute(
-            "SELECT turn_id, content_type, data FROM images WHERE chat = ? AND turn_id >= ?"
-            " ORDER BY turn_id DESC, id DESC LIMIT ?",
+            "SELECT turn_id, message_id, content_type, data FROM images"
+            " WHERE chat = ? AND turn_id >= ? ORDER BY turn_id DESC, id DESC LIMIT ?",
             (chat, min(turns), HISTORY_IMAGES),
         )
     )
-    for turn_id, content_type, data in rows:
-        shown.setdefault(turn_id, []).insert(0, Image(content_type, data))
+    for turn_id, message_id, content_type, data in rows:
+        in_turn = shown.setdefault(turn_id, {})
+        in_turn.setdefault(message_id, []).insert(0, Image(content_type, data))
     with_images = (
-        _with_images(messages, shown.get(turn_id, ())) for turn_id, messages in turns.items()
+        _with_images(messages, shown.get(turn_id, {})) for turn_id, messages in turns.items()
     )
     return History(tuple(with_images), min(turns), whole=whole)
 
@@ -56,16 +61,22 @@ def of_turn(execute: Execute, turn_id: int) -> Messages:
     """Return what is stored of a turn, the person's message first."""
     rows = list(
         execute(
-            "SELECT role, content, tool_calls, tool_call_id, state FROM messages"
+            "SELECT id, role, content, tool_calls, tool_call_id, state FROM messages"
             " WHERE turn_id = ? ORDER BY id",
             (turn_id,),
         )
     )
-    messages = tuple(_stored_message(row) for row in rows)
+    messages = [_numbered_message(row) for row in rows]
+    shown: dict[int | None, list[Image]] = {}
     images = list(
-        execute("SELECT content_type, data FROM images WHERE turn_id = ? ORDER BY id", (turn_id,))
+        execute(
+            "SELECT message_id, content_type, data FROM images WHERE turn_id = ? ORDER BY id",
+            (turn_id,),
+        )
     )
-    return _with_images(messages, [Image(*row) for row in images])
+    for message_id, content_type, data in images:
+        shown.setdefault(message_id, []).append(Image(content_type, data))
+    return _with_images(messages, shown)
 
 
 def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:
@@ -80,33 +91,35 @@ def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:
     return bool(rows)
 
 
-def _with_images(messages: Messages, images: Iterable[Image]) -> Messages:
-    images = tuple(images)
-    if not images or not messages:
-        return messages
-    return (replace(messages[0], images=images), *messages[1:])
+def _with_images(messages: Numbered, shown: Shown) -> Messages:
+    owners: list[int | None] = [id_ for id_, _ in messages]
+    owners[:1] = [None] * len(owners[:1])
+    return tuple(
+        replace(message, images=tuple(shown[owner])) if owner in shown else message
+        for owner, (_, message) in zip(owners, messages, strict=True)
+    )
 
 
-def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Messages]:
+def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Numbered]:
     """Collect whole turns, oldest first, from rows that run from the newest to the oldest."""
-    turns: list[tuple[int, Messages]] = []
+    turns: list[tuple[int, Numbered]] = []
     size = 0
     for turn_id, newest_first in groupby(rows, key=itemgetter(0)):
-        turn = [_stored_message(row[1:]) for row in newest_first]
+        turn = [_numbered_message(row[1:]) for row in newest_first]
         turn.reverse()
-        size += sum(_size(message) for message in turn)
+        size += sum(_size(message) for _, message in turn)
         # A turn opens with the person's message, unless the limit on rows has cut it.
-        if size > max_bytes or turn[0].role != "user":
+        if size > max_bytes or turn[0][1].role != "user":
             break
-        turns.append((turn_id, tuple(turn)))
+        turns.append((turn_id, turn))
     return dict(reversed(turns))
 
 
-def _stored_message(row: Row) -> Message:
-    role, content, tool_calls, tool_call_id, state = row
+def _numbered_message(row: Row) -> tuple[int, Message]:
+    id_, role, content, tool_calls, tool_call_id, state = row
     calls = tuple(ToolCall(**call) for call in json.loads(tool_calls)) if tool_calls else ()
     wanted_back = ModelState(**json.loads(state)) if state else None
-    return Message(Role(role), content, calls, tool_call_id, state=wanted_back)
+    return id_, Message(Role(role), content, calls, tool_call_id, state=wanted_back)
 
 
 def _size(message: Message) -> int:

@@ -136,6 +136,24 @@ def add_exchanges(execute: Execute, turn_id: int, exchanges: Sequence[NewExchang
         )
 
 
+def add_images_of_result(
+    execute: Execute, turn_id: int, message_id: int, images: Sequence[Image], most: int
+) -> None:
+    """Add what the result of a call shows, and keep the newest such images of its turn."""
+    for image in images:
+        execute(
+            "INSERT INTO images (turn_id, chat, message_id, content_type, data)"
+            " SELECT id, chat, ?, ?, ? FROM turns WHERE id = ?",
+            (message_id, image.content_type, image.data, turn_id),
+        )
+    execute(
+        "DELETE FROM images WHERE turn_id = ? AND message_id IS NOT NULL AND id NOT IN"
+        " (SELECT id FROM images WHERE turn_id = ? AND message_id IS NOT NULL"
+        " ORDER BY id DESC LIMIT ?)",
+        (turn_id, turn_id, most),
+    )
+
+
 def open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
     """Return the row of an open call: a careless endpoint may use an id again in a later round."""
     rows = list(

@@ -23,16 +23,31 @@ class ToolFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolImage:
+    """An image that a tool shows to the model, scaled and of a format that models take.
+
+    Attributes:
+        content_type: a MIME type.
+        data: its bytes.
+    """
+
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolOutput:
     """What a tool returns that has more to give than words.
 
     Attributes:
         text: what the model reads.
         files: what the person gets with the answer.
+        images: what the model is shown behind the text.
     """
 
     text: str
     files: tuple[ToolFile, ...] = ()
+    images: tuple[ToolImage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +198,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a call ended, what the model reads of it, and what the person gets.
+    """How a call ended, what the model reads and sees of it, and what the person gets.
 
     The duration is that of the tool's run.
     """
@@ -193,3 +208,4 @@ class ToolResult:
     content: str
     duration_seconds: float
     files: tuple[ToolFile, ...] = ()
+    images: tuple[ToolImage, ...] = ()

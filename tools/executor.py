@@ -21,7 +21,7 @@ from tools import policy
 from tools.approval import Approval
 from tools.arguments import without_unknown
 from tools.audit import Audit
-from tools.base import Caller, Consent, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
+from tools.base import Caller, Consent, Outcome, Tool, ToolOutput, ToolRequest, ToolResult
 from tools.errors import (
     Declined,
     Interrupted,
@@ -115,7 +115,7 @@ class ToolExecutor:
             approval: asks a person before what needs a yes.
         """
         stopwatch = _Stopwatch()
-        files: tuple[ToolFile, ...] = ()
+        shown = ToolOutput("")
         try:
             tool = self._find(request)
             arguments, ignored = _validate(tool, request.arguments)
@@ -129,11 +129,14 @@ class ToolExecutor:
             with stopwatch:
                 caller = replace(request.caller, call=request.call_id)
                 output = await self._run(tool, arguments, caller)
-            text, files = self._presentable(tool, output, ignored)
+            shown = self._presentable(tool, output, ignored)
             outcome = Outcome.OK
         except ToolError as error:
-            outcome, text = _outcome(error), trim(str(error), self._result_limit_bytes)
-        result = ToolResult(request, outcome, text, stopwatch.seconds, files)
+            outcome = _outcome(error)
+            shown = ToolOutput(trim(str(error), self._result_limit_bytes))
+        result = ToolResult(
+            request, outcome, shown.text, stopwatch.seconds, shown.files, shown.images
+        )
         await audit.finished(result)
         return result
 
@@ -198,17 +201,15 @@ class ToolExecutor:
                 words = f"{tool.name} took over {seconds:g} seconds and was stopped."
                 raise _timed_out(tool, words) from None
 
-    def _presentable(
-        self, tool: Tool, output: str | ToolOutput, ignored: str
-    ) -> tuple[str, tuple[ToolFile, ...]]:
-        """Return what the model reads of an output, and what the person gets."""
+    def _presentable(self, tool: Tool, output: str | ToolOutput, ignored: str) -> ToolOutput:
+        """Return what the model reads and sees of an output, and what the person gets."""
         with _bugs_told(tool.name):  # an output that is no text and no files is a tool's bug, too
             if not isinstance(output, ToolOutput):
-                return self._readable(tool, output, ignored), ()
+                return ToolOutput(self._readable(tool, output, ignored))
             files = presentable(output.files)
             note = note_about(len(files), of=len(output.files)) + ignored
             words = output.text.strip() or (_FILES_ALONE if files else "")
-            return self._readable(tool, words, note), files
+            return ToolOutput(self._readable(tool, words, note), files, output.images)
 
     def _readable(self, tool: Tool, content: str, note: str) -> str:
         room = max(MIN_LIMIT_BYTES, self._result_limit_bytes - len(note))

@@ -8,11 +8,13 @@ rewritten, so an endpoint that caches prefixes can.
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Final, Protocol
 
 from bot.chat.quotes import one_line, reply
 from bot.llm.estimate import BYTES_PER_TOKEN, IMAGE_TOKENS
+from bot.llm.images import MAX_IMAGES, latest_images
 from bot.llm.messages import ToolSpec
 from bot.llm.model import ModelTraits
 from conversation_store.models import (
@@ -197,8 +199,12 @@ class Prompt:
     ) -> list[Message]:
         """Return system text, history and the running turn, in this order.
 
-        Whole turns are left out from the oldest on when the running turn has grown too large.
+        Whole turns are left out from the oldest on when the running turn has grown too large. Of
+        its images the newest are shown for which there is room, and one at least.
         """
+        words = [replace(message, images=()) for message in turn]
+        room = self.history_bytes(now, traits, words) // (IMAGE_TOKENS * BYTES_PER_TOKEN)
+        turn = latest_images(turn, min(MAX_IMAGES, max(1, room)))
         left = self.history_bytes(now, traits, turn)
         first = len(history)
         while first and (left := left - _bytes_of(history[first - 1])) >= 0:

@@ -15,7 +15,7 @@ import structlog
 
 from bot.chat.early_request import Question
 from bot.chat.prompt import Prompt
-from bot.chat.turn_context import TurnContext
+from bot.chat.turn_context import TurnContext, images_of
 from bot.chat.turn_state import TurnState
 from bot.llm.errors import LlmError, LlmRejected
 from bot.llm.images import without_images
@@ -214,7 +214,7 @@ class ToolLoop:
                 await asyncio.sleep(0)  # others' turns go on between the questions of many calls
         for task in running:
             result = task.result()
-            state.close(result.request.call_id, result.content)
+            state.close(result.request.call_id, result.content, images_of(result))
 
     async def _heard(self, state: TurnState, context: TurnContext) -> Heard:
         """Return what the model knows; only tools that take an address need it."""

@@ -11,7 +11,14 @@ from bot.approvals.desk import ApprovalDesk, TurnApproval
 from bot.chat.progress import Progress
 from bot.messaging.messenger import Sender
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage, Attachment, AuditEntry, ChatId, Turn
+from conversation_store.models import (
+    AcceptedMessage,
+    Attachment,
+    AuditEntry,
+    ChatId,
+    Image,
+    Turn,
+)
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Outcome, ToolRequest, ToolResult
 
@@ -87,7 +94,12 @@ class TurnContext:
         )
         files = [Attachment(file.name, file.content_type, file.data) for file in result.files]
         await self._store.turns.record_result(
-            self._turn_id, result.request.call_id, result.content, entry, files=files
+            self._turn_id,
+            result.request.call_id,
+            result.content,
+            entry,
+            images=images_of(result),
+            files=files,
         )
         if result.request.call_id in self._shown:
             self._shown.remove(result.request.call_id)
@@ -146,3 +158,8 @@ class TurnContexts:
     def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
         self._progress_shown(chat)
         self._store.turns.record_progress(turn_id, timestamp)
+
+
+def images_of(result: ToolResult) -> tuple[Image, ...]:
+    """Return what the model is shown of a result, as it is kept."""
+    return tuple(Image(image.content_type, image.data) for image in result.images)

@@ -112,11 +112,11 @@ class TurnState:
         ]
         return assistant
 
-    def close(self, call_id: str, content: str) -> None:
-        """Give an open call its result."""
+    def close(self, call_id: str, content: str, images: Sequence[Image] = ()) -> None:
+        """Give an open call its result, and what that shows."""
         for index, message in enumerate(self.messages):
             if message.tool_call_id == call_id and message.content is None:
-                self.messages[index] = replace(message, content=content)
+                self.messages[index] = replace(message, content=content, images=tuple(images))
 
     def note_unseen(self) -> None:
         """Say that the model saw no images, where one came with the message."""

@@ -65,11 +65,13 @@ def _told(messages: Sequence[Message]) -> Iterator[Message]:
     names: dict[str, str] = {}  # some endpoints use the same ids for the calls of every answer
     for is_result, run in groupby(messages, key=lambda message: message.role is Role.TOOL):
         if is_result:
-            results = [
+            results = list(run)
+            words = [
                 f"Result of {names.get(one.tool_call_id or '', 'a tool')}:\n{one.content or ''}"
-                for one in run
+                for one in results
             ]
-            yield Message(Role.USER, "\n\n".join(results))
+            images = tuple(image for one in results for image in one.images)
+            yield Message(Role.USER, "\n\n".join(words), images=images)
         else:
             for message in run:
                 names |= {call.id: call.name for call in message.tool_calls}

@@ -10,6 +10,8 @@ from typing import Any
 from bot import __version__, build
 from bot.approvals.desk import ApprovalDesk
 from bot.attestation.trust import Trust
+from bot.chat.images.client import open_images
+from bot.chat.images.viewer import ImageViewer
 from bot.commands.verify import Prover
 from bot.config.settings import Settings
 from bot.dispatch.background import upkeep
@@ -39,6 +41,7 @@ from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
 from bot.language.languages import Languages
+from bot.llm.models import Models
 from bot.messaging.events import IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.observability import log_ids, logs, metrics
@@ -134,7 +137,7 @@ async def wired(
         reload = Reload(settings, makes_proofs=prover is not None)
         await opened(open_health(settings, messenger, store, models, signal_cli))
         sandboxes = SandboxPolicy(required=settings.sandbox_required)
-        registry, workspaces = await opened(_tools(settings, store, sandboxes))
+        registry, workspaces = await opened(_tools(settings, store, models.models, sandboxes))
         in_tee = prover is not None and await _can_quote(settings, trust)
 
         access, languages = Access(access_rules(settings)), Languages(store)
@@ -349,7 +352,7 @@ async def _store(settings: Settings, clock: SteadyClock) -> AsyncIterator[Conver
 
 @asynccontextmanager
 async def _tools(
-    settings: Settings, store: ConversationStore, sandboxes: SandboxPolicy
+    settings: Settings, store: ConversationStore, models: Models, sandboxes: SandboxPolicy
 ) -> AsyncIterator[tuple[Registry, Workspaces | None]]:
     """Provide the tools, and the folders of chats; None where nobody has one."""
     wanted = tool_settings(settings)
@@ -359,7 +362,8 @@ async def _tools(
         return
     names = await workspace_names(store)
     async with (
-        Workspaces(wanted.workspaces, names, sandboxes) as workspaces,
+        open_images(sandboxes=sandboxes) as images,
+        Workspaces(wanted.workspaces, names, sandboxes, ImageViewer(models, images)) as workspaces,
         open_tools(wanted, sandboxes, workspaces=workspaces) as registry,
     ):
         yield registry, workspaces

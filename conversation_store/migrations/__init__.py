@@ -21,6 +21,7 @@ from conversation_store.migrations import (
     m0010_several_models,
     m0011_token_usage,
     m0012_grants,
+    m0013_images_of_results,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -36,6 +37,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0010_several_models.apply,
     m0011_token_usage.apply,
     m0012_grants.apply,
+    m0013_images_of_results.apply,
 )
 
 

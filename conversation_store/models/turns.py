@@ -35,7 +35,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture that a user message shows; the wire takes it as a data URL."""
+    """A picture that a message of a person, or the result of a call, shows."""
 
     content_type: str
     data: bytes = field(repr=False)
@@ -65,7 +65,7 @@ class Message:
         content: the words; None where an assistant only calls tools.
         tool_calls: what an assistant asks to be called.
         tool_call_id: for role `tool`, the call that this is the result of.
-        images: for role `user`, what is shown after the words.
+        images: for roles `user` and `tool`, what is shown after the words.
         state: for an assistant that calls tools, what its API wants back.
     """
 

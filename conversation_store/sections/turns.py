@@ -33,6 +33,8 @@ from conversation_store.sections.section import (
     writes_ordered,
 )
 
+MAX_IMAGES_OF_RESULTS: Final = 10
+"""Of one turn; a model is shown no more in one request."""
 MAX_FILES_BYTES: Final = 32 * 1024 * 1024
 """Of the files that tools give in one turn; what does not fit any more is left out."""
 
@@ -168,6 +170,7 @@ class TurnStore(Section):
         content: str,
         entry: AuditEntry,
         *,
+        images: Sequence[Image] = (),
         files: Sequence[Attachment] = (),
     ) -> None:
         """Store what a call came to, before the model sees it; on disk before the answer is.
@@ -180,11 +183,14 @@ class TurnStore(Section):
             tool_call_id: the call.
             content: its result.
             entry: for the audit.
+            images: shown with it; of a turn the newest are kept, `MAX_IMAGES_OF_RESULTS` of them.
             files: go out with the turn's answer, as far as they fit.
         """
         open_call = turns.open_call(execute, turn_id, tool_call_id)
         known = entry if open_call is not None else replace(entry, arguments=None)
         execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
+        if open_call is not None and images:
+            turns.add_images_of_result(execute, turn_id, open_call, images, MAX_IMAGES_OF_RESULTS)
         _add_to_audit(execute, known, open_call)
         _keep_files(execute, turn_id, files)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -18,8 +19,10 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.messages import CUT_OFF, ToolSpec, Usage
+from bot.llm.images import base64_of
+from bot.llm.messages import CUT_OFF, ModelRequest, ToolSpec, Usage
 from bot.llm.retry import RetryPolicy
+from bot.llm.tool_prompt import with_tools_as_text
 from conversation_store.models import Image, Message, Role, ToolCall
 from tests.contract.dialects.all_of_them import HARNESSES
 from tests.contract.dialects.harness import Arguments, Harness, StrictServer
@@ -86,6 +89,19 @@ CONVERSATIONS: Final = {
     ],
     "picture": [*HELLO[:1], Message(Role.USER, "What is this?", images=(PICTURE,))],
     "picture alone": [*HELLO[:1], Message(Role.USER, "", images=(PICTURE,))],
+    "pictures of tools": [
+        *HELLO,
+        Message(
+            Role.ASSISTANT,
+            None,
+            tuple(ToolCall(f"call_{number}", "clock", "{}") for number in range(3)),
+        ),
+        Message(Role.TOOL, "You are shown a.png.", tool_call_id="call_0", images=(PICTURE,)),
+        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
+        Message(Role.TOOL, "", tool_call_id="call_2", images=(PICTURE,)),
+        Message(Role.ASSISTANT, "A clock."),
+        Message(Role.USER, "And the other?"),
+    ],
     "two people": [*HELLO, Message(Role.USER, "Are you there?")],
     "no system text": HELLO[1:],
     "begins with an answer": [HELLO[0], Message(Role.ASSISTANT, "Hi."), HELLO[1]],
@@ -165,6 +181,23 @@ async def test_calls_and_their_results_are_accepted_as_they_came(harness: Harnes
         completion = await client.complete([*HELLO, asked, *results], [CLOCK])
 
     assert completion.message.content == "Noon."
+
+
+@pytest.mark.parametrize("name", ["pictures of tools", "picture"])
+@pytest.mark.parametrize("tool_calling", ["native", "prompt"])
+async def test_every_picture_is_in_the_request(
+    harness: Harness, name: str, tool_calling: str
+) -> None:
+    request = ModelRequest(CONVERSATIONS[name], [CLOCK, WEATHER])
+    if tool_calling == "prompt":
+        request = with_tools_as_text(request)
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.text("Fine.")
+        await client.complete(request.messages, request.tools)
+        sent = json.dumps(server.requests[-1])
+
+    shown = sum(len(message.images) for message in CONVERSATIONS[name])
+    assert sent.count(base64_of(PICTURE)) == shown
 
 
 async def test_calls_without_their_tools_are_accepted(harness: Harness) -> None:

@@ -3,23 +3,52 @@
 import asyncio
 import os
 import shutil
+import sqlite3
+import struct
+import zlib
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot.chat.media import CANNOT_SEE
 from bot.commands.base import UNKNOWN_COMMAND
 from bot.config.settings import Settings
+from bot.llm.images import LEFT_OUT, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, told
 from tests.fakes.office import row, xlsx
-from tests.fakes.openai_server import Step, script, text, tool_calls
+from tests.fakes.openai_server import (
+    Step,
+    images_in,
+    refusing_images,
+    script,
+    text,
+    tool_calls,
+    words_of,
+)
 from tests.fakes.signal_side import ADA, Sent, SharedFile
+from tests.unit.test_media import picture
 
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\n", "sums.csv")
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+BOMB = (
+    b"\x89PNG\r\n\x1a\n"
+    + png_chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
+    + png_chunk(b"IDAT", zlib.compress(bytes(2**20)))
+    + png_chunk(b"IEND", b"")
+)
+"""Ten gigabytes of pixels in a kilobyte."""
+PHOTO = SharedFile("image/jpeg", picture(), "photo.jpg")
 ARCHIVE = SharedFile("application/zip", b"PK\x03\x04\0\0", "all of it.zip")
 LOOK_EVERY_SECONDS = 0.01
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -79,6 +108,146 @@ async def test_an_office_document_is_read_with_the_message_and_again_from_the_wo
     assert "2\tMay\t3\n[1 more lines; go on at offset 3.]" in told(here, 1)
     assert "The document has 3 lines of text, and no more." in told(here, 2)
     assert "There is no no.docx." in told(here, 3)
+
+
+READ_PHOTO = ("read_file", {"file_path": "inbox/photo.jpg"})
+
+
+async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again_later() -> None:
+    steps = script(text("Kept."), calls(READ_PHOTO), text("A cat."), text("Still a cat."))
+    async with world(steps) as here, running_bot(for_admins(here)):
+        await here.signal.say("keep that", files=[PHOTO])
+        await here.answer()
+        await here.signal.say("!clear")
+        await here.answer()
+        await here.signal.say("what is in inbox/photo.jpg?")
+        assert (await here.answer()).text == "A cat."
+        await here.signal.say("sure?")
+        assert (await here.answer()).text == "Still a cat."
+    *_, result, shown = here.model.requests[2]["messages"]
+    assert result["role"] == "tool"
+    assert result["content"].startswith("[Untrusted content from read_file, begins here: ")
+    assert "You are shown the image inbox/photo.jpg." in result["content"]
+    assert shown["role"] == "user"
+    assert words_of(shown["content"]) == SHOWN_BY_TOOLS
+    assert [len(images_in(request)) for request in here.model.requests] == [1, 0, 1, 1]
+
+
+async def test_a_model_that_cannot_see_is_told_what_it_asked_for_is_an_image() -> None:
+    steps = script(text("Kept."), calls(READ_PHOTO), text("I cannot see it."))
+    async with world(steps) as here:
+        async with running_bot(for_admins(here, llm={"vision": "off"})):
+            await here.signal.say("keep that", files=[PHOTO])
+            await here.answer()
+            await here.signal.say("what is in the photo?")
+            assert (await here.answer()).text == "I cannot see it."
+    assert "inbox/photo.jpg is an image, and you cannot see images." in told(here)
+    assert not any(map(images_in, here.model.requests))
+
+
+async def test_a_model_that_turns_out_not_to_see_goes_on_without_the_image() -> None:
+    steps = refusing_images(script(text("Kept."), calls(READ_PHOTO), text("Hm.")))
+    async with world(steps) as here, running_bot(for_admins(here)):
+        await here.signal.say("hello")
+        await here.answer()
+        await here.signal.say("!files")
+        await here.answer()
+        (files,) = here.folder.glob("workspaces/*/files")
+        (files / "inbox").mkdir()
+        (files / "inbox" / "photo.jpg").write_bytes(PHOTO.data)
+        await here.signal.say("what is in the photo?")
+        assert (await here.answer()).text == f"{CANNOT_SEE}\n\nHm."
+    assert LEFT_OUT in told(here)
+
+
+async def test_broken_and_hostile_images_of_the_workspace_become_sentences() -> None:
+    named = ["bomb.png", "no.gif", "broken.jpg", "none.webp", "large.png"]
+    steps = script(
+        text("Hi."), calls(*(("read_file", {"file_path": name}) for name in named)), text("None.")
+    )
+    async with world(steps) as here, running_bot(for_admins(here)):
+        await here.signal.say("hello")
+        await here.answer()
+        await here.signal.say("!files")
+        await here.answer()
+        (files,) = here.folder.glob("workspaces/*/files")
+        (files / "bomb.png").write_bytes(BOMB)
+        (files / "no.gif").write_bytes(b"#!/bin/sh")
+        (files / "broken.jpg").write_bytes(PHOTO.data[:400])
+        (files / "large.png").write_bytes(b"\x89PNG" + bytes(9 * 2**20))
+        await here.signal.say("what is in them?")
+        assert (await here.answer()).text == "None."
+    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results[0] == "This image has too many pixels for me."
+    assert results[1] == "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
+    assert results[2] == "This image is broken and cannot be read."
+    assert results[3] == "There is no none.webp."
+    assert "large.png has 9,437,188 bytes; at most 8,388,608" in results[4]
+
+
+async def test_only_the_newest_images_are_shown_for_which_the_model_has_room() -> None:
+    reads = calls(*[READ_PHOTO] * 5)
+    steps = script(text("Kept."), reads, text("Five cats."))
+    async with world(steps) as here:
+        llm = {"context_tokens": 8_000, "tool_calling": "native"}
+        async with running_bot(for_admins(here, llm=llm)):
+            await here.signal.say("keep that", files=[PHOTO])
+            await here.answer()
+            await here.signal.say("!clear")
+            await here.answer()
+            await here.signal.say("look five times")
+            assert (await here.answer()).text == "Five cats."
+    messages = here.model.requests[-1]["messages"]
+    shown = len(images_in(here.model.requests[-1]))
+    left_out = [LEFT_OUT in m["content"] for m in messages if m["role"] == "tool"]
+    assert 1 <= shown < 5
+    assert left_out == [True] * (5 - shown) + [False] * shown
+
+
+def kept_images(here: World) -> list[str]:
+    """Return the roles of the messages that show the images in the store."""
+    with closing(sqlite3.connect(here.folder / "store.db")) as store:
+        rows = store.execute(
+            "SELECT role FROM images JOIN messages ON messages.id = images.message_id"
+        )
+        return [role for (role,) in rows]
+
+
+async def test_an_image_that_was_read_before_a_kill_is_shown_after_the_restart() -> None:
+    """Killed when the result is with the model; the file is gone meanwhile, the result is not."""
+    async with world() as here:
+        settings = environment(here, TOOLS__WORKSPACE__FOR="everyone")
+        killed: list[bool] = []
+
+        async def model(request: Any, writer: Any) -> None:
+            messages = request.body["messages"]
+            if "keep" in str(messages[-1]["content"]):
+                await text("Kept.")(request, writer)
+            elif not images_in({"messages": messages[-1:]}):
+                await calls(READ_PHOTO)(request, writer)
+            elif not killed:
+                killed.append(True)
+                while not kept_images(here):  # noqa: ASYNC110 - as below
+                    await asyncio.sleep(LOOK_EVERY_SECONDS)
+                await bot.killed()
+            else:
+                await text("A cat.")(request, writer)
+
+        here.model.handler = model
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("keep that", files=[PHOTO])
+            await here.answer()
+            await here.signal.say("!clear")
+            await here.answer()
+            await here.signal.say("what is in the photo?")
+            await bot.exit_code()
+        await here.signal.wait_until_alone()
+        for photo in here.folder.glob("workspaces/*/files/inbox/photo.jpg"):
+            photo.unlink()
+        async with daemon(settings, folder=here.folder):
+            assert (await here.answer()).text == "A cat."
+    last = here.model.requests[-1]["messages"]
+    assert len(images_in({"messages": last[-1:]})) == 1
 
 
 async def test_what_cannot_be_read_is_kept_all_the_same_and_nothing_is_said_of_it() -> None:

@@ -17,6 +17,7 @@ from conversation_store.models import (
     StyleRange,
     TextStyle,
 )
+from conversation_store.sections.turns import MAX_IMAGES_OF_RESULTS
 from conversation_store.sections.upkeep import DAY_MS
 from tests.unit.stores import (
     ADA,
@@ -260,6 +261,45 @@ async def test_without_retention_nothing_stays_past_the_turn(tmp_path: Path) -> 
         assert await questions(store) == []
     assert not is_left(tmp_path, "quiet")
     assert not is_left(tmp_path, "a cat")
+
+
+async def test_images_of_a_result_stay_with_it_in_the_turn_and_in_the_history(
+    tmp_path: Path,
+) -> None:
+    asked, shown = Image("image/png", b"asked"), Image("image/png", b"shown")
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.turns.begin([accepted], "q", images=[asked])
+        await call(store, turn, "a chart", images=[shown])
+    async with store_at(tmp_path) as store:
+        resumed = await store.turns.resume(accepted)
+        assert resumed is not None
+        assert [message.images for message in resumed.messages] == [(asked,), (), (shown,)]
+        await finish(store, resumed)
+        ((*messages, _),) = (await store.turns.history(ADA, max_bytes=1_000)).turns
+        assert [message.images for message in messages] == [(asked,), (), (shown,)]
+
+
+async def test_of_a_turn_the_newest_images_of_results_are_kept(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1))], "q", images=[IMAGE])
+        for number in range(MAX_IMAGES_OF_RESULTS + 3):
+            await call(store, turn, "a chart", images=[Image("image/png", b"%d" % number)])
+        await store.upkeep.ping()
+        kept = [data for (data,) in rows(tmp_path, "SELECT data FROM images ORDER BY id")]
+    assert kept == [IMAGE.data, *(b"%d" % n for n in range(3, MAX_IMAGES_OF_RESULTS + 3))]
+
+
+async def test_images_of_results_go_with_their_turn(tmp_path: Path) -> None:
+    quiet = Image("image/png", b"quiet chart")
+    async with store_at(tmp_path) as store:
+        expiring = await accept(store, received(1, expires_at=now_ms() + 1))
+        turn = store.turns.begin([expiring], "q")
+        await call(store, turn, "a chart", images=[quiet])
+        await mark(store, await finish(store, turn), 5)
+        await store.upkeep.expire(now_ms() + 10)
+        assert rows(tmp_path, "SELECT * FROM images") == []
+    assert not is_left(tmp_path, "quiet chart")
 
 
 async def test_clearing_takes_images_and_what_was_overheard(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Each is a function of a `Workspace` and of what the model says; what it does is 
 see `tools.workspace.inside`.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from tools.base import ToolFile, ToolOutput
 from tools.errors import ToolError
 from tools.files import MAX_FILES
 from tools.workspace.documents import document_in, may_be_document, numbered
+from tools.workspace.images import may_be_image
 from tools.workspace.kinds import content_type_of
 from tools.workspace.workspaces import Workspace
 
@@ -22,6 +24,8 @@ MAX_TEXT_CHARACTERS: Final = 60_000
 Path = Annotated[str, Field(max_length=MAX_PATH_CHARACTERS)]
 Words = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Query = Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARACTERS)]
+Show = Callable[[Workspace, str], Awaitable[ToolOutput]]
+"""Returns an image of a workspace for the model; raises WorkError."""
 LineNumber = Annotated[int, Field(ge=1)]
 CellNumber = Annotated[int, Field(ge=0)]
 
@@ -63,19 +67,24 @@ async def file_info(workspace: Workspace, file_path: Path) -> str:
 async def read_file(
     workspace: Workspace,
     read: Read,
+    show: Show,
     file_path: Path,
+    *,
     offset: LineNumber = 1,
     limit: LineNumber = 2_000,
-) -> str:
-    """Read a file of the workspace as numbered lines: text, PDF and office documents.
+) -> str | ToolOutput:
+    """Read a file of the workspace: text and documents as numbered lines; an image is shown to you.
 
     Args:
         workspace: The chat's own.
         read: Turns documents into text.
+        show: Makes an image fit for the model.
         file_path: Path of the file inside the workspace.
         offset: First line.
         limit: How many lines.
     """
+    if may_be_image(file_path):
+        return await show(workspace, file_path)
     if may_be_document(file_path):
         document = await document_in(workspace, read, file_path)
         return numbered(document, offset, limit)

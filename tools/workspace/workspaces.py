@@ -19,6 +19,7 @@ from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Sandbox
 from tools.settings import WorkspaceSettings
+from tools.workspace.images import Viewer
 from tools.workspace.removal import remove_tree
 from tools.workspace.shared import SharedFolders
 
@@ -144,11 +145,20 @@ class Workspaces:
         settings: where they are, and how large.
         name_of: makes a name of a chat that tells nothing of it.
         policy: what is demanded of walls.
+        viewer: makes images fit for models; None: they are not shown.
+
+    Attributes:
+        viewer: as above.
     """
 
     def __init__(
-        self, settings: WorkspaceSettings, name_of: Callable[[str], str], policy: SandboxPolicy
+        self,
+        settings: WorkspaceSettings,
+        name_of: Callable[[str], str],
+        policy: SandboxPolicy,
+        viewer: Viewer | None = None,
     ) -> None:
+        self.viewer = viewer
         self._settings = settings
         self._name_of = name_of
         self._policy = policy

@@ -40,7 +40,7 @@ class Blocks(Protocol):
         """Return a call of a tool."""
         ...
 
-    def result(self, id_: str, text: str) -> Block:
+    def result(self, id_: str, text: str, images: Sequence[Image]) -> Block:
         """Return the result of a call; the text may be empty."""
         ...
 
@@ -104,7 +104,7 @@ class _Speaking:
         text = message.content or ""
         if message.role is Role.TOOL:
             id_ = message.tool_call_id or ""
-            yield self._blocks.result(self._ids.get(id_, id_), text)
+            yield self._blocks.result(self._ids.get(id_, id_), text, message.images)
         elif message.role is Role.ASSISTANT:
             yield from self._answered(message)
         else:

@@ -138,7 +138,12 @@ def check_block(path: str, block: Mapping[str, Any], allowed: set[str]) -> None:
     if "thinking" in kind:
         demand("cache_control" not in block, f"{path}: cache_control: Extra inputs")
         demand(block.get("signature", SIGNATURE) == SIGNATURE, f"{path}: Invalid `signature`")
-    for text_ in (block.get("text"), block.get("content")):
+    returned = block.get("content")
+    if isinstance(returned, list):
+        for index, part in enumerate(returned):
+            check_block(f"{path}.content.{index}", part, {"text", "image"})
+        returned = None
+    for text_ in (block.get("text"), returned):
         present = text_ is not None and (kind, text_) != ("tool_result", "")
         demand(not present or str(text_).strip(), "messages: text content blocks must be non-empty")
     for id_ in (block.get("id"), block.get("tool_use_id")):

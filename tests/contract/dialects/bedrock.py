@@ -159,6 +159,7 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
             demand(ID.fullmatch(result["toolUseId"]), f"{path}.toolResult.toolUseId: pattern")
             demand(result["content"], f"The content field at {path}.toolResult is empty.")
             for part in result["content"]:
+                demand(set(part) <= {"text", "image", "json"}, f"{path}.toolResult: unknown")
                 check_block(path, part)
         case {"reasoningContent": {"reasoningText": thought}}:
             demand(set(thought) == {"text", "signature"}, f"{path}: unknown field")

@@ -49,6 +49,7 @@ def check_message(message: Mapping[str, Any]) -> None:
     demand(message["role"] in {"system", "user", "assistant", "tool"}, "invalid role")
     demand(isinstance(message["content"], str), "json: cannot unmarshal into Message.content")
     demand(message["role"] != "tool" or message["tool_name"], "a result without its tool")
+    demand(message["role"] == "user" or "images" not in message, "templates show no images here")
     for call in message.get("tool_calls", ()):
         demand(
             isinstance(call["function"]["arguments"], dict),

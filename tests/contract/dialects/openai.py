@@ -19,8 +19,8 @@ def problem_of(body: dict[str, Any]) -> str | None:
     waiting: set[str] = set()
     for number, message in enumerate(body["messages"]):
         role, path = message["role"], f"messages[{number}]"
-        if role not in ROLES:
-            return f"Invalid value for {path}.role"
+        if role not in ROLES or (role != "user" and isinstance(message["content"], list)):
+            return f"Invalid value for {path}: images are for people alone"
         if role == "tool":
             if message["tool_call_id"] not in waiting:
                 return "messages with role 'tool' must be a response to a preceding message"

@@ -174,12 +174,12 @@ def _found_in(files: Folder, entry: Entry, wanted: re.Pattern[str], most: int) -
 
 
 def fetch(files: Folder, file_path: str, *, most_bytes: int) -> str:
-    """Return a whole file as Base64, to be sent; WorkError where it is too large."""
+    """Return a whole file as Base64; WorkError where it is too large."""
     with files.file(file_path) as (descriptor, status):
         if status.st_size > most_bytes:
             raise WorkError(
                 f"{shown(file_path)} has {status.st_size:,} bytes;"
-                f" at most {most_bytes:,} can be sent."
+                f" at most {most_bytes:,} can be sent, or read as a document or an image."
             )
         data = read(descriptor, most_bytes)
     if not data:

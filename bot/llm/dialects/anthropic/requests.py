@@ -1,6 +1,6 @@
 """The body of `POST /v1/messages`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from bot.llm.dialect import Asked, Parameter
@@ -82,6 +82,8 @@ class _Blocks:
     def call(self, id_: str, name: str, arguments: dict[str, object]) -> Block:
         return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
-    def result(self, id_: str, text: str) -> Block:
-        said = {"content": text} if text.strip() else {}
-        return {"type": "tool_result", "tool_use_id": id_, **said}
+    def result(self, id_: str, text: str, images: Sequence[Image]) -> Block:
+        said = [self.text(text)] if text.strip() else []
+        content = [*said, *map(self.image, images)] if images else text
+        returned = {"content": content} if images or said else {}
+        return {"type": "tool_result", "tool_use_id": id_, **returned}

@@ -1,6 +1,6 @@
 """The body of `POST /model/{id}/converse-stream`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from bot.llm.dialect import Asked, Parameter
@@ -70,6 +70,7 @@ class _Blocks:
     def call(self, id_: str, name: str, arguments: dict[str, object]) -> Block:
         return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
 
-    def result(self, id_: str, text: str) -> Block:
-        said = [{"text": text if text.strip() else NOTHING_SAID}]
-        return {"toolResult": {"toolUseId": id_, "content": said}}
+    def result(self, id_: str, text: str, images: Sequence[Image]) -> Block:
+        said = self.text(text if text.strip() else NOTHING_SAID)
+        content = [said, *map(self.image, images)]
+        return {"toolResult": {"toolUseId": id_, "content": content}}

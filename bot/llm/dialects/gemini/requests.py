@@ -8,7 +8,7 @@ from bot.llm.dialect import Asked, Parameter
 from bot.llm.dialects.alternating import NOTHING_SAID, safe_name, system_text
 from bot.llm.dialects.bodies import dumped, shown_tools
 from bot.llm.dialects.gemini.signatures import signatures_of
-from bot.llm.images import base64_of, latest_images
+from bot.llm.images import base64_of, images_after_results, latest_images
 from conversation_store.models import Message, Role
 from tools.schema import Declarations, gemini_name
 
@@ -51,7 +51,7 @@ def _contents(asked: Asked, of: str) -> list[dict[str, Any]]:
     messages = asked.request.messages
     names: dict[str, str] = {}  # some endpoints use the same ids for the calls of every answer
     found: list[dict[str, Any]] = []
-    for message in latest_images(messages):
+    for message in images_after_results(latest_images(messages)):
         if message.role is Role.SYSTEM:
             continue
         if message.role is Role.ASSISTANT:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from bot.llm.assembly import arguments_object
 from bot.llm.dialect import Asked, Parameter
 from bot.llm.dialects.bodies import dumped
-from bot.llm.images import base64_of, latest_images
+from bot.llm.images import base64_of, images_after_results, latest_images
 from conversation_store.models import Message, Role, ToolCall
 from tools.schema import to_openai
 
@@ -46,7 +46,7 @@ def _offers_tools(asked: Asked) -> bool:
 
 def _messages(messages: Sequence[Message]) -> Iterator[Mapping[str, object]]:
     names: dict[str, str] = {}
-    for message in latest_images(messages):
+    for message in images_after_results(latest_images(messages)):
         said: dict[str, object] = {"role": message.role, "content": message.content or ""}
         if message.tool_calls:
             names |= {call.id: call.name for call in message.tool_calls}

@@ -8,7 +8,7 @@ from bot.llm.dialect import Asked, Parameter
 from bot.llm.dialects.alternating import safe_name
 from bot.llm.dialects.bodies import dumped, shown_tools
 from bot.llm.dialects.openai.sealed_fields import seal_request
-from bot.llm.images import data_url, latest_images
+from bot.llm.images import data_url, images_after_results, latest_images
 from conversation_store.models import Image, Message, Role, ToolCall
 from tools.schema import to_openai
 
@@ -30,7 +30,8 @@ def request_body(model: str, asked: Asked) -> bytes:
 
 def _request(model: str, asked: Asked) -> Mapping[str, object]:
     request, omitted = asked.request, asked.omitted
-    said = [_message(message) for message in latest_images(request.messages)]
+    shown = images_after_results(latest_images(request.messages))
+    said = [_message(message) for message in shown]
     body: dict[str, object] = {"model": model, "messages": said}
     if tools := shown_tools(asked):
         body["tools"] = [to_openai(tool) for tool in tools]
