@@ -113,6 +113,8 @@ class Tool:
         calls_per_minute: of all people together.
         timeout_seconds: for one run, where it is another than that of all tools.
         admins_only: it does not exist for anybody else.
+        bookkeeping: it only notes what the model is about to do: people are not shown that it is
+            called, and a turn may call it beside its other calls.
         probe: finds out whether it can work at all; raises ToolUnavailable.
     """
 
@@ -130,6 +132,7 @@ class Tool:
     calls_per_minute: int = 120
     timeout_seconds: float | None = None
     admins_only: bool = False
+    bookkeeping: bool = False
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
 

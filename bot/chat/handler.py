@@ -13,11 +13,13 @@ import structlog
 
 from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_early
 from bot.chat.history_window import HistoryWindow
+from bot.chat.live_turns import LiveTurn, LiveTurns
 from bot.chat.media import Media, Prepared
 from bot.chat.prompt import Prompt, Prompts
 from bot.chat.quotes import checked
 from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
+from bot.chat.todo import last_shown
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContext, TurnContexts
 from bot.chat.turn_state import TurnState
@@ -109,6 +111,7 @@ class ChatHandler:
 
     Args:
         loop: finds the answer.
+        live: knows the turns that run, for tools.
         contexts: make what each turn's tool calls need.
         prompts: how messages are put before the model, and how much history fits.
         is_admin: whether somebody administers the bot.
@@ -126,6 +129,7 @@ class ChatHandler:
         self,
         *,
         loop: ToolLoop,
+        live: LiveTurns,
         contexts: TurnContexts,
         prompts: Prompts,
         is_admin: Callable[[Person], bool],
@@ -139,6 +143,7 @@ class ChatHandler:
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
+        self._live = live
         self._contexts = contexts
         self._prompts = prompts
         self._is_admin = is_admin
@@ -217,8 +222,10 @@ class ChatHandler:
             prompt=prompt,
             still_trying=context.progress.still_trying,
         )
+        context.progress.show_list(last_shown(turn.messages))
         try:
-            return await self._answered(state, context, accepted.message.chat, now)
+            with self._live.running(LiveTurn(state, context)):
+                return await self._answered(state, context, accepted.message.chat, now)
         finally:
             # Of a turn that is stopped: what it has spent counts all the same.
             if spent := state.take_spent():

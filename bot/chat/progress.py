@@ -1,14 +1,14 @@
 """The sign that something is being done: one message a turn, edited as tools start and end.
 
-It says as well that the model makes the turn wait.
+It says as well that the model makes the turn wait, and shows the list that a longer turn works off.
 
 What is to be seen is only noted; a task of the turn's own shows the latest of it, so nothing waits
 for Signal but the end of a turn, and that within a bound.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,11 @@ MAX_EDITS_FOR_MARKS: Final = 5
 
 LONG_CALL_SECONDS: Final = 15.0
 """A tool that runs for so long is said to be running, and again after twice that time."""
+
+LIST_PAUSE_SECONDS: Final = 15.0
+"""Once `MAX_EDITS_FOR_MARKS` are used, changes of the list are collected for so long, and for twice
+as long after each further edit: a list that changes often must not take the edits that others need.
+"""
 
 STILL_TRYING: Final = "The model does not answer yet. Still trying…"
 
@@ -75,11 +80,14 @@ class Progress:
         self._timestamp = timestamp
         self._remember = remember
         self._tools: dict[str, _Tool] = {}
+        self._list: tuple[str, ...] = ()
+        self._list_shown: tuple[str, ...] = ()
         self._still_trying = False
         self._busy_since: float | None = None
         self._busy_seconds = 0.0
         self._edits = 0
         self._shown = ""
+        self._shown_at = 0.0
         self._tools_shown = 0
         self._changed = asyncio.Event()
         self._over = False
@@ -106,6 +114,13 @@ class Progress:
         self._note_busy()
         self._changed.set()
 
+    def show_list(self, lines: Sequence[str]) -> None:
+        """Note the lines that stand below the tools from now on, in place of those before."""
+        if tuple(lines) != self._list:
+            self._list = tuple(lines)
+            self._changed.set()
+            self._start_showing()
+
     def still_trying(self) -> None:
         """Note that the model makes the turn wait, until the next tool starts."""
         self._still_trying = True
@@ -125,6 +140,8 @@ class Progress:
         """
         failure: Exception | None = None
         async with asyncio.TaskGroup() as self._tasks:
+            if self._list:  # of a run before a restart
+                self._start_showing()
             try:
                 yield
             except Exception as error:  # Raised below: the group would wrap it.
@@ -148,20 +165,29 @@ class Progress:
         self._busy_seconds = 0.0
 
     async def _something_to_show(self) -> None:
-        """Wait until something has changed, or a tool has been running for long."""
-        try:
-            async with asyncio.timeout(self._seconds_to_next_sign()):
+        """Wait until something has changed, the list may be shown, or a tool runs for long."""
+        waits = [due for due in (self._next_sign_of_life, self._next_list) if due is not None]
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min(waits, default=None)):
                 await self._changed.wait()
-        except TimeoutError:
-            if self._busy_since is not None:
-                self._busy_seconds = _now() - self._busy_since
         self._changed.clear()
+        if self._next_sign_of_life is not None and _now() >= self._next_sign_of_life:
+            self._busy_seconds = _now() - (self._busy_since or 0.0)
 
-    def _seconds_to_next_sign(self) -> float | None:
+    @property
+    def _next_sign_of_life(self) -> float | None:
+        """When a tool that still runs is said to be running."""
         if self._busy_since is None:
             return None
-        due = max(LONG_CALL_SECONDS, 2 * self._busy_seconds)
-        return max(0.0, self._busy_since + due - _now())
+        return self._busy_since + max(LONG_CALL_SECONDS, 2 * self._busy_seconds)
+
+    @property
+    def _next_list(self) -> float | None:
+        """When a changed list is shown; None where nothing is to be waited for."""
+        further = self._edits - MAX_EDITS_FOR_MARKS
+        if self._list == self._list_shown or further < 0 or self._edits >= MAX_EDITS - 1:
+            return None
+        return self._shown_at + LIST_PAUSE_SECONDS * 2.0**further
 
     async def _keep_shown(self) -> None:
         while True:
@@ -178,20 +204,27 @@ class Progress:
             return False
         if self._timestamp is None:
             return True
-        limit = MAX_EDITS if len(self._tools) > self._tools_shown else MAX_EDITS_FOR_MARKS
+        is_news = len(self._tools) > self._tools_shown or self._list_is_due
+        limit = MAX_EDITS if is_news else MAX_EDITS_FOR_MARKS
         return self._edits < min(limit, MAX_EDITS - 1)
+
+    @property
+    def _list_is_due(self) -> bool:
+        return self._next_list is not None and _now() >= self._next_list
 
     def _text(self) -> str:
         tools = ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
         busy = any(tool.running for tool in self._tools.values())
         long = f" ({self._busy_seconds:.0f} s)" if self._busy_seconds else ""
         using = f"Using {tools}{f'…{long}' if busy else ''}" if tools else ""
-        said = "\n".join(filter(None, (using, STILL_TRYING if self._still_trying else "")))
-        return f"🔧 {said}" if said else ""
+        waiting = STILL_TRYING if self._still_trying else ""
+        said = "\n".join(filter(None, (using, waiting)))
+        return "\n".join((f"🔧 {said}".rstrip(), *self._list)) if said or self._list else ""
 
     async def _show(self) -> None:
         """Send or edit the message; on trouble the next change tries again."""
-        text, tools = self._text(), len(self._tools)
+        text, tools, shown_list = self._text(), len(self._tools), self._list
+        self._shown_at = _now()
         self._edits += self._timestamp is not None
         try:
             async with asyncio.timeout(PROGRESS_SECONDS):
@@ -199,7 +232,8 @@ class Progress:
         except (SignalError, TimeoutError) as error:
             log.info("progress.not_shown", reason=type(error).__name__)
             return
-        self._timestamp, self._shown, self._tools_shown = timestamp, text, tools
+        self._timestamp, self._shown = timestamp, text
+        self._tools_shown, self._list_shown = tools, shown_list
         self._remember(timestamp)
 
 

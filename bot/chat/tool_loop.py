@@ -5,7 +5,7 @@ last stored message.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from bot.chat.call_count import CallCount
 from bot.chat.early_request import Question
 from bot.chat.prompt import Prompt
 from bot.chat.turn_context import TurnContext, images_of
@@ -22,7 +23,7 @@ from bot.llm.images import without_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest, ToolSpec
 from bot.llm.model import Model
 from bot.llm.vision import may_be_about_images
-from conversation_store.models import Message, Role
+from conversation_store.models import Message, Role, ToolCall
 from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
@@ -77,7 +78,7 @@ class ToolLoop:
         await self._wait_for_tools()
         async with context.progress.running():
             await self._resume(state, context)
-            while self.max_tool_calls > state.calls and self._tools(state.prompt):
+            while self._may_call(state) and self._tools(state.prompt):
                 completion = await self._ask(state, now, self._tools(state.prompt))
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
@@ -111,6 +112,19 @@ class ToolLoop:
         if any(message.images for message in messages):
             return None
         return Question(model.name, ModelRequest(messages, self._tools(prompt)))
+
+    def _may_call(self, state: TurnState) -> bool:
+        return self._counted(state.calls).counted < self.max_tool_calls
+
+    def _counted(self, calls: Iterable[ToolCall]) -> CallCount:
+        count = CallCount()
+        for call in calls:
+            count.add(bookkeeping=self._is_bookkeeping(call.name))
+        return count
+
+    def _is_bookkeeping(self, name: str) -> bool:
+        tool = self._registry.get(name)
+        return tool is not None and tool.bookkeeping
 
     def _tools(self, prompt: Prompt) -> tuple[ToolSpec, ...]:
         """Return the tools that the model is shown."""
@@ -198,23 +212,32 @@ class ToolLoop:
     async def _run_open_calls(self, state: TurnState, context: TurnContext) -> None:
         """Run the open calls at the same time, and show them while they run."""
         waiting = state.open_calls
-        # Below zero when a reload lowered the setting while the turn waited for a restart.
-        allowed = max(0, self.max_tool_calls - (state.calls - len(waiting)))
+        allowed = self._allowed(state, waiting)
         heard = await self._heard(state, context)
         requests = [
             ToolRequest(call.id, call.name, call.arguments, context.caller, heard)
             for call in waiting
         ]
-        context.show(self._shown_at_once(requests[:allowed]))
+        context.show(self._shown_at_once(one for one in requests if one.call_id in allowed))
         running = []
         async with asyncio.TaskGroup() as tasks:
-            for number, request in enumerate(requests):
-                call = self._run_call(request, context, within=number < allowed)
+            for request in requests:
+                call = self._run_call(request, context, within=request.call_id in allowed)
                 running.append(tasks.create_task(call))
                 await asyncio.sleep(0)  # others' turns go on between the questions of many calls
         for task in running:
             result = task.result()
             state.close(result.request.call_id, result.content, images_of(result))
+
+    def _allowed(self, state: TurnState, waiting: Sequence[ToolCall]) -> set[str]:
+        """Return which of the open calls may run: the first ones, as far as they are allowed."""
+        count = self._counted(call for call in state.calls if call not in waiting)
+        allowed = set()
+        for call in waiting:
+            count.add(bookkeeping=self._is_bookkeeping(call.name))
+            if count.counted <= self.max_tool_calls:
+                allowed.add(call.id)
+        return allowed
 
     async def _heard(self, state: TurnState, context: TurnContext) -> Heard:
         """Return what the model knows; only tools that take an address need it."""
@@ -233,11 +256,12 @@ class ToolLoop:
         await context.finished(result)
         return result
 
-    def _shown_at_once(self, requests: Sequence[ToolRequest]) -> list[ToolRequest]:
+    def _shown_at_once(self, requests: Iterable[ToolRequest]) -> list[ToolRequest]:
         """Return the calls that run now; those that ask first are shown once they are allowed."""
         return [
             request
             for request in requests
             if self._registry.get(request.tool) is not None
+            and not self._is_bookkeeping(request.tool)
             and not self._executor.asks_first(request)
         ]

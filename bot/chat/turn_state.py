@@ -1,6 +1,6 @@
 """A turn on its way through the tool loop: what the model has been shown, and what it cost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -74,9 +74,9 @@ class TurnState:
         self._spent: list[TokenSpend] = []
 
     @property
-    def calls(self) -> int:
-        """How many calls were asked for, whatever became of them."""
-        return sum(message.role == "tool" for message in self.messages)
+    def calls(self) -> Iterator[ToolCall]:
+        """The calls that were asked for, whatever became of them."""
+        return (call for message in self.messages for call in message.tool_calls)
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from bot.cli.finding import Finding, failed, ok, warning
 from bot.config.settings import Settings
+from bot.wiring.own_tools import offer_own_tools, only_listed
 from bot.wiring.parts import tool_settings
 from sandbox.errors import WorkError
 from sandbox.policy import SandboxPolicy
@@ -39,6 +40,7 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
     async with open_tools(
         wanted, sandboxes, last_words=last_words, workspaces=workspaces
     ) as registry:
+        offer_own_tools(settings, registry, turn_of=only_listed)
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from bot.approvals.desk import ApprovalDesk
 from bot.chat.handler import ChatHandler
 from bot.chat.inbox import Inbox
+from bot.chat.live_turns import LiveTurns
 from bot.chat.media import open_media
 from bot.chat.prompt import Prompts
 from bot.chat.rendering.client import open_renderer
@@ -21,6 +22,7 @@ from bot.llm.model import Model
 from bot.messaging.events import Person
 from bot.messaging.messenger import Messenger
 from bot.wiring.models import OpenModels
+from bot.wiring.own_tools import offer_own_tools
 from bot.wiring.parts import result_limit, words_limit
 from bot.wiring.reload import Reload
 from conversation_store.store import ConversationStore
@@ -64,6 +66,8 @@ async def open_conversation(
         timeout_seconds=settings.tools.timeout_seconds,
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
+    live = LiveTurns()
+    offer_own_tools(settings, registry, turn_of=live.of)
     loop = ToolLoop(
         registry=registry,
         executor=executor,
@@ -91,6 +95,7 @@ async def open_conversation(
     ):
         yield ChatHandler(
             loop=loop,
+            live=live,
             contexts=TurnContexts(
                 store,
                 approvals,

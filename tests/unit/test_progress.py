@@ -3,13 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.chat.progress import MAX_EDITS, MAX_EDITS_FOR_MARKS, PROGRESS_SECONDS, Progress
+from bot.chat.progress import (
+    LIST_PAUSE_SECONDS,
+    MAX_EDITS,
+    MAX_EDITS_FOR_MARKS,
+    PROGRESS_SECONDS,
+    Progress,
+)
 from bot.errors import SignalError, SignalUnavailable
 from conversation_store.models import Attachment, ChatId
 from tests.skipped_waits import run_without_waiting
@@ -392,6 +399,109 @@ def test_a_timestamp_that_cannot_be_kept_ends_the_turn() -> None:
         with pytest.raises(ExceptionGroup) as raised:
             await forgetful_turn()
         assert raised.value.subgroup(OSError) is not None
+
+    run_without_waiting(scenario())
+
+
+def test_a_list_stands_below_the_tools_and_needs_none() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show_list(["◐ look", "☐ compare"])
+            await a_while()
+            progress.show(["web_search"])
+            await a_while()
+            progress.show_list(["☑ look", "◐ compare"])
+            progress.finished("web_search", ok=True)
+            await a_while()
+            progress.show_list([])
+        assert channel.shown == [
+            ("🔧\n◐ look\n☐ compare", None),
+            ("🔧 Using web_search…\n◐ look\n☐ compare", 101),
+            ("🔧 Using web_search ✓\n☑ look\n◐ compare", 102),
+            ("🔧 Using web_search ✓", 103),
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_a_list_of_before_a_restart_stands_there_again() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        progress = Progress(channel, CHAT, 77, remember=channel.remember)
+        progress.show_list(["☑ look", "◐ compare"])
+        async with progress.running():
+            await a_while()
+        assert channel.shown == [("🔧\n☑ look\n◐ compare", 77)]
+
+    run_without_waiting(scenario())
+
+
+def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_end() -> None:
+    times: list[float] = []
+
+    class Clocked(Channel):
+        async def send(
+            self,
+            chat: ChatId,
+            text: str,
+            *,
+            replaces: int | None = None,
+            attachments: Sequence[Attachment] = (),
+        ) -> int:
+            times.append(asyncio.get_running_loop().time())
+            return await super().send(chat, text, replaces=replaces, attachments=attachments)
+
+    async def scenario() -> None:
+        channel = Clocked()
+        async with turn(channel) as progress:
+            for number in range(1_000):
+                progress.show_list([f"☐ {number}"])
+                await a_while()
+        assert len(channel.shown) == 1 + MAX_EDITS
+        assert channel.texts[-1] == "🔧\n☐ 999"
+        pauses = [round(later - earlier) for earlier, later in pairwise(times[:-1])]
+        assert pauses == [1] * MAX_EDITS_FOR_MARKS + [15, 30, 60, 120]
+
+    run_without_waiting(scenario())
+
+
+def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            for number in range(MAX_EDITS_FOR_MARKS + 2):
+                progress.show_list([f"☐ {number}"])
+                await a_while()
+            assert channel.texts[-1] == f"🔧\n☐ {MAX_EDITS_FOR_MARKS}"
+            await asyncio.sleep(LIST_PAUSE_SECONDS)
+            assert channel.texts[-1] == f"🔧\n☐ {MAX_EDITS_FOR_MARKS + 1}"
+
+    run_without_waiting(scenario())
+
+
+def test_a_signal_side_that_stays_away_is_not_asked_again_and_again_for_a_list() -> None:
+    tries = 0
+
+    class Away(Channel):
+        async def send(
+            self,
+            chat: ChatId,
+            text: str,
+            *,
+            replaces: int | None = None,
+            attachments: Sequence[Attachment] = (),
+        ) -> int:
+            nonlocal tries
+            tries += 1
+            raise SignalUnavailable("away")
+
+    async def scenario() -> None:
+        async with turn(Away(), timestamp=77) as progress:
+            for number in range(100):
+                progress.show_list([f"☐ {number}"])
+                await asyncio.sleep(100)
+        assert tries <= MAX_EDITS
 
     run_without_waiting(scenario())
 

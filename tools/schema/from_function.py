@@ -38,6 +38,7 @@ def tool_from(
     timeout_seconds: float | None = None,
     probe: Callable[[], Awaitable[None]] | None = None,
     admins_only: bool = False,
+    bookkeeping: bool = False,
     given: Mapping[str, Callable[[Caller], object]] | None = None,
 ) -> Tool:
     """Make a tool of an async function.
@@ -59,6 +60,7 @@ def tool_from(
         timeout_seconds: for one run, where it is another than that of all tools.
         probe: finds out whether it can work at all; raises ToolUnavailable.
         admins_only: it does not exist for anybody else.
+        bookkeeping: see `Tool`.
         given: arguments that the model neither sees nor sends, each with what it is for a caller.
 
     Raises:
@@ -92,6 +94,7 @@ def tool_from(
         timeout_seconds=timeout_seconds,
         probe=probe,
         admins_only=admins_only,
+        bookkeeping=bookkeeping,
     )
 
 

@@ -1,0 +1,78 @@
+"""`todo`: the model's list of what is left to do, shown in the progress message of its turn.
+
+The list is kept as the arguments of its call, like any call: that is where a restart finds it.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bot.chat.live_turns import LiveTurn
+from conversation_store.models import Message
+from tools.display import visible
+from tools.errors import InvalidArguments
+from tools.schema import parse_object
+
+TODO: Final = "todo"
+MAX_ITEMS: Final = 20
+MAX_TEXT_CHARACTERS: Final = 500
+MAX_SHOWN_BYTES: Final = 1_200
+"""Of all items together, so that they fit into one message beside the tools that run."""
+
+_SIGNS: Final = {"open": "☐", "doing": "◐", "done": "☑"}
+
+
+class Item(BaseModel):
+    """One thing to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: Annotated[
+        str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, description="A few words.")
+    ]
+    state: Annotated[Literal["open", "doing", "done"], Field(description="How far it is.")] = "open"
+
+
+Items = Annotated[list[Item], Field(max_length=MAX_ITEMS)]
+
+
+class _List(BaseModel):
+    items: Items
+
+
+async def todo(turn: LiveTurn, items: Items) -> str:
+    """Show the person what you are working through, where a task takes three steps or more.
+
+    Args:
+        turn: The one that works the list off.
+        items: All of them, in their order. Send the whole list again whenever one changes.
+    """
+    turn.context.progress.show_list(shown(items))
+    done = sum(item.state == "done" for item in items)
+    return f"The person sees the list: {done} of {len(items)} done."
+
+
+def shown(items: Sequence[Item]) -> tuple[str, ...]:
+    """Return a list as the person sees it, a line for each item, the longest cut."""
+    most = MAX_SHOWN_BYTES // max(1, len(items))
+    return tuple(f"{_SIGNS[item.state]} {_cut(item.text, most)}" for item in items)
+
+
+def last_shown(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Return the list that a turn has kept last, as the person sees it; empty without one."""
+    calls = [call for message in messages for call in message.tool_calls if call.name == TODO]
+    for call in reversed(calls):
+        try:
+            return shown(_List.model_validate(parse_object(call.arguments)).items)
+        except (InvalidArguments, ValidationError):
+            continue  # the model was told so, and the list before it is still shown
+    return ()
+
+
+def _cut(text: str, most: int) -> str:
+    line = visible(" ".join(text.split()))
+    encoded = line.encode(errors="replace")
+    if len(encoded) <= most:
+        return encoded.decode()
+    return encoded[: most - len("…".encode())].decode(errors="ignore") + "…"

@@ -1,0 +1,175 @@
+"""`todo` in the whole bot: the list of a longer turn, shown in its progress message."""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from bot.chat.call_count import MAX_FREE_CALLS
+from bot.cli.check import findings
+from bot.cli.finding import Severity
+from bot.messaging.events import Account
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_conversation import CALCULATE
+from tests.e2e.test_tools import offered, told
+from tests.e2e.traces import gone, gone_from_files, there
+from tests.fakes.openai_server import Step, held, script, text, tool_calls
+from tests.fakes.signal_frames import text_frame
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA, BOT
+
+Call = tuple[str, dict[str, Any]]
+
+GROUP: Final = "Z3JvdXA="
+BEGUN: Final = "🔧\n◐ add\n☐ write it down"
+OVER: Final = "🔧 Using calculate ✓\n☑ add\n☑ write it down"
+
+
+def todo(**states: str) -> Call:
+    """A call that sends a list of items, each with its state."""
+    items = [{"text": name.replace("_", " "), "state": state} for name, state in states.items()]
+    return ("todo", {"items": items})
+
+
+def longer_work() -> Step:
+    """Answer in four steps: list, work, list, words."""
+    return script(
+        tool_calls(todo(add="doing", write_it_down="open")),
+        tool_calls(CALCULATE),
+        tool_calls(todo(add="done", write_it_down="done")),
+        text("It is 5461."),
+    )
+
+
+def progress(here: World) -> list[str]:
+    return [sent.text for sent in here.signal.sent if sent.text.startswith("🔧")]
+
+
+async def test_a_list_is_worked_off_in_one_message_that_is_edited() -> None:
+    async with world(longer_work()) as here, running_bot(here.settings()):
+        await here.signal.say("Please add 127*43")
+        assert (await here.answer()).text == "It is 5461."
+        signs = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
+    assert "todo" in offered(here.model.requests[0])
+    assert told(here, 1) == "The person sees the list: 0 of 2 done."
+    assert told(here, 3) == "The person sees the list: 2 of 2 done."
+    assert signs[0].text == BEGUN
+    assert signs[0].replaces is None
+    assert all(sign.replaces is not None for sign in signs[1:]), "only edits: nobody's phone rings"
+    assert signs[-1].text == OVER
+    assert not any("todo" in sign.text for sign in signs)
+
+
+async def test_the_same_over_the_rest_api_and_in_a_group() -> None:
+    async with world(longer_work()) as here, SignalRestApi.listen() as api:
+        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
+            await api.wait_for_receiver()
+            frame = text_frame(Account(NUMBER, BOT.aci), ADA, 1_795_000_000_000, "127*43?")
+            await api.push(frame)
+            await api.wait_until(lambda: any("It is" in sent.text for sent in api.sent))
+    begun, *_, over, answer = api.sent
+    assert (begun.text, over.text, answer.text) == (BEGUN, OVER, "It is 5461.")
+    async with world(longer_work()) as here:
+        async with running_bot(here.settings(access={"groups": "always"})):
+            await here.signal.say("127*43?", group=GROUP)
+            assert (await here.answer()).text == "It is 5461."
+            assert here.shown() == OVER
+
+
+async def test_a_model_that_knows_no_tools_keeps_a_list_as_well() -> None:
+    steps = script(
+        text('{"tool": "todo", "input": {"items": [{"text": "look", "state": "done"}]}}'),
+        text("Looked."),
+    )
+    async with world(steps) as here:
+        async with running_bot(here.settings(llm={"tool_calling": "prompt"})):
+            await here.signal.say("look")
+            assert (await here.answer()).text == "Looked."
+    assert here.shown() == "🔧\n☑ look"
+    assert told(here) == "Result of todo:\nThe person sees the list: 1 of 1 done."
+
+
+async def test_after_a_crash_the_list_stands_there_as_before() -> None:
+    never = asyncio.Event()
+    steps = script(tool_calls(todo(add="done", write="doing")), held(never), text("Here."))
+    async with world(steps) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("Please add and write")
+            await here.model.wait_for_requests(2)
+            await here.signal.until(lambda: len(here.signal.sent) == 1)
+            await there(here, f", {here.signal.sent[0].timestamp}, None, None")  # of a turn's row
+            await kill(bot)
+        async with running_bot(here.settings()):
+            await here.signal.until(lambda: len(progress(here)) == 2)
+            assert (await here.answer()).text == "Here."
+    begun, again, _ = here.signal.sent
+    assert begun.text == again.text == "🔧\n☑ add\n◐ write"
+    assert again.replaces == begun.timestamp
+    assert here.model.requests[2] == here.model.requests[1]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_a_list_takes_no_calls_from_the_work(limit: int) -> None:
+    steps: list[Step] = []
+    for _ in range(limit):
+        steps += [tool_calls(todo(add="doing")), tool_calls(CALCULATE, todo(add="done"))]
+    async with world(script(*steps, text("Done."))) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": limit})):
+            await here.signal.say("work")
+            assert (await here.answer()).text == "Done."
+    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results.count("5461") == limit
+    assert not any("no more tool calls" in result for result in results)
+
+
+async def test_a_model_that_only_writes_lists_ends_at_a_bound() -> None:
+    async def handler(request: Any, writer: Any) -> None:
+        may_call = request.body.get("tool_choice") != "none"
+        await (tool_calls(todo(add="open")) if may_call else text("Enough."))(request, writer)
+
+    async with world(handler) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 2})):
+            await here.signal.say("work")
+            assert (await here.answer()).text == "Enough."
+    assert len(here.model.requests) == MAX_FREE_CALLS + 2 + 1
+
+
+async def test_a_list_that_is_too_long_is_said_to_be() -> None:
+    items = [{"text": f"step {number}"} for number in range(21)]
+    async with world(script(tool_calls(("todo", {"items": items})), text("Done."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("work")
+            await here.answer()
+    assert "The arguments of todo are wrong" in told(here)
+    assert progress(here) == []
+
+
+async def test_what_was_on_a_list_disappears_with_its_turn() -> None:
+    steps = script(tool_calls(todo(antidisestablishmentarianism="doing")), text("Done."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("work", expires_seconds=1)
+        await here.answer()
+        await gone(here, "antidisestablishmentarianism")
+        await gone_from_files(here, "antidisestablishmentarianism")
+
+
+@pytest.mark.parametrize("tools", [{"enabled": False}, {"max_tool_calls": 0}])
+async def test_without_tools_there_is_no_list(tools: dict[str, object]) -> None:
+    async with world() as here:
+        async with running_bot(here.settings(tools=tools)):
+            await here.signal.say("hello")
+            await here.answer()
+            await here.signal.say("!tools")
+            assert "todo" not in (await here.answer()).text
+        parts = {finding.part async for finding in findings(here.settings(tools=tools))}
+    assert offered(here.model.requests[0]) == []
+    assert "todo" not in parts
+
+
+async def test_check_and_the_command_know_it() -> None:
+    async with world() as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("!tools")
+            assert "• todo: Show the person what you are working" in (await here.answer()).text
+        found = {finding.part: finding async for finding in findings(here.settings())}
+    assert found["todo"].verdict is Severity.OK
