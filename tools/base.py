@@ -80,12 +80,19 @@ class Consent:
             has to be allowed. Empty: each call is asked about.
         version: of the tool; what was allowed of another version is not allowed.
         risks: why the person should be careful, in words.
+        changes: it changes something; else the question is about what it could tell others.
     """
 
     asks: bool = True
     covers: tuple[str, ...] = ()
     version: str = ""
     risks: tuple[str, ...] = ()
+    changes: bool = True
+
+    @property
+    def is_dangerous(self) -> bool:
+        """Whether it has risks that are known, or so many that nobody could list them."""
+        return self.changes and (bool(self.risks) or not self.covers)
 
 
 @dataclass(frozen=True, slots=True)

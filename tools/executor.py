@@ -143,7 +143,7 @@ class ToolExecutor:
     async def _consent(self, tool: Tool, arguments: Any) -> Consent:
         """Return what a call needs of people; a tool that cannot tell asks each time."""
         if not tool.side_effects:
-            return Consent()
+            return Consent(changes=tool.asks_if is not None)
         version = _version(tool)
         if tool.consent is None:
             return Consent(covers=(tool.name,), version=version)

@@ -7,13 +7,16 @@ while only one question is open. What says neither for sure is asked back. An ed
 Silence is no. Question and answer are on disk, so a restart in between goes on with the same
 question, and an allowed call is begun once. A question that a crash has cut between two of its
 messages is asked again from its beginning.
+
+A dangerous call in a group is allowed by admins alone, by as many as the quorum says. Each counts
+once, on disk as well; the question is edited to say how many there are. One no is enough.
 """
 
 import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
@@ -21,6 +24,14 @@ from weakref import WeakValueDictionary
 import structlog
 
 from bot.approvals.meaning import Meaning, meaning_of
+from bot.approvals.question import (
+    GRANT_DAYS,
+    Question,
+    covered,
+    how_to_answer,
+    question_of,
+    said_yes,
+)
 from bot.backoff import Backoff
 from bot.errors import SignalError, SignalRejected
 from bot.language.languages import Languages
@@ -39,7 +50,6 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore
 from tools.approval import Decision
 from tools.base import Consent, ToolRequest
-from tools.display import visible
 
 log = structlog.get_logger()
 
@@ -50,29 +60,19 @@ CATCH_UP_SECONDS: Final = 15.0
 """After a restart: how long answers that were given meanwhile may take to come in."""
 
 REMIND_SECONDS: Final = 15.0
+SHOW_SECONDS: Final = 5.0
+"""For showing how many have said yes: who has said the last one waits for no more than that."""
 
 SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
 
-HOW_TO_ANSWER: Final = (
-    "👍 this message or reply “yes” to allow it, 👎 or “no” to refuse."
-    " No answer within {minutes} is a no."
-)
 NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can answer that question."
 YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
+NOT_COUNTED: Final = "Only admins of the bot can allow this; your yes does not count."
 TOO_LATE: Final = "That question has been answered already."
 
 REMINDER: Final = (
     "I am waiting for your 👍 or 👎 on my question above; then I will read this message."
 )
-
-GRANT_DAYS: Final = 30
-HOW_TO_ALLOW: Final = (
-    "♾️ or “always” allows {what} in this chat for {days} days without asking;"
-    " !grants takes it back."
-)
-MAX_COVERED: Final = 8
-MAX_COVERED_CHARACTERS: Final = 200
-"""What is longer cannot be shown in a line, so nobody can allow it for longer."""
 
 _STATES: Final = {
     Meaning.YES: ApprovalState.YES,
@@ -86,24 +86,6 @@ _DECISIONS: Final = {
     ApprovalState.SILENCE: Decision.SILENCE,
     ApprovalState.BEGUN: Decision.INTERRUPTED,
 }
-
-
-@dataclass(slots=True)
-class Question:
-    """A question that was sent; `state` is final once `decided` is set.
-
-    Its timestamp is that of its last message: nobody can answer what is not shown whole yet.
-    """
-
-    id: int
-    chat: ChatId
-    asker: str
-    signal_timestamp: int
-    expires_at: int
-    state: ApprovalState = ApprovalState.OPEN
-    consent: Consent = field(default_factory=Consent)
-    reminded: bool = False
-    decided: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +106,11 @@ class ApprovalDesk:
         languages: in which the bot itself speaks.
         patience_seconds: silence for so long is no.
         catch_up_seconds: after a restart, how long answers may take to come in.
+        quorum: how many admins have to allow a dangerous call in a group.
         clock: seconds since 1970.
+
+    Attributes:
+        quorum: may be changed at any time; it counts from the next question on.
     """
 
     def __init__(
@@ -136,6 +122,7 @@ class ApprovalDesk:
         languages: Languages,
         patience_seconds: float = PATIENCE_SECONDS,
         catch_up_seconds: float = CATCH_UP_SECONDS,
+        quorum: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -144,6 +131,7 @@ class ApprovalDesk:
         self._languages = languages
         self._patience_seconds = patience_seconds
         self._catch_up_seconds = catch_up_seconds
+        self.quorum = quorum
         self._clock = clock
         self._open: dict[tuple[str, int], Question] = {}
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -151,7 +139,8 @@ class ApprovalDesk:
     async def resume(self) -> None:
         """Know the questions that a restart has left open, before anything comes in."""
         for stored in await self._store.approvals.waiting():
-            self._listen_for(stored)
+            if (question := question_of(stored)) is not None:
+                self._listen(question)
 
     def for_turn(self, accepted: AcceptedMessage, turn_id: int) -> "TurnApproval":
         """Return who asks for the calls of one turn."""
@@ -218,12 +207,11 @@ class ApprovalDesk:
         if question.decided.is_set() or not self._in_time(message.timestamp, question):
             return TOO_LATE
         state = _STATES[answer.meaning]
-        is_first = not question.decided.is_set()
-        await self._decide(question, state, by=author.aci, answer=accepted)
-        if answer.meaning is Meaning.ALWAYS and is_first:
-            await self._allow_for_longer(question, author)
-        # It was decided otherwise, or its turn has ended without asking after a restart.
-        return None if question.state is state else TOO_LATE
+        if state is ApprovalState.YES and not self._counts(author, question):
+            return NOT_COUNTED
+        await self._take(question, answer.meaning, author, accepted)
+        # Else it was decided otherwise, or its turn has ended without asking after a restart.
+        return None if question.state in {state, ApprovalState.OPEN} else TOO_LATE
 
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer, if it is one."""
@@ -232,17 +220,33 @@ class ApprovalDesk:
         state = _STATES.get(meaning)
         if question is None or reaction.removed or state is None:
             return
-        in_time = self._in_time(reaction.timestamp, question)
-        if in_time and self._may_decide(reaction.author, question):
-            is_first = not question.decided.is_set()
-            await self._decide(question, state, by=reaction.author.aci)
-            if meaning is Meaning.ALWAYS and is_first:
-                await self._allow_for_longer(question, reaction.author)
+        if not self._in_time(reaction.timestamp, question):
+            return
+        may_say = self._counts if state is ApprovalState.YES else self._may_decide
+        if may_say(reaction.author, question):
+            await self._take(question, meaning, reaction.author)
+
+    async def _take(
+        self,
+        question: Question,
+        meaning: Meaning,
+        person: Person,
+        answer: AcceptedMessage | None = None,
+    ) -> None:
+        """Take what a person says who may say it, and the message that says it."""
+        is_first = not question.decided.is_set()
+        if _STATES[meaning] is ApprovalState.YES and question.admins_needed:
+            await self._count(question, person, answer)
+        else:
+            await self._decide(question, _STATES[meaning], by=person.aci, answer=answer)
+        if meaning is Meaning.ALWAYS and is_first:
+            await self._allow_for_longer(question, person)
 
     async def needs_nobody(self, stored: StoredApproval, consent: Consent) -> bool:
         """Return whether a call may run without asking; notes that it was allowed."""
-        if consent.asks and not await self._store.grants.cover(
-            stored.chat, consent.covers, consent.version
+        if consent.asks and (
+            self._admins_needed(stored.chat, consent) > 1
+            or not await self._store.grants.cover(stored.chat, consent.covers, consent.version)
         ):
             return False
         return await self._store.approvals.decide(stored.id, ApprovalState.YES) is ApprovalState.YES
@@ -255,36 +259,88 @@ class ApprovalDesk:
             question = await self._put(stored, tool, text, consent)
             if question is None:
                 return Decision.NOT_ASKED
-        question.consent = consent
         try:
             async with asyncio.timeout(self._time_left(question, resumed=resumed)):
-                await question.decided.wait()
+                while not question.decided.is_set():
+                    if question.yes != question.shown_yes:
+                        await self._show_yes(question, tool, text)
+                    await question.changed.wait()
+                    question.changed.clear()
         except TimeoutError:
             await self._decide(question, ApprovalState.SILENCE)
         finally:
-            self._open.pop((question.chat, question.signal_timestamp), None)
+            for timestamp in question.timestamps:
+                self._open.pop((question.chat, timestamp), None)
         return _DECISIONS[question.state]
 
     async def _put(
         self, stored: StoredApproval, tool: str, text: str, consent: Consent
     ) -> Question | None:
         """Send a question, trying again while there is no connection; None if it cannot be."""
-        minutes = f"{self._patience_seconds / 60:g} minutes"
-        how = self._languages.say(stored.chat, HOW_TO_ANSWER.format(minutes=minutes))
-        if what := _covered(consent):
-            more = HOW_TO_ALLOW.format(what=what, days=GRANT_DAYS)
-            how = f"{how} {self._languages.say(stored.chat, more)}"
-        messages = question_messages(tool, text, how)
-        timestamp = await self._send_all(stored.chat, messages)
+        admins_needed = self._admins_needed(stored.chat, consent)
+        how = self._how(stored.chat, consent.covers, admins_needed)
+        timestamp = await self._send_all(stored.chat, question_messages(tool, text, how))
         if timestamp is None:
             return None
-        expires_at = int((self._clock() + self._patience_seconds) * 1000)
+        question = Question(
+            stored.id,
+            stored.chat,
+            stored.asker,
+            timestamp,
+            int((self._clock() + self._patience_seconds) * 1000),
+            consent.covers,
+            consent.version,
+            admins_needed,
+        )
         # Before the store has it: an answer may be on its way already.
-        question = self._listen(stored, timestamp, expires_at)
-        question.consent = consent
-        await self._store.approvals.mark_asked(stored.id, timestamp, expires_at)
+        self._listen(question)
+        await self._store.approvals.mark_asked(
+            question.id,
+            timestamp,
+            question.expires_at,
+            covers=question.covers,
+            version=question.version,
+            admins_needed=admins_needed,
+        )
         metrics.APPROVALS.labels("asked").inc()
         return question
+
+    def _how(self, chat: ChatId, covers: Sequence[str], admins_needed: int, yes: int = 0) -> str:
+        return how_to_answer(
+            self._languages,
+            chat,
+            minutes=self._patience_seconds / 60,
+            covers=covers,
+            admins_needed=admins_needed,
+            yes=yes,
+        )
+
+    async def _show_yes(self, question: Question, tool: str, text: str) -> None:
+        """Say how many admins have said yes: in the question, where it is one message.
+
+        A message with a file cannot be edited, and of several the last one shows a part alone: for
+        these it is a line below, which is edited from then on.
+        """
+        question.shown_yes = question.yes
+        how = self._how(question.chat, question.covers, question.admins_needed, question.yes)
+        messages = question_messages(tool, text, how)
+        replaces: int | None
+        words, replaces = messages[0].text, question.timestamps[-1]
+        if is_apart := len(messages) > 1 or bool(messages[0].attachments):
+            words = said_yes(self._languages, question)
+            replaces = question.line
+        try:
+            async with asyncio.timeout(SHOW_SECONDS):
+                shown = await self._channel.send(question.chat, words, replaces=replaces)
+        except (SignalError, TimeoutError) as error:
+            log.info("approval.not_shown", reason=type(error).__name__)
+            return
+        if is_apart:
+            question.line = shown
+            return
+        question.edits.append(shown)
+        self._open[question.chat, shown] = question
+        await self._store.approvals.mark_edited(question.id, shown)
 
     async def _send_all(self, chat: ChatId, messages: Sequence[QuestionMessage]) -> int | None:
         """Return the timestamp of the last message; None if not all of them could be sent."""
@@ -307,14 +363,9 @@ class ApprovalDesk:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
 
-    def _listen_for(self, stored: StoredApproval) -> None:
-        if stored.signal_timestamp is not None and stored.expires_at is not None:
-            self._listen(stored, stored.signal_timestamp, stored.expires_at)
-
-    def _listen(self, stored: StoredApproval, timestamp: int, expires_at: int) -> Question:
-        question = Question(stored.id, stored.chat, stored.asker, timestamp, expires_at)
-        self._open[question.chat, timestamp] = question
-        return question
+    def _listen(self, question: Question) -> None:
+        for timestamp in question.timestamps:
+            self._open[question.chat, timestamp] = question
 
     def _time_left(self, question: Question, *, resumed: bool) -> float:
         left = min(question.expires_at / 1000 - self._clock(), self._patience_seconds)
@@ -340,17 +391,40 @@ class ApprovalDesk:
 
     async def _allow_for_longer(self, question: Question, person: Person) -> None:
         """Keep that something is allowed here; in a group an admin alone can do that."""
-        if question.state is not ApprovalState.YES or not _covered(question.consent):
+        if question.state is not ApprovalState.YES or not covered(question.covers):
             return
-        if question.chat.is_group and not self._is_admin(person):
+        if question.admins_needed > 1 or (question.chat.is_group and not self._is_admin(person)):
             return
-        consent = question.consent
         await self._store.grants.give(
-            question.chat, consent.covers, consent.version, by=person.aci, days=GRANT_DAYS
+            question.chat, question.covers, question.version, by=person.aci, days=GRANT_DAYS
         )
 
     def _may_decide(self, person: Person, question: Question) -> bool:
         return person.aci == question.asker or self._is_admin(person)
+
+    def _counts(self, person: Person, question: Question) -> bool:
+        """Whether a person's yes counts."""
+        if question.admins_needed:
+            return self._is_admin(person)
+        return self._may_decide(person, question)
+
+    def _admins_needed(self, chat: ChatId, consent: Consent) -> int:
+        """Return how many admins have to allow a call; 0: whom it is made for may."""
+        is_dangerous = consent.is_dangerous or not covered(consent.covers)
+        return self.quorum if chat.is_group and consent.changes and is_dangerous else 0
+
+    async def _count(
+        self, question: Question, person: Person, answer: AcceptedMessage | None
+    ) -> None:
+        """Count the yes of an admin, once; the last one that is needed decides."""
+        counted = await self._store.approvals.count_yes(
+            question.id, by=person.aci, needed=question.admins_needed, answer=answer
+        )
+        question.yes = counted.yes
+        if counted.state is ApprovalState.OPEN:
+            question.changed.set()
+        else:
+            self._note(question, ApprovalState.YES, counted.state)
 
     async def _decide(
         self,
@@ -361,10 +435,15 @@ class ApprovalDesk:
         answer: AcceptedMessage | None = None,
     ) -> None:
         decided = await self._store.approvals.decide(question.id, state, by=by, answer=answer)
-        if decided is state and not question.decided.is_set():
-            metrics.APPROVALS.labels(state).inc()
-        question.state = decided or ApprovalState.SILENCE
-        question.decided.set()
+        self._note(question, state, decided)
+
+    def _note(
+        self, question: Question, wanted: ApprovalState, decided: ApprovalState | None
+    ) -> None:
+        """Take note of how the store has it; None: it is gone."""
+        if decided is wanted and not question.decided.is_set():
+            metrics.APPROVALS.labels(wanted).inc()
+        question.decide(decided or ApprovalState.SILENCE)
 
 
 class TurnApproval:
@@ -409,13 +488,6 @@ class TurnApproval:
             asker=self._accepted.message.author,
             fingerprint=_fingerprint(request, question),
         )
-
-
-def _covered(consent: Consent) -> str:
-    """Return what a person may allow for longer, on one line; empty where that is nothing."""
-    what = visible(", ".join(consent.covers))
-    is_short = len(consent.covers) <= MAX_COVERED and len(what) <= MAX_COVERED_CHARACTERS
-    return what if is_short else ""
 
 
 def _fingerprint(request: ToolRequest, question: str) -> str:

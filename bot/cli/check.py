@@ -31,6 +31,7 @@ from bot.cli.finding import (
     failed,
     ok,
     profile,
+    quorum,
     safety_numbers,
     warning,
 )
@@ -184,7 +185,10 @@ async def findings(
         yield finding
     yield machine.file_rights(settings)
     yield access(settings)
-    for finding in safety_numbers(settings, has_admins=await _has_paired_admin(settings)):
+    paired = await _paired_admins(settings)
+    for finding in quorum(settings, admins=len(settings.access.admins | paired)):
+        yield finding
+    for finding in safety_numbers(settings, has_admins=bool(paired)):
         yield finding
     yield await _store(settings)
     for finding in machine.disk(settings):
@@ -209,15 +213,15 @@ async def findings(
     yield machine.descriptors(settings)
 
 
-async def _has_paired_admin(settings: Settings) -> bool:
-    """Whether somebody was made an admin by a code."""
+async def _paired_admins(settings: Settings) -> frozenset[str]:
+    """Return the ACIs of those who were made admins by a code, where codes let people in."""
     try:
-        if not is_there(settings.store.path):
-            return False
+        if settings.access.policy != "pairing" or not is_there(settings.store.path):
+            return frozenset()
         with open_pairing_book(settings.store.path, await store_key(settings)) as book:
-            return any(person.admin for person in book.people())
+            return frozenset(person.person for person in book.people() if person.admin)
     except (BotError, StoreError):
-        return False  # said where the store is looked at
+        return frozenset()  # said where the store is looked at
 
 
 async def _store(settings: Settings) -> Finding:

@@ -90,6 +90,28 @@ def access(settings: Settings) -> Finding:
     return ok("access", " ".join(said))
 
 
+def quorum(settings: Settings, *, admins: int) -> Iterator[Finding]:
+    """Say where there are fewer admins than have to allow a dangerous call in a group.
+
+    Args:
+        settings: of the bot.
+        admins: how many are known.
+    """
+    wanted = settings.access
+    if wanted.groups == "off" or wanted.note_to_self or wanted.quorum <= admins:
+        return
+    # Without admins and by default, nothing dangerous is offered to anybody.
+    if wanted.quorum > 1 or settings.tools.workspace.for_ == "everyone":
+        counted = "an admin" if wanted.quorum == 1 else f"{wanted.quorum} admins"
+        known = "1 admin is" if admins == 1 else f"{admins} admins are"
+        yield warning(
+            "quorum",
+            f"A dangerous call in a group needs the yes of {counted}"
+            f" (ACCESS__QUORUM), and {known} known: nobody can allow one. Add some to"
+            " ACCESS__ADMINS, or run signal-tee-bot pair approve CODE --admin.",
+        )
+
+
 def safety_numbers(settings: Settings, *, has_admins: bool = False) -> Iterator[Finding]:
     """Say how people with a new key are treated; the note to self knows none.
 

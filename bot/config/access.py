@@ -30,3 +30,6 @@ class AccessSettings(Section):
     messages_per_minute: int = Field(20, ge=1)
     tokens_per_day: int = Field(0, ge=0, description="of each person; 0 = no bound")
     note_to_self: bool = False
+    quorum: int = Field(
+        1, ge=1, le=10, description="admins whose yes a dangerous call in a group needs"
+    )

@@ -199,6 +199,7 @@ async def wired(
             channel=noted_sends,
             is_admin=access.is_admin,
             languages=languages,
+            quorum=settings.access.quorum,
             clock=clock.time,
         )
         batching = Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time)
@@ -285,7 +286,7 @@ async def wired(
             clock=clock,
         )
         reload.register(
-            partial(_reload_access, access, loop_guard),
+            partial(_reload_access, access, approvals, loop_guard),
             partial(_reload_manners, presence, batching),
             partial(_reload_service, store, models),
         )
@@ -477,8 +478,11 @@ def _status(store: ConversationStore, messenger: Messenger, turns: Turns) -> str
 # What a reload changes
 
 
-def _reload_access(access: Access, loop_guard: LoopGuard, settings: Settings) -> None:
+def _reload_access(
+    access: Access, approvals: ApprovalDesk, loop_guard: LoopGuard, settings: Settings
+) -> None:
     access.rules = access_rules(settings)
+    approvals.quorum = settings.access.quorum
     loop_guard.messages_per_minute = settings.access.messages_per_minute
 
 

@@ -31,6 +31,7 @@ LIVE: Final = frozenset(
         "ACCESS__GROUPS",
         "ACCESS__MESSAGES_PER_MINUTE",
         "ACCESS__TOKENS_PER_DAY",
+        "ACCESS__QUORUM",
         "STORE__RETENTION_DAYS",
         "TOOLS__MAX_TOOL_CALLS",
         "TOOLS__TIMEOUT_SECONDS",

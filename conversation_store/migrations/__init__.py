@@ -22,6 +22,7 @@ from conversation_store.migrations import (
     m0011_token_usage,
     m0012_grants,
     m0013_images_of_results,
+    m0014_quorum,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -38,6 +39,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0011_token_usage.apply,
     m0012_grants.apply,
     m0013_images_of_results.apply,
+    m0014_quorum.apply,
 )
 
 

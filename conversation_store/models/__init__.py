@@ -26,6 +26,7 @@ from conversation_store.models.received import (
 from conversation_store.models.turns import (
     ApprovalState,
     AuditEntry,
+    CountedYes,
     ExchangeState,
     History,
     Image,
@@ -58,6 +59,7 @@ __all__ = [
     "Attachment",
     "AuditEntry",
     "ChatId",
+    "CountedYes",
     "EditOutcome",
     "ExchangeState",
     "Expired",

@@ -197,6 +197,11 @@ class StoredApproval:
         state: how far it has come.
         signal_timestamp: Signal's timestamp of the question; None while it is not sent.
         expires_at: until when an answer counts; None while it is not sent.
+        covers: what a person may allow for longer with the answer.
+        version: of the tool that this is about.
+        admins_needed: how many admins have to say yes; 0: the asker may decide as well.
+        yes: how many of them have.
+        edits: timestamps of the edits of the question.
     """
 
     id: int
@@ -206,6 +211,24 @@ class StoredApproval:
     state: ApprovalState = ApprovalState.OPEN
     signal_timestamp: int | None = None
     expires_at: int | None = None
+    covers: tuple[str, ...] = ()
+    version: str = ""
+    admins_needed: int = 0
+    yes: int = 0
+    edits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CountedYes:
+    """How a question stands after a yes was counted.
+
+    Attributes:
+        state: how far it has come; None where it is gone.
+        yes: how many have said yes.
+    """
+
+    state: ApprovalState | None
+    yes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,6 +348,7 @@ async def test_check_says_that_a_number_does_not_fit_who_hides_it(
 
 
 OWNER = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+OTHER = "0d1e2f30-0000-4000-8000-00000000000c"
 
 
 @pytest.mark.parametrize(
@@ -368,6 +369,28 @@ async def test_check_says_who_may_talk(
         found = await report(here.settings(access={"policy": "pairing", **settings}))
     assert found["access"].verdict is verdict
     assert words in found["access"].words
+
+
+@pytest.mark.parametrize(
+    ("access", "tools", "words"),
+    [
+        ({}, {}, None),
+        ({"quorum": 2, "admins": OWNER}, {}, "and 1 admin is known: nobody can allow one."),
+        ({"quorum": 2}, {}, "needs the yes of 2 admins (ACCESS__QUORUM), and 0 admins are known"),
+        ({"quorum": 2, "admins": f"{OWNER},{OTHER}"}, {}, None),
+        ({"quorum": 2, "groups": "off"}, {}, None),
+        ({}, {"workspace": {"for": "everyone"}}, "needs the yes of an admin"),
+    ],
+)
+async def test_check_says_when_there_are_fewer_admins_than_the_quorum(
+    access: dict[str, object], tools: dict[str, object], words: str | None
+) -> None:
+    async with world() as here:
+        found = await report(here.settings(access=access, tools=tools))
+    assert ("quorum" in found) is (words is not None)
+    if words is not None:
+        assert found["quorum"].verdict is Severity.WARNING
+        assert words in found["quorum"].words
 
 
 @pytest.mark.parametrize(

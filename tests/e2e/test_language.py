@@ -1,6 +1,6 @@
 """The bot itself speaks as people write to it, or as they choose."""
 
-from bot.approvals.desk import HOW_TO_ANSWER
+from bot.approvals.question import HOW_TO_ANSWER
 from bot.commands.base import UNKNOWN_COMMAND
 from bot.language.catalogs import translated
 from bot.llm.errors import LlmUnauthorized

@@ -177,6 +177,7 @@ EVERYTHING = {
     "ACCESS__GROUPS": "always",
     "ACCESS__MESSAGES_PER_MINUTE": "61",
     "ACCESS__TOKENS_PER_DAY": "600000",
+    "ACCESS__QUORUM": "3",
     "STORE__RETENTION_DAYS": "62",
     "TOOLS__MAX_TOOL_CALLS": "3",
     "TOOLS__TIMEOUT_SECONDS": "4",
@@ -192,7 +193,10 @@ EVERYTHING = {
 
 
 PARTS = {
-    composition: ("Access", "GroupPermissions", "Notices", "LoopGuard", "Batching", "Presence"),
+    composition: (
+        *("Access", "ApprovalDesk", "GroupPermissions", "Notices"),
+        *("LoopGuard", "Batching", "Presence"),
+    ),
     conversation: ("RateLimits", "ToolExecutor", "ToolLoop"),
 }
 
@@ -256,6 +260,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
             )
             assert parts.access.admins == {ADA.aci}
             assert parts.loopguard.messages_per_minute == 61
+            assert parts.approvaldesk.quorum == 3
             assert parts.store.retention_days == 62
             assert parts.toolloop.max_tool_calls == 3
             assert parts.toolexecutor.timeout_seconds == 4

@@ -30,7 +30,7 @@ from conversation_store.models import (
 )
 from conversation_store.store import ConversationStore, open_store
 from tools.approval import Decision
-from tools.base import Caller, ToolRequest
+from tools.base import Caller, Consent, ToolRequest
 
 CHAT = ChatId.parse("direct:ada")
 REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', Caller("ada"))
@@ -136,6 +136,30 @@ async def test_without_a_connection_for_all_the_time_nobody_was_asked(tmp_path: 
         desk = desk_of(store, phone, patience=0.05)
         decision = await desk.for_turn(accepted, accepted.id).ask(REQUEST, "Write?")
     assert decision is Decision.NOT_ASKED
+
+
+@pytest.mark.parametrize("by", ["reaction", "reply"])
+async def test_always_counts_as_meant_also_before_the_turn_goes_on_after_a_restart(
+    tmp_path: Path, by: str
+) -> None:
+    consent = Consent(covers=("write",), version="1")
+    request = replace(REQUEST, consent=consent)
+    async with open_call(tmp_path) as (store, accepted):
+        before = desk_of(store, Phone()).for_turn(accepted, accepted.id)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await before.ask(request, "Write?")
+        desk = desk_of(store, Phone())
+        await desk.resume()
+        if by == "reaction":
+            await desk.react(reaction("♾️", 1_001))
+        else:
+            reply = replace(yes_to(accepted), text="always")
+            answer = desk.answer_in(reply)
+            assert answer is not None
+            assert await desk.settle(replace(accepted, message=reply), answer) is None
+        assert await store.grants.cover(CHAT, consent.covers, consent.version)
+        assert await desk.for_turn(accepted, accepted.id).ask(request, "Write?") is Decision.YES
 
 
 async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.approvals.desk import HOW_TO_ANSWER
+from bot.approvals.question import HOW_TO_ANSWER
 from bot.dispatch.incoming.pairing import ASK
 from bot.language.catalogs import ENGLISH, NAMES, translated
 from bot.language.detection import detect
