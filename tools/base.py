@@ -122,6 +122,7 @@ class Tool:
         admins_only: it does not exist for anybody else.
         bookkeeping: it only notes what the model is about to do: people are not shown that it is
             called, and a turn may call it beside its other calls.
+        for_admins: what admins are offered in its place, by the same name; None: the same.
         probe: finds out whether it can work at all; raises ToolUnavailable.
     """
 
@@ -140,6 +141,7 @@ class Tool:
     timeout_seconds: float | None = None
     admins_only: bool = False
     bookkeeping: bool = False
+    for_admins: "Tool | None" = None
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
 

@@ -166,15 +166,15 @@ class ToolExecutor:
             return False
 
     def _find(self, request: ToolRequest) -> Tool:
-        offered = self._registry.offered_to(request.caller)
-        tool = self._registry.get(request.tool)
-        if tool is None or (tool.admins_only and not request.caller.is_admin):
+        tool = self._registry.get_for(request.caller, request.tool)
+        if tool is None:
+            offered = self._registry.offered_to(request.caller)
             raise UnknownTool(_unknown(request.tool, [tool.name for tool in offered]))
         return tool
 
     def _find_again(self, asked_about: Tool, request: ToolRequest) -> Tool:
         """Find a tool as it is now: whole minutes may have passed since a person was asked."""
-        tool = self._registry.get(request.tool)
+        tool = self._registry.get_for(request.caller, request.tool)
         if tool is None or _as_listed(tool) != _as_listed(asked_about):
             raise ToolError(
                 f"Not run: {asked_about.name} was allowed, but is gone meanwhile, or another than "

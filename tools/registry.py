@@ -34,6 +34,7 @@ class Registry:
         self._settled.set()
         self._tools: dict[str, Tool] = {}
         self._listed: tuple[Tool, ...] = ()
+        self._for_admins: tuple[Tool, ...] = ()
         self._for_everybody: tuple[Tool, ...] = ()
         for tool in tools:
             if tool.name in self._sources:
@@ -47,7 +48,7 @@ class Registry:
 
     def offered_to(self, caller: Caller) -> tuple[Tool, ...]:
         """Return the tools that exist for a caller; the same tuple until something changes."""
-        return self._listed if caller.is_admin else self._for_everybody
+        return self._for_admins if caller.is_admin else self._for_everybody
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -78,6 +79,13 @@ class Registry:
         """Return the tool of that name, None when there is none."""
         return self._tools.get(name)
 
+    def get_for(self, caller: Caller, name: str) -> Tool | None:
+        """Return the tool that a caller knows by that name, None when there is none."""
+        tool = self._tools.get(name)
+        if tool is None or (tool.admins_only and not caller.is_admin):
+            return None
+        return _for_admins(tool) if caller.is_admin else tool
+
     def offer(self, source: str, tools: Iterable[Tool], remark: str = "") -> None:
         """Offer a source's tools in place of those it had.
 
@@ -98,8 +106,10 @@ class Registry:
                 raise ValueError(f"two tools are named {tool.name}")
             by_name[tool.name] = tool
         self._sources, self._tools, self._listed = sources, by_name, tuple(by_name.values())
+        self._for_admins = tuple(map(_for_admins, self._listed))
         everybody = tuple(tool for tool in self._listed if not tool.admins_only)
-        self._for_everybody = self._listed if len(everybody) == len(self._listed) else everybody
+        # Where nothing differs it is the same tuple, which is declared to the model once.
+        self._for_everybody = self._for_admins if everybody == self._for_admins else everybody
         self._absent.pop(source, None)
         self._remarks.pop(source, None)
         if remark:
@@ -132,3 +142,7 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._listed)
+
+
+def _for_admins(tool: Tool) -> Tool:
+    return tool.for_admins or tool

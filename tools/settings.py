@@ -121,12 +121,14 @@ class CommandSettings:
         timeout_seconds: where the model names no other time.
         memory_bytes: of all its processes together.
         max_output_bytes: of what it writes, for the model.
+        network: those of admins reach the public internet.
     """
 
     approval: CommandApproval = CommandApproval.ASK
     timeout_seconds: float = 30.0
     memory_bytes: int = 512 * 2**20
     max_output_bytes: int = 102_400
+    network: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class Policy:
             `nobody`; empty where nothing is said of it.
         commands: which commands that run there a person is asked about: `ask`, `dangerous`,
             `never`, or `off` where none can run; empty where nothing is said of it.
+        commands_network: whether they reach the internet: `on` or `off`; empty where nothing is
+            said of it.
         model_pins: JSON text, which machines count as the model's; None: any.
         e2ee: whether what is sent to the model is encrypted to it.
         retention_days: how long conversations are kept; 0 is not past the turn.
@@ -36,6 +38,7 @@ class Policy:
     retention_days: int
     workspace: str = ""
     commands: str = ""
+    commands_network: str = ""
     model_pins: str | None = None
     other_models: tuple[str, ...] = ()
 
@@ -48,6 +51,7 @@ class Policy:
         """Return the one line of canonical JSON that is hashed."""
         optional = {
             "commands": self.commands,
+            "commands_network": self.commands_network,
             "other_models": sorted(self.other_models),
             "workspace": self.workspace,
         }

@@ -9,17 +9,19 @@ from bot.cli.finding import Finding, failed, ok, warning
 from bot.config.settings import Settings
 from bot.wiring.own_tools import offer_own_tools, only_listed
 from bot.wiring.parts import tool_settings
-from sandbox.errors import WorkError
+from sandbox.errors import WorkError, WorkUnavailable
+from sandbox.jail.jail import Kind
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import survey
 from sandbox.walls import ESSENTIAL, Wall
 from tools.base import Tool
 from tools.catalog import COMMANDS, open_tools
-from tools.commands.tool import trouble_with_jails
+from tools.commands.tool import kind_of_jail
 from tools.mcp.last_words import LastWords
 from tools.probing import probe
 from tools.registry import Registry
 from tools.settings import McpServer
+from tools.web.proxy import PORTS
 from tools.workspace.workspaces import Workspaces
 
 PART_SECONDS: Final = 20.0
@@ -45,8 +47,13 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()
         troubles = await probe(registry)
-        if registry.offered_by(COMMANDS) and (trouble := await trouble_with_jails()):
-            registry.withdraw(COMMANDS, trouble)
+        if registry.offered_by(COMMANDS):
+            try:
+                kind = await kind_of_jail()
+            except WorkUnavailable as error:
+                registry.withdraw(COMMANDS, str(error))
+            else:
+                yield _commands(settings, kind)
         servers = {server.name for server in wanted.mcp_servers}
         for finding in _built_in(registry, troubles, servers):
             yield finding
@@ -70,6 +77,34 @@ def _built_in(
     for name, reason in sorted(registry.absent.items()):
         if name not in servers:
             yield warning(name, reason)
+
+
+def _commands(settings: Settings, kind: Kind) -> Finding:
+    """Say what walls commands off, and whether those of admins reach the internet."""
+    walls, asked = f"Walled off by {kind}", settings.tools.commands
+    if not asked.network:
+        return ok(COMMANDS, f"{walls}, without a network.")
+    if not settings.commands_have_network:
+        return warning(
+            COMMANDS,
+            f"{walls}, without a network: TOOLS__COMMANDS__NETWORK has no effect where the bot"
+            " makes proofs.",
+        )
+    if not kind.has_network:
+        return warning(
+            COMMANDS,
+            f"{walls}, without a network: TOOLS__COMMANDS__NETWORK has no effect there. Install"
+            " bubblewrap and allow user namespaces.",
+        )
+    ports = " and ".join(map(str, sorted(PORTS)))
+    words = f"{walls}. Those of admins reach public addresses on ports {ports}"
+    if asked.approval == "never":
+        return warning(
+            COMMANDS,
+            f"{words}, and nobody is asked (TOOLS__COMMANDS__APPROVAL=never): whatever the model"
+            " reads may make it send files and conversations away.",
+        )
+    return ok(COMMANDS, f"{words}.")
 
 
 def _ready(tool: Tool) -> Finding:

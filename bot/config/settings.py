@@ -58,6 +58,11 @@ class Settings(BaseSettings):
             return self.attestation.has_agent
         return self.sandbox == "required"
 
+    @property
+    def commands_have_network(self) -> bool:
+        """Whether commands of admins reach the internet; never where proofs are made."""
+        return self.tools.commands.network and not self.attestation.has_agent
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -62,6 +62,7 @@ class CommandSettings(Section):
     timeout_seconds: float = Field(30, gt=0, le=300)
     memory_mb: int = Field(512, ge=64, le=65_536)
     max_output_bytes: int = Field(102_400, ge=1_024, le=2**20)
+    network: bool = False
 
 
 class ToolsSettings(Section):

@@ -152,6 +152,7 @@ def _command_settings(settings: Settings) -> CommandSettings:
         timeout_seconds=wanted.timeout_seconds,
         memory_bytes=wanted.memory_mb * 2**20,
         max_output_bytes=min(wanted.max_output_bytes, room),
+        network=settings.commands_have_network,
     )
 
 

@@ -77,6 +77,7 @@ async def open_prover(
             retention_days=settings.store.retention_days,
             workspace=settings.tools.workspace.for_ if settings.tools.enabled else "nobody",
             commands=_commands(settings),
+            commands_network="on" if settings.commands_have_network else "off",
             model_pins=pins.text() if pins else None,
             other_models=tuple(
                 f"{model.model} at {urlsplit(model.base_url).hostname}"

@@ -1,6 +1,7 @@
 """A jail with namespaces of its own, made by bubblewrap.
 
-There is no network and no process of others in it. The system is there to be read, one folder to
+There is no process of others in it and no network, but for the port of a proxy where a program is
+given one. The system is there to be read, one folder to
 be written, and a little memory as /tmp. Nothing in it outlives the process outside.
 
 Source: bwrap(1), prlimit(1), chrt(1).
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sandbox.jail import proxy_port
 from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
 from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 
@@ -25,6 +27,9 @@ SCRIPT: Final = "/run/script"
 USER: Final = "1000"
 TEMPORARY_BYTES: Final = 64 * 2**20
 """Of each of the two places in memory where programs keep what is of no use later."""
+PROXY_PORT: Final = 3128
+"""It is nobody else's: the jail's network is its own."""
+_PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
 _OF_PROC: Final = (
     *("config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount"),
     *("kpageflags", "latency_stats", "sched_debug", "slabinfo", "sysrq-trigger", "timer_list"),
@@ -42,11 +47,13 @@ class Files:
         calls: the filter of system calls.
         script: the program's own.
         people: a list of users.
+        door: a socket, through which the port of a proxy is handed out; None: there is none.
     """
 
     calls: int
     script: int
     people: int
+    door: int | None = None
 
 
 def command_line(program: Program, bounds: Bounds, machine: Machine, files: Files) -> list[str]:
@@ -77,11 +84,12 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         *("--ro-bind-data", str(files.script), SCRIPT),
         *(part for name, path in program.readable.items() for part in _shared(name, path)),
         *("--bind", str(program.folder), FOLDER, "--chdir", FOLDER, "--remount-ro", "/"),
-        *_environment(machine),
+        *_environment(machine, proxy=files.door is not None),
         *("--seccomp", str(files.calls), "--"),
         # In the jail: outside, its processes would be counted together with all of the bot's.
         # Nor could bubblewrap write what it needs where no file may be written any more.
         *(PRLIMIT, f"--nproc={bounds.processes}", f"--fsize={bounds.file_bytes}", "--"),
+        *(proxy_port.command_line(PROXY_PORT, files.door) if files.door is not None else ()),
         *IDLE,
         *(SCRIPT if part is THE_SCRIPT else part for part in program.command),
     ]
@@ -121,6 +129,11 @@ def _beside_usr(paths: Sequence[Path]) -> Iterator[Path]:
     return (path for path in paths if not path.is_relative_to("/usr"))
 
 
-def _environment(machine: Machine) -> Iterator[str]:
-    for name, value in environment(machine, home="/tmp").items():  # noqa: S108 - inside the jail
+def _environment(machine: Machine, *, proxy: bool) -> Iterator[str]:
+    variables = environment(machine, home="/tmp")  # noqa: S108 - inside the jail
+    if proxy:
+        address = f"http://{proxy_port.HOST}:{PROXY_PORT}"
+        named = (*_PROXY_VARIABLES, *map(str.upper, _PROXY_VARIABLES))
+        variables |= {**dict.fromkeys(named, address), "no_proxy": "localhost,127.0.0.1,::1"}
+    for name, value in variables.items():
         yield from ("--setenv", name, value)

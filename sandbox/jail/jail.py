@@ -3,10 +3,11 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from sandbox.errors import WorkError, WorkUnavailable
 from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from sandbox.jail.output import Output
-from sandbox.jail.program import Bounds, Ended, Machine, Program, Stopped
+from sandbox.jail.program import Bounds, Ended, Machine, Network, Program, Stopped
 from sandbox.jail.watch import LookAtFolder, processes_in_session, watch
 from sandbox.syscalls import architecture
 
@@ -43,6 +44,11 @@ class Kind(StrEnum):
     BUBBLEWRAP = "bubblewrap"
     LANDLOCK = "Landlock"
 
+    @property
+    def has_network(self) -> bool:
+        """Whether programs in it can be given one."""
+        return self is Kind.BUBBLEWRAP
+
 
 async def nothing_to_see() -> Stopped | None:
     """Look at no folder."""
@@ -58,12 +64,14 @@ class _Started:
         output: of the program.
         errors: of the program.
         told: whether it ends everything when its standard input ends.
+        door: through which it hands out the port of a proxy; None: it has none.
     """
 
     process: asyncio.subprocess.Process
     output: asyncio.StreamReader
     errors: asyncio.StreamReader
     told: bool
+    door: socket.socket | None
 
 
 class Jail:
@@ -150,7 +158,10 @@ class Jail:
             started = await asyncio.shield(starting)
         except asyncio.CancelledError:
             # Half a start would leave processes that nobody knows of.
-            await _end(await starting)
+            started = await starting
+            if started.door is not None:
+                started.door.close()
+            await _end(started)
             raise
         output, errors = Output(bounds.output_bytes), Output(bounds.output_bytes)
         stopped: Stopped | None = None
@@ -161,6 +172,7 @@ class Jail:
             ]
             watching = tasks.create_task(watch(started.process.pid, bounds, look_at_folder))
             ending = tasks.create_task(_ended(started.process))
+            serving = tasks.create_task(_serve(started.door, program.network))
             try:
                 await asyncio.wait(
                     [ending, watching], timeout=bounds.seconds, return_when=asyncio.FIRST_COMPLETED
@@ -171,8 +183,9 @@ class Jail:
                     stopped = Stopped.TIME
             finally:
                 watching.cancel()
+                serving.cancel()
                 await _end(started)
-                await asyncio.wait([ending, *reading], timeout=END_SECONDS)
+                await asyncio.wait([ending, serving, *reading], timeout=END_SECONDS)
                 for task in (ending, *reading):
                     task.cancel()
         code = started.process.returncode
@@ -182,13 +195,20 @@ class Jail:
 
     async def _start(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
         contents = (program.script.encode(errors="replace"), _filter(), bubblewrap.people())
-        with _readable(*contents) as (script, calls, people):
-            if kind is Kind.BUBBLEWRAP:
-                files = bubblewrap.Files(calls=calls, script=script, people=people)
-                command = bubblewrap.command_line(program, bounds, self._machine, files)
-            else:
+        told = kind is Kind.LANDLOCK
+        door = None
+        with ExitStack() as stack:
+            script, calls, people = stack.enter_context(_readable(*contents))
+            given = [script] if told else [script, calls, people]
+            if told:
                 command = landlocked.command_line(program, bounds, self._machine, script)
-            told = kind is Kind.LANDLOCK
+            else:
+                files = bubblewrap.Files(calls=calls, script=script, people=people)
+                if program.network is not None:
+                    door, end = socket.socketpair()
+                    files = replace(files, door=stack.enter_context(end).fileno())
+                    given.append(end.fileno())
+                command = bubblewrap.command_line(program, bounds, self._machine, files)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *command,
@@ -196,14 +216,40 @@ class Jail:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
                     env={"PATH": _OUTSIDE_PATH},
-                    pass_fds=(script,) if told else (script, calls, people),
+                    pass_fds=given,
                     start_new_session=True,
                 )
             except OSError as error:
+                if door is not None:
+                    door.close()
                 raise WorkUnavailable(f"{command[0]} cannot be run: {error.strerror}") from None
         if process.stdout is None or process.stderr is None:
             raise RuntimeError("a process was started without its outputs")
-        return _Started(process, process.stdout, process.stderr, told)
+        return _Started(process, process.stdout, process.stderr, told, door)
+
+
+async def _serve(door: socket.socket | None, network: Network | None) -> None:
+    """Serve those who connect to the port that a jail hands out, until this is cancelled."""
+    if door is None or network is None:
+        return
+    with door:
+        port = await _handed_out(door)
+    if port is not None:
+        with port:
+            await network(port)
+
+
+async def _handed_out(door: socket.socket) -> socket.socket | None:
+    """Return the port of a jail once it is open; None where the jail has ended before."""
+    readable = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(door, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(door)
+    _, descriptors, _, _ = socket.recv_fds(door, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

@@ -1,6 +1,7 @@
 """What is run in a jail, within which bounds, and what came of it."""
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -8,6 +9,10 @@ from typing import Final
 
 THE_SCRIPT: Final = "the script"
 """Stands in a command for the path of the script; compared as an object."""
+
+
+Network = Callable[[socket.socket], Awaitable[None]]
+"""Serves those who connect to a listening socket, until it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +27,15 @@ class Program:
             A jail without namespaces has none of them.
         script: a text that it reads, such as a shell's or Python's; kept out of lists of
             processes.
+        network: a proxy, which is all that it reaches; its variables name it. None: it reaches
+            nothing. A jail without namespaces has none.
     """
 
     command: tuple[str, ...]
     folder: Path
     script: str = field(default="", repr=False)
     readable: Mapping[str, Path] = field(default_factory=dict)
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True)

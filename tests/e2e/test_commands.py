@@ -14,6 +14,7 @@ from tests.e2e.test_tools import offered, told
 from tests.e2e.test_workspace import GROUP, folders
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA, SharedFile
+from tests.integration.test_jail import NO_BUBBLEWRAP
 from tests.integration.test_spawned import until
 
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\nFebruary,4\n", "sums.csv")
@@ -198,6 +199,35 @@ async def test_a_command_of_a_killed_bot_ends_with_it_and_is_not_run_again() -> 
         assert log.read_text() == "ran\n"
         await asyncio.to_thread(nothing_works_in, log.parent)
     assert "It was begun before a restart" in told(here)
+
+
+REACH = """
+import urllib.request
+urllib.request.urlopen("http://127.0.0.2/")
+"""
+
+
+@NO_BUBBLEWRAP
+@pytest.mark.parametrize("is_admin", [True, False])
+async def test_with_the_setting_commands_of_admins_reach_public_addresses(
+    *, is_admin: bool
+) -> None:
+    steps = script(tool_calls(("run_python", {"code": REACH})), text("Refused."))
+    async with world(steps) as here:
+        settings = here.settings(
+            tools={"workspace": {"for": "everyone"}, "commands": {"network": True}},
+            access={"admins": ADA.aci},
+        )
+        async with running_bot(settings):
+            author = ADA if is_admin else BEN
+            await here.signal.say("look", author=author)
+            asked = await question(here)
+            assert (", with access to the internet?" in asked.text) is is_admin
+            await here.signal.react("👍", asked.timestamp, author=author)
+            await here.answer()
+    assert ("HTTP Error 403" in told(here)) is is_admin
+    assert ("127.0.0.2 is not on the public internet" in told(here)) is is_admin
+    assert "Network is unreachable" in told(here) or "refused" in told(here)
 
 
 LIST = ("run_command", {"command": "ls"})

@@ -112,7 +112,7 @@ async def test_the_file_of_verify_proves_the_bot_to_who_asked_and_to_nobody_else
     [
         ({}, "admins", "ask"),
         (
-            {"workspace": {"for": "everyone"}, "commands": {"approval": "never"}},
+            {"workspace": {"for": "everyone"}, "commands": {"approval": "never", "network": True}},
             "everyone",
             "never",
         ),
@@ -129,6 +129,7 @@ async def test_the_proof_says_who_has_files_and_which_commands_are_asked_about(
             file = await prove(proving, "purple elephants")
     policy = json.loads(Bundle.parse(file.data).policy)
     assert (policy["workspace"], policy["commands"]) == (workspace, commands)
+    assert policy["commands_network"] == "off"
     report = verified(proving, file, "purple elephants", HALF + "1" * 30)
     assert "policy" not in [check.name for check in report.failures]
 

@@ -77,9 +77,14 @@ class Authority:
         key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return ServerIdentity(_pem(certificate), hashlib.sha256(spki).digest(), key_pem.decode())
 
+    @property
+    def certificate_pem(self) -> str:
+        """Its own certificate, for whoever is to believe it."""
+        return _pem(self._certificate)
+
     def client_context(self) -> ssl.SSLContext:
         """Return a new context that believes this authority alone."""
-        return ssl.create_default_context(cadata=_pem(self._certificate))
+        return ssl.create_default_context(cadata=self.certificate_pem)
 
     def _sign(
         self,

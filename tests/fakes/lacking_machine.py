@@ -1,7 +1,8 @@
 """Runs a command as on a machine whose kernel, or container, lacks some system calls.
 
 `python -m tests.fakes.lacking_machine WALLS COMMAND ARGUMENT…`; WALLS are the names of those that
-cannot be raised, separated by commas; with a `!` behind it, the wall is said to stand and does not.
+cannot be raised, or `bubblewrap`, separated by commas; with a `!` behind it, the wall is said to
+stand and does not.
 Children of the command lack them, too.
 """
 
@@ -17,10 +18,11 @@ from sandbox.walls import Wall
 
 PR_SET_NO_NEW_PRIVS = 38
 ARM = os.uname().machine == "aarch64"
-NEEDED_BY = {
+NEEDED_BY: dict[str, tuple[int, ...]] = {
     Wall.SECCOMP: (277 if ARM else 317,),
     Wall.LANDLOCK: (444, 445, 446),
     Wall.NAMESPACES: (97, 91) if ARM else (272, 126),  # unshare; capset, as under systemd
+    "bubblewrap": (41,) if ARM else (155,),  # pivot_root
 }
 
 
@@ -39,6 +41,6 @@ if __name__ == "__main__":
     lack(
         (number, 0 if name.endswith("!") else ENOSYS)
         for name in sys.argv[1].split(",")
-        for number in NEEDED_BY[Wall(name.removesuffix("!"))]
+        for number in NEEDED_BY[name.removesuffix("!")]
     )
     os.execv(sys.argv[2], sys.argv[2:])

@@ -15,7 +15,9 @@ from tools.web.guard import (
     AddressRefused,
     GuardedBackend,
     checked,
+    is_own,
     is_public,
+    may_be_asked,
     origin_of,
 )
 
@@ -110,6 +112,17 @@ PRIVATE = [
 @pytest.mark.parametrize("address", PUBLIC)
 def test_hosts_of_the_internet_may_be_asked(address: str) -> None:
     assert is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.255.255.254", "0.0.0.0"])
+def test_addresses_of_this_machine_are_told_apart(address: str) -> None:
+    assert is_own(ip_address(address))
+    assert not may_be_asked(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "192.0.2.1", "2606:4700::1111", "2a00::1%eth0"])
+def test_others_are_not_this_machine_s(address: str) -> None:
+    assert not is_own(ip_address(address))
 
 
 @pytest.mark.parametrize("address", PRIVATE)

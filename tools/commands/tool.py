@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sandbox.errors import WorkError, WorkUnavailable
-from sandbox.jail.jail import PLACE_SECONDS, Jail
+from sandbox.errors import WorkError
+from sandbox.jail.jail import PLACE_SECONDS, Jail, Kind
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Limits, Sandbox
@@ -24,6 +24,8 @@ from tools.commands.machine import this_machine
 from tools.errors import InvalidArguments
 from tools.schema import tool_from
 from tools.settings import CommandApproval, CommandSettings
+from tools.web.lookup import Resolver
+from tools.web.proxy import PORTS, Proxy
 from tools.workspace.workspaces import Workspace, Workspaces
 
 READER: Final = "tools.commands.inside.program"
@@ -33,7 +35,19 @@ _AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
 """Until it starts, and from its end until its tool has ended."""
 
 _TO_READ: Final = Limits(line_bytes=2**18, idle_seconds=600.0)
-_QUESTION: Final = "Run this {} in the workspace of this chat?"
+_QUESTION: Final = "Run this {} in the workspace of this chat{}?"
+_WITH_NETWORK: Final = ", with access to the internet"
+_NO_NETWORK: Final = "There is no network."
+_NETWORK: Final = (
+    f"The public internet is reached on ports {' and '.join(map(str, sorted(PORTS)))}, and only"
+    " through the HTTP proxy that http_proxy and https_proxy name."
+)
+_HARMLESS_HAVE_NONE: Final = " What runs without the person being asked has no network."
+
+Asked = Mapping[str, object]
+"""A command, as it is read behind walls; see `tools.commands.inside.program`."""
+ProxyFor = Callable[[Asked], Awaitable[Proxy | None]]
+"""Returns the proxy of a command; None: it has no network."""
 
 Line = Annotated[str, Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS)]
 Words = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
@@ -70,22 +84,31 @@ class Commands:
         workspace: returns where; its process may be another one each time.
         jail: runs them.
         settings: what they may take.
+        proxy_for: gives them a network.
     """
 
     def __init__(
-        self, workspace: Callable[[], Workspace], jail: Jail, settings: CommandSettings
+        self,
+        workspace: Callable[[], Workspace],
+        jail: Jail,
+        settings: CommandSettings,
+        proxy_for: ProxyFor,
     ) -> None:
         self._workspace = workspace
         self._jail = jail
         self._settings = settings
+        self._proxy_for = proxy_for
 
-    async def run(self, command: tuple[str, ...], script: str, seconds: int | None) -> str:
+    async def run(
+        self, command: tuple[str, ...], script: str, seconds: int | None, asked: Asked
+    ) -> str:
         """Run a command to its end and return what came of it, for the model.
 
         Args:
             command: program and arguments.
             script: what it reads as its script.
             seconds: how long it may take; None: as the settings say.
+            asked: the same, as it is read.
 
         Raises:
             WorkError: it cannot be run.
@@ -101,8 +124,10 @@ class Commands:
             output_bytes=settings.max_output_bytes // 2,
         )
         program = Program(command, workspace.files, script, workspace.shared_folders)
+        if (proxy := await self._proxy_for(asked)) is not None:
+            program = replace(program, network=proxy.serve)
         ended = await self._jail.run(program, bounds, self._outgrown)
-        return self._said(ended, bounds)
+        return self._said(ended, bounds, proxy.refusals if proxy is not None else ())
 
     async def _outgrown(self) -> Stopped | None:
         workspace = self._workspace()
@@ -114,7 +139,7 @@ class Commands:
             return Stopped.FILES
         return Stopped.DISK if used.disk_bytes > workspace.quota_bytes else None
 
-    def _said(self, ended: Ended, bounds: Bounds) -> str:
+    def _said(self, ended: Ended, bounds: Bounds, refusals: Sequence[str]) -> str:
         parts = [f"exit code {ended.exit_code}"]
         if ended.stopped is not None:
             why = _STOPPED[ended.stopped].format(
@@ -129,13 +154,15 @@ class Commands:
             for name, text in (("stdout", ended.output), ("stderr", ended.errors))
             if text.strip()
         ]
+        if refusals:
+            parts.append("\n".join(("the network refused:", *refusals)))
         return "\n".join(parts)
 
 
 async def run_command(
     commands: Commands, command: Line, arguments: Words = "", timeout_seconds: Seconds | None = None
 ) -> str:
-    """Run a shell command in this chat's workspace. There is no network.
+    """Run a shell command in this chat's workspace.
 
     What is in shared/ is in /shared/ here, and may only be read.
 
@@ -146,16 +173,18 @@ async def run_command(
         timeout_seconds: How long it may take.
     """
     if not arguments.strip():
-        return await commands.run(("sh", THE_SCRIPT), command, timeout_seconds)
+        shell = ("sh", THE_SCRIPT)
+        return await commands.run(shell, command, timeout_seconds, {"line": command})
     try:
         words = shlex.split(arguments)
     except ValueError as error:
         raise InvalidArguments(f"arguments: {error}") from None
-    return await commands.run((command.strip(), *words), "", timeout_seconds)
+    program = (command.strip(), *words)
+    return await commands.run(program, "", timeout_seconds, {"words": program})
 
 
 async def run_python(commands: Commands, code: Code, timeout_seconds: Seconds | None = None) -> str:
-    """Run a Python program in this chat's workspace. There is no network.
+    """Run a Python program in this chat's workspace.
 
     Save figures as files and send them with send_file.
 
@@ -164,7 +193,8 @@ async def run_python(commands: Commands, code: Code, timeout_seconds: Seconds | 
         code: The whole program; it prints what you want to know.
         timeout_seconds: How long it may take.
     """
-    return await commands.run(("python3", "-I", THE_SCRIPT), code, timeout_seconds)
+    python = ("python3", "-I", THE_SCRIPT)
+    return await commands.run(python, code, timeout_seconds, {"code": code})
 
 
 class Reader:
@@ -173,11 +203,16 @@ class Reader:
     Args:
         sandbox: reads them.
         approval: which of them a person is asked about.
+        network: they may have one. What could use it, and so carry a conversation away, is then
+            asked about each time: nobody can allow it for longer.
     """
 
-    def __init__(self, sandbox: Sandbox, approval: CommandApproval) -> None:
+    def __init__(
+        self, sandbox: Sandbox, approval: CommandApproval, *, network: bool = False
+    ) -> None:
         self._sandbox = sandbox
         self._approval = approval
+        self._network = network
 
     async def of_command(self, arguments: Any) -> Consent:
         """Return what a call of `run_command` needs; its programs may be allowed for longer."""
@@ -192,15 +227,32 @@ class Reader:
     async def of_python(self, arguments: Any) -> Consent:
         """Return what a call of `run_python` needs; all of them may be allowed for longer."""
         consent = await self._consent({"code": arguments.code})
-        return replace(consent, covers=("run_python",))
+        return replace(consent, covers=() if self._network else ("run_python",))
 
-    async def _consent(self, command: Mapping[str, object]) -> Consent:
+    async def may_reach(self, asked: Asked) -> bool:
+        """Whether a command may have a network.
+
+        One that nobody is asked about because it is harmless may not: that it is harmless was
+        said of commands without a network.
+        """
+        if self._approval is not CommandApproval.DANGEROUS:
+            return True
+        try:
+            return bool((await self._reading(asked)).risks)
+        except WorkError:
+            return False
+
+    async def _consent(self, asked: Asked) -> Consent:
         if self._approval is CommandApproval.NEVER:
             return Consent(asks=False)
-        reading = _Reading.model_validate_json(await self._sandbox.call(json.dumps(command)))
-        covers = () if reading.is_open else [f"run_command: {name}" for name in reading.programs]
+        reading = await self._reading(asked)
+        for_longer = not (reading.is_open or (self._network and reading.risks))
+        covers = [f"run_command: {name}" for name in reading.programs] if for_longer else ()
         asks = self._approval is CommandApproval.ASK or bool(reading.risks)
         return Consent(asks=asks, covers=tuple(covers), risks=tuple(reading.risks))
+
+    async def _reading(self, asked: Asked) -> "_Reading":
+        return _Reading.model_validate_json(await self._sandbox.call(json.dumps(asked)))
 
 
 class _Reading(BaseModel):
@@ -213,22 +265,30 @@ class _Reading(BaseModel):
     is_open: bool
 
 
-async def trouble_with_jails() -> str:
-    """Try a jail and return why there can be none here; empty where there can.
+async def kind_of_jail() -> Kind:
+    """Try a jail and return which kind this machine allows.
 
     For whoever only looks: a bot finds it out with the first command.
+
+    Raises:
+        WorkUnavailable: none; says why.
     """
-    try:
-        with TemporaryDirectory() as folder:
-            await Jail(this_machine()).kind(Path(folder))
-    except WorkUnavailable as error:
-        return str(error)
-    return ""
+    return await _kind_of(Jail(this_machine()))
+
+
+async def _kind_of(jail: Jail) -> Kind:
+    with TemporaryDirectory() as folder:
+        return await jail.kind(Path(folder))
 
 
 @asynccontextmanager
 async def open_commands(
-    workspaces: Workspaces, settings: CommandSettings, sandboxes: SandboxPolicy
+    workspaces: Workspaces,
+    settings: CommandSettings,
+    sandboxes: SandboxPolicy,
+    *,
+    jail: Jail | None = None,
+    make_proxy: Callable[[], Proxy] | None = None,
 ) -> AsyncIterator[Sequence[Tool]]:
     """Provide the tools that run commands in the workspace of the chat that they are called in.
 
@@ -236,33 +296,82 @@ async def open_commands(
         workspaces: of all chats.
         settings: what commands may take.
         sandboxes: what is demanded of the sandbox in which commands are read.
-    """
-    machine = this_machine()
-    jail = Jail(machine)
+        jail: in which they run; None: the best that this machine allows.
+        make_proxy: of one command; None: it reaches the internet.
 
-    def commands(caller: Caller) -> Commands:
-        of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
-        return Commands(of_chat, jail, settings)
+    Raises:
+        WorkUnavailable: commands are to have a network, and there can be no jail here.
+    """
+    jail = jail or Jail(this_machine())
+    # What the model is told of a network has to be true before the first command.
+    network = settings.network and (await _kind_of(jail)).has_network
+    make_proxy = make_proxy or partial(Proxy, Resolver().look_up)
 
     async with Sandbox(READER, _TO_READ, policy=sandboxes) as sandbox:
         reader = Reader(sandbox, settings.approval)
-        offered = partial(
-            tool_from,
-            side_effects=True,
-            untrusted=True,
-            admins_only=workspaces.admins_only,
-            timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
-            given={"commands": commands},
-        )
-        tools = [
-            offered(
-                run_python, question=_QUESTION.format("Python program"), consent=reader.of_python
-            )
-        ]
-        if shutil.which("sh", path=machine.path):
-            tools.append(
-                offered(
-                    run_command, question=_QUESTION.format("command"), consent=reader.of_command
-                )
-            )
+        of_reaching = Reader(sandbox, settings.approval, network=True)
+
+        async def no_proxy(_: Asked) -> None:
+            return None
+
+        async def a_proxy(asked: Asked) -> Proxy | None:
+            return make_proxy() if await of_reaching.may_reach(asked) else None
+
+        def commands(proxy_for: ProxyFor, caller: Caller) -> Commands:
+            of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
+            return Commands(of_chat, jail, settings, proxy_for if caller.is_admin else no_proxy)
+
+        admins_only = workspaces.admins_only
+        tools = _tools(reader, partial(commands, no_proxy), _NO_NETWORK, admins_only=admins_only)
+        if network:
+            words = _NETWORK
+            if settings.approval is CommandApproval.DANGEROUS:
+                words += _HARMLESS_HAVE_NONE
+            given = partial(commands, a_proxy)
+            reaching = _tools(of_reaching, given, words, _WITH_NETWORK, admins_only=admins_only)
+            pairs = zip(tools, reaching, strict=True)
+            tools = [replace(tool, for_admins=for_admins) for tool, for_admins in pairs]
         yield tools
+
+
+def _tools(
+    reader: Reader,
+    commands: Callable[[Caller], Commands],
+    network: str,
+    question: str = "",
+    *,
+    admins_only: bool,
+) -> list[Tool]:
+    """Return the tools that this machine has programs for.
+
+    Args:
+        reader: says whether a person is asked.
+        commands: runs them for a caller.
+        network: what the model is told of it.
+        question: what the person who is asked is told of it.
+        admins_only: they do not exist for anybody else.
+    """
+    offered = partial(
+        tool_from,
+        side_effects=True,
+        untrusted=True,
+        admins_only=admins_only,
+        timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
+        given={"commands": commands},
+    )
+    tools = [
+        offered(
+            run_python,
+            question=_QUESTION.format("Python program", question),
+            consent=reader.of_python,
+        )
+    ]
+    if shutil.which("sh", path=this_machine().path):
+        tools.append(
+            offered(
+                run_command,
+                question=_QUESTION.format("command", question),
+                consent=reader.of_command,
+            )
+        )
+    return [replace(tool, description=f"{tool.description} {network}") for tool in tools]

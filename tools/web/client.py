@@ -24,7 +24,7 @@ from tools.web.guard import (
     Origin,
     Permits,
     checked,
-    is_public,
+    may_be_asked,
     origin_of,
     redirected,
 )
@@ -292,7 +292,7 @@ class WebClient:
 async def open_web_client(
     *,
     operator_urls: Collection[str] = (),
-    permits: Permits = is_public,
+    permits: Permits = may_be_asked,
     lookup: Lookup | None = None,
     bounds: FetchBounds | None = None,
 ) -> AsyncIterator[WebClient]:

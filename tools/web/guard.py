@@ -5,7 +5,8 @@ looked up and is then connected to, without a second lookup in which the answer 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final, NoReturn
 
@@ -69,6 +70,11 @@ _SPECIAL_IPV6: Final = tuple(
         ),
     )
 )
+_NOBODYS: Final[Mapping[int, IPAddress]] = {
+    4: IPv4Address("192.0.2.1"),
+    6: IPv6Address("2001:db8::1"),
+}
+"""Addresses that no machine has."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")  # an IPv4 address in its last 32 bits (RFC 6052)
 
 
@@ -85,6 +91,30 @@ def is_public(address: IPAddress) -> bool:
     if address in _NAT64:
         return is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
     return address in _UNICAST_IPV6 and not any(address in network for network in _SPECIAL_IPV6)
+
+
+def may_be_asked(address: IPAddress) -> bool:
+    """Tell whether a tool may connect to an address: public, and not one of this machine's own.
+
+    Behind a public address of its own a machine may have services that it offers to nobody else.
+    """
+    return is_public(address) and not is_own(address)
+
+
+def is_own(address: IPAddress) -> bool:
+    """Tell whether an address is one of this machine's interfaces."""
+    # Where the system binds anything (ip_nonlocal_bind), this tells nothing.
+    return _can_bind(address) and not _can_bind(_NOBODYS[address.version])
+
+
+def _can_bind(address: IPAddress) -> bool:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as made:
+            made.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
 
 
 def checked(url: str) -> httpx.URL:
@@ -162,6 +192,35 @@ def _checked_literal(host: str) -> str:
         ) from None
 
 
+async def permitted_addresses(host: str, *, permits: Permits, lookup: Lookup) -> Sequence[str]:
+    """Return the addresses of a host that may be connected to, the best first, and only a few.
+
+    Args:
+        host: a name or a literal address.
+        permits: tells which addresses may be connected to; it has to permit all of them.
+        lookup: finds a name's addresses; asked once.
+
+    Raises:
+        AddressRefused: one of its addresses is not permitted.
+        ToolError: the name is unknown.
+    """
+    addresses = [_parsed(address) for address in await _looked_up(host, lookup)]
+    if not addresses:
+        raise _unknown(host)
+    if not all(address is not None and permits(address) for address in addresses):
+        raise AddressRefused(f"{host} is not on the public internet, so I may not ask it.")
+    return [str(address) for address in addresses[:MAX_ADDRESSES_TRIED]]
+
+
+async def _looked_up(host: str, lookup: Lookup) -> Sequence[str]:
+    if _parsed(host) is not None:
+        return (host,)
+    try:
+        return await lookup(host)
+    except OSError as error:
+        raise _unknown(host) from error
+
+
 class GuardedBackend(httpcore.AsyncNetworkBackend):
     """Opens connections to permitted addresses only; TLS is still checked against the name.
 
@@ -200,7 +259,9 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         """
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._permitted(host)
+                addresses = await permitted_addresses(
+                    host, permits=self._permits, lookup=self._lookup
+                )
                 share = None if timeout is None else timeout / len(addresses)
                 return BoundedStream(
                     await self._first(addresses, port, share, local_address, socket_options)
@@ -224,23 +285,6 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
-
-    async def _permitted(self, host: str) -> Sequence[str]:
-        """Return the addresses of a host, all of them checked."""
-        addresses = [_parsed(address) for address in await self._addresses(host)]
-        if not addresses:
-            raise _unknown(host)
-        if not all(address is not None and self._permits(address) for address in addresses):
-            raise AddressRefused(f"{host} is not on the public internet, so I may not ask it.")
-        return [str(address) for address in addresses[:MAX_ADDRESSES_TRIED]]
-
-    async def _addresses(self, host: str) -> Sequence[str]:
-        if _parsed(host) is not None:
-            return (host,)
-        try:
-            return await self._lookup(host)
-        except OSError as error:
-            raise _unknown(host) from error
 
     async def _first(
         self,
