@@ -12,7 +12,12 @@ def perform(execute: Execute, deletion: AcceptedMessage) -> tuple[int, ...]:
     """
     closed = []
     for version in inbox.versions(execute, deletion.message):
-        _forget_turn(execute, version.turn_id)
+        for turn_id in inbox.with_retries(execute, version.turn_id):
+            _forget_turn(execute, turn_id)
+            # A question that is gone cannot be answered anew.
+            if turn_id != version.turn_id and inbox.is_waiting(execute, turn_id):
+                inbox.close(execute, turn_id, "deleted")
+                closed.append(turn_id)
         inbox.close(execute, version.id, "deleted")
         if version.waiting:
             closed.append(version.id)

@@ -16,7 +16,7 @@ def merge(execute: Execute, edit: AcceptedMessage, target: AcceptedMessage) -> A
     message = target.message.after(edit.message)
     turns.forget(execute, inbox.turn_of(execute, target.id))
     inbox.change(execute, target.id, message)
-    inbox.close(execute, edit.id, "merged")
+    inbox.close(execute, edit.id, inbox.MERGED)
     return replace(target, message=message)
 
 
@@ -30,7 +30,7 @@ def settle(
     earlier = [
         version
         for version in inbox.versions(execute, edit.message)
-        if version.id < edit.id and version.outcome != inbox.OVERHEARD
+        if version.id < edit.id and version.outcome not in inbox.NOT_EDITED
     ]
     if not earlier:
         return EditOutcome.UNKNOWN, edit

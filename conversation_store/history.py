@@ -16,10 +16,14 @@ MAX_HISTORY_ROWS: Final = 2_000
 HISTORY_IMAGES: Final = 4
 """Images of earlier messages that the model is shown again; they cost much of its context."""
 
+LAST_TURN: Final = 2**63 - 1
+"""No turn has a higher number."""
+
 HISTORY_SQL: Final = """
     SELECT turns.id, messages.id, role, content, tool_calls, tool_call_id, messages.state
     FROM turns JOIN messages ON messages.turn_id = turns.id
-    WHERE turns.chat = ? AND turns.id >= ? AND turns.state IN ('answered', 'failed')
+    WHERE turns.chat = ? AND turns.id >= ? AND turns.id < ?
+        AND turns.state IN ('answered', 'failed')
     ORDER BY turns.id DESC, messages.id DESC
     LIMIT ?
 """
@@ -32,10 +36,17 @@ Shown = Mapping[int | None, Sequence[Image]]
 
 
 def of_chat(
-    execute: Execute, chat: ChatId, *, max_bytes: int, max_rows: int, first_turn: int
+    execute: Execute,
+    chat: ChatId,
+    *,
+    max_bytes: int,
+    max_rows: int,
+    first_turn: int,
+    before: int | None = None,
 ) -> History:
     """Return the newest whole turns of a chat that fit, oldest first, with the newest images."""
-    rows = list(execute(HISTORY_SQL, (chat, first_turn, max_rows + 1)))
+    end = LAST_TURN if before is None else before
+    rows = list(execute(HISTORY_SQL, (chat, first_turn, end, max_rows + 1)))
     turns = _newest_turns(rows[:max_rows], max_bytes)
     whole = len(rows) <= max_rows and sum(map(len, turns.values())) == len(rows)
     if not turns:
@@ -44,8 +55,8 @@ def of_chat(
     rows = list(
         execute(
             "SELECT turn_id, message_id, content_type, data FROM images"
-            " WHERE chat = ? AND turn_id >= ? ORDER BY turn_id DESC, id DESC LIMIT ?",
-            (chat, min(turns), HISTORY_IMAGES),
+            " WHERE chat = ? AND turn_id BETWEEN ? AND ? ORDER BY turn_id DESC, id DESC LIMIT ?",
+            (chat, min(turns), max(turns), HISTORY_IMAGES),
         )
     )
     for turn_id, message_id, content_type, data in rows:

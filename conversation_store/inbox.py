@@ -26,6 +26,18 @@ QUOTE_STORED: Final = ("timestamp", "author", "by_bot", "text", "has_files")
 OVERHEARD: Final = "overheard"
 """How an edit ended of what was said to others."""
 
+UNDONE: Final = "undone"
+"""How a question ended that its person took back with its answer."""
+
+RETRIED: Final = "retried"
+"""How a message ended that had an earlier question answered anew."""
+
+MERGED: Final = "merged"
+"""How an edit ended whose words an earlier message has taken."""
+
+NOT_EDITED: Final = frozenset({OVERHEARD, UNDONE, RETRIED, MERGED})
+"""Outcomes of what an edit does not change: without another row, it is a message of its own."""
+
 OVERTAKEN: Final = "overtaken"
 """How a message, or an edit, ended that came after an edit of it."""
 
@@ -162,6 +174,22 @@ def replaced_by(execute: Execute, inbox_id: int) -> int | None:
     return next((root for (root,) in rows), None)
 
 
+def retry(execute: Execute, inbox_id: int, turn_id: int) -> None:
+    """Let a message have the question of an earlier turn answered anew."""
+    execute("UPDATE inbox SET retries = ? WHERE id = ?", (turn_id, inbox_id))
+
+
+def with_retries(execute: Execute, turn_id: int) -> tuple[int, ...]:
+    """Return a turn and those that answer its question anew, the first one first."""
+    rows = execute(
+        "WITH RECURSIVE asked (id) AS (SELECT ? UNION"
+        " SELECT inbox.id FROM inbox JOIN asked ON inbox.retries = asked.id)"
+        " SELECT id FROM asked ORDER BY id",
+        (turn_id,),
+    )
+    return tuple(id_ for (id_,) in rows)
+
+
 def is_waiting(execute: Execute, inbox_id: int) -> bool:
     """Whether a message owes an answer."""
     rows = list(execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (inbox_id,)))
@@ -252,13 +280,14 @@ def target(execute: Execute, message: ReceivedMessage) -> tuple[str | None, int 
 def find_target(execute: Execute, message: ReceivedMessage) -> int | None:
     """Return the row that an edit or a deletion is about: of several, the latest that waits.
 
-    Words that were overheard are no target: an edit may address the bot for the first time.
+    Words that were overheard are no target: an edit may address the bot for the first time. Neither
+    is what was taken back, nor a request to answer something anew.
     """
     own_id = _id_of(execute, message)
     found = [
         version
         for version in versions(execute, message)
-        if version.id != own_id and version.outcome != OVERHEARD
+        if version.id != own_id and version.outcome not in NOT_EDITED
     ]
     if not found:
         return None

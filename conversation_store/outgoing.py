@@ -70,6 +70,7 @@ def answer(
     replaces: int | None,
     expires_at: int | None,
     now_ms: int,
+    removals: Sequence[int] = (),
 ) -> tuple[OutgoingMessage, ...]:
     """Add the one answer to a message.
 
@@ -83,8 +84,11 @@ def answer(
         replaces: row whose answer it takes the place of.
         expires_at: when no copy of it may be left, once it is given up.
         now_ms: the time.
+        removals: Signal's timestamps of messages that are deleted for everyone behind it.
     """
     standing = [] if replaces is None or not parts else _take_standing(execute, replaces, inbox_id)
+    drafts = _drafts(parts, tuple(attachments), standing)
+    drafts += [_Draft("removal", replaces=timestamp) for timestamp in removals]
     return tuple(
         _add(
             execute,
@@ -96,7 +100,7 @@ def answer(
             expires_at=expires_at,
             now_ms=now_ms,
         )
-        for number, draft in enumerate(_drafts(parts, tuple(attachments), standing))
+        for number, draft in enumerate(drafts)
     )
 
 
@@ -245,6 +249,25 @@ def last_answer(execute: Execute, root: int) -> tuple[int, str, int] | None:
         )
     )
     return next(((id_, outcome or "", at) for id_, outcome, at in rows), None)
+
+
+def seen(execute: Execute, inbox_ids: Sequence[int], since_ms: int) -> list[int]:
+    """Return Signal's timestamps of what people see of the answers to some messages.
+
+    Args:
+        execute: runs a statement.
+        inbox_ids: the messages.
+        since_ms: older answers are left out.
+    """
+    ids = json.dumps(inbox_ids)
+    rows = execute(
+        "SELECT signal_timestamp FROM outbox WHERE inbox_id IN (SELECT value FROM json_each(?1))"
+        " AND state = 'sent' AND kind != 'removal' AND created_at >= ?2"
+        " AND signal_timestamp NOT IN (SELECT replaces FROM outbox WHERE replaces NOT NULL"
+        " AND state = 'sent' AND inbox_id IN (SELECT value FROM json_each(?1))) ORDER BY id",
+        (ids, since_ms),
+    )
+    return [timestamp for (timestamp,) in rows]
 
 
 def _take_standing(execute: Execute, root: int, inbox_id: int) -> list[_Standing]:

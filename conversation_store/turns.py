@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conversation_store import history, inbox, overheard
-from conversation_store.connections import Execute
+from conversation_store.connections import Execute, Row
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -43,12 +43,23 @@ def begin(
     turn: Turn,
     pieces: Sequence[AcceptedMessage],
     told: Sequence[OverheardMessage],
+    *,
+    retries: int | None,
     now_ms: int,
 ) -> None:
-    """Store a turn's beginning, unless one of its messages was forgotten meanwhile."""
+    """Store a turn's beginning, unless one of its messages was forgotten meanwhile.
+
+    Of one that answers the question of an earlier turn anew (`retries`), the earlier one has to be
+    there as well.
+    """
     if not all(inbox.is_waiting(execute, piece.id) for piece in pieces):
         return
     expiry = [piece.message.expires_at for piece in pieces]
+    if retries is not None:
+        if not is_there(execute, retries):
+            return
+        expiry += [at for (at,) in execute("SELECT expires_at FROM turns WHERE id = ?", (retries,))]
+        inbox.retry(execute, turn.id, retries)
     expiry.append(overheard.take(execute, told, turn.id))
     first = pieces[0].message
     # A row that an earlier try has left goes with all that belongs to it.
@@ -78,6 +89,18 @@ def resume(execute: Execute, turn_id: int) -> Turn | None:
             (turn_id,),
         )
     )
+    return _stored(execute, turn_id, rows)
+
+
+def find(execute: Execute, turn_id: int) -> Turn | None:
+    """Return what is stored of a turn; None for one that is gone."""
+    rows = list(
+        execute("SELECT attempts, progress_timestamp, notices FROM turns WHERE id = ?", (turn_id,))
+    )
+    return _stored(execute, turn_id, rows)
+
+
+def _stored(execute: Execute, turn_id: int, rows: Sequence[Row]) -> Turn | None:
     if not rows:
         return None
     attempts, progress_timestamp, notices = rows[0]

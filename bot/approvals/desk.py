@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
@@ -142,9 +142,11 @@ class ApprovalDesk:
             if (question := question_of(stored)) is not None:
                 self._listen(question)
 
-    def for_turn(self, accepted: AcceptedMessage, turn_id: int) -> "TurnApproval":
-        """Return who asks for the calls of one turn."""
-        return TurnApproval(self, self._store, accepted, turn_id)
+    def for_turn(
+        self, accepted: AcceptedMessage, turn_id: int, *, is_retry: bool = False
+    ) -> "TurnApproval":
+        """Return who asks for the calls of one turn; see `TurnApproval`."""
+        return TurnApproval(self, self._store, accepted, turn_id, is_retry=is_retry)
 
     def answer_in(self, message: ReceivedMessage) -> Answer | None:
         """Return what a message says to an open question; None where it is about none.
@@ -447,7 +449,16 @@ class ApprovalDesk:
 
 
 class TurnApproval:
-    """Asks for the calls of one turn. Implements `tools.approval.Approval`."""
+    """Asks for the calls of one turn. Implements `tools.approval.Approval`.
+
+    Args:
+        desk: puts the questions.
+        store: keeps them.
+        accepted: the message that the calls are made for.
+        turn_id: the turn.
+        is_retry: the question was answered before, so its calls may have been carried out already:
+            what is allowed for longer is asked about, too.
+    """
 
     def __init__(
         self,
@@ -455,11 +466,14 @@ class TurnApproval:
         store: ConversationStore,
         accepted: AcceptedMessage,
         turn_id: int,
+        *,
+        is_retry: bool = False,
     ) -> None:
         self._desk = desk
         self._store = store
         self._accepted = accepted
         self._turn_id = turn_id
+        self._is_retry = is_retry
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         """Ask, or go on with the question that a restart has left, or return its answer."""
@@ -473,9 +487,10 @@ class TurnApproval:
             return Decision.NOT_ASKED
         if stored.state is not ApprovalState.OPEN:
             return _DECISIONS[stored.state]
-        if stored.signal_timestamp is None and await self._desk.needs_nobody(
-            stored, request.consent
-        ):
+        consent = request.consent
+        if self._is_retry:
+            consent = replace(consent, covers=())
+        if stored.signal_timestamp is None and await self._desk.needs_nobody(stored, consent):
             return Decision.YES
         return await self._desk.ask(stored, request.tool, question, request.consent)
 

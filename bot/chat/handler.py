@@ -11,11 +11,12 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.chat.asked_again import asked_again
 from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_early
 from bot.chat.history_window import HistoryWindow
 from bot.chat.live_turns import LiveTurn, LiveTurns
 from bot.chat.media import Media, Prepared
-from bot.chat.prompt import Prompt, Prompts
+from bot.chat.prompt import Prompts
 from bot.chat.quotes import checked
 from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
@@ -40,6 +41,7 @@ from conversation_store.models import (
     OverheardMessage,
     Quote,
     ReceivedMessage,
+    Retry,
     Role,
     StyledText,
     TokenSpend,
@@ -175,11 +177,16 @@ class ChatHandler:
         overheard = await self._overheard(chat)
         prompt = self._prompts.of(self._caller(messages[-1]))
         content = prompt.user_content(messages, model.traits, overheard=overheard)
-        history = await self._history(chat, now, model, prompt, (Message(Role.USER, content),))
+        most = prompt.history_bytes(now, model.traits, [Message(Role.USER, content)])
+        history = await self._window.read(chat, max_bytes=most)
         return await self._loop.first_request(prompt, model, history, content, now)
 
     async def run_turn(
-        self, pieces: Sequence[AcceptedMessage], early: EarlyRequest | None = None
+        self,
+        pieces: Sequence[AcceptedMessage],
+        early: EarlyRequest | None = None,
+        *,
+        retry: Retry | None = None,
     ) -> TurnResult:
         """Find the answer to a message, or to several that belong together; may be cancelled.
 
@@ -188,13 +195,14 @@ class ChatHandler:
         Args:
             pieces: the messages.
             early: may have the answer to the first request already.
+            retry: the first message asks for this; what else there is was written with it.
 
         Raises:
             TurnForgotten: the messages are gone.
         """
         now = self._now()
         accepted = pieces[-1]
-        turn, fleeting, can_be_asked = await self._begin(pieces)
+        turn, fleeting, can_be_asked = await self._begin(pieces, retry)
         log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
         if turn.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
@@ -204,13 +212,15 @@ class ChatHandler:
             refusal = "\n".join(turn.notices)
             shown = await self._renderer.as_typed(refusal, ())
             return TurnResult(turn, TurnStatus.FAILED, refusal, shown, TurnUsage())
-        route = self._models.route(accepted.message.chat)
-        caller = self._caller(accepted.message)
+        wanted, before = (None, None) if retry is None else (retry.model, retry.question.turn)
+        route = self._models.route(accepted.message.chat, wanted)
+        caller = self._caller(accepted.message, retry)
         prompt = self._prompts.of(caller)
-        history = await self._history(
-            accepted.message.chat, now, route.model, prompt, turn.messages
+        most = prompt.history_bytes(now, route.model.traits, turn.messages)
+        history = await self._window.read(accepted.message.chat, max_bytes=most, before=before)
+        context = self._contexts.of(
+            accepted, replace(caller, turn=turn.id), turn, is_retry=retry is not None
         )
-        context = self._contexts.of(accepted, replace(caller, turn=turn.id), turn)
         state = TurnState(
             turn,
             history,
@@ -253,15 +263,11 @@ class ChatHandler:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _caller(self, message: ReceivedMessage) -> Caller:
+    def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
+        """Return for whom calls are made; nobody lends an admin's rights to another's question."""
         person = Person(message.author, message.author_number)
-        return Caller(message.author, message.chat, is_admin=self._is_admin(person))
-
-    async def _history(
-        self, chat: ChatId, now: datetime, model: Model, prompt: Prompt, turn: Sequence[Message]
-    ) -> tuple[tuple[Message, ...], ...]:
-        most = prompt.history_bytes(now, model.traits, turn)
-        return await self._window.read(chat, max_bytes=most)
+        is_own = retry is None or retry.question.asker == message.author
+        return Caller(message.author, message.chat, is_admin=is_own and self._is_admin(person))
 
     async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
         return await self._store.messages.overheard(chat) if chat.is_group else ()
@@ -272,9 +278,11 @@ class ChatHandler:
         return _result(state, TurnStatus.FAILED, sentence, shown)
 
     async def _begin(
-        self, pieces: Sequence[AcceptedMessage]
+        self, pieces: Sequence[AcceptedMessage], retry: Retry | None
     ) -> tuple[Turn, tuple[Image, ...], bool]:
         """Begin or resume a turn; also return images not to be kept, and whether to ask."""
+        if retry is not None and not pieces[0].begun:
+            return await self._begin_again(pieces, retry), (), True
         messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
@@ -310,8 +318,36 @@ class ChatHandler:
             await self._media.discard(at_once)
         return turn, prepared.fleeting, prepared.has_words
 
+    async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> Turn:
+        """Begin a turn that asks what an earlier one asked, and what was written with the request.
+
+        Raises:
+            TurnForgotten: the earlier one is gone.
+        """
+        earlier = await self._store.turns.find(retry.question.turn)
+        if earlier is None:
+            raise TurnForgotten
+        request, *more = [await checked(piece.message, self._store.outbox) for piece in pieces]
+        model = self._models.route(request.chat, retry.model).model
+        content = asked_again(earlier.messages)
+        if more:
+            prompt = self._prompts.of(self._caller(request, retry))
+            content = "\n".join((content, prompt.user_content(more, model.traits)))
+        return self._store.turns.begin(
+            pieces,
+            content,
+            images=earlier.messages[0].images,
+            notices=earlier.notices,
+            retries=earlier.id,
+        )
+
     async def finish(
-        self, pieces: Sequence[AcceptedMessage], result: TurnResult, *, quote: Quote
+        self,
+        pieces: Sequence[AcceptedMessage],
+        result: TurnResult,
+        *,
+        quote: Quote,
+        retry: Retry | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """Store the answer as what is to be sent, and count the turn.
 
@@ -319,11 +355,24 @@ class ChatHandler:
             pieces: the messages that are answered.
             result: the answer.
             quote: the message that it is shown as a reply to, where that is called for.
+            retry: the request that is answered; where there is no better answer, the earlier one
+                stays.
 
         Raises:
             TurnForgotten: nothing of it was stored.
         """
         first = pieces[0]
+        if retry is not None and result.status is not TurnStatus.ANSWERED:
+            _count(result)
+            self._store.usage.add(result.spent)
+            return await self._store.turns.answer(
+                first,
+                result.shown,
+                outcome="not_retried",
+                quote=quote,
+                always_quote=first.message.chat.is_group,
+                joined=pieces[1:],
+            )
         # Not earlier: a turn whose messages change begins afresh and reads the files again. Not
         # later: nobody looks at answered messages again, whatever ends the process now.
         messages = [piece.message for piece in pieces]
@@ -338,6 +387,7 @@ class ChatHandler:
             quote=quote,
             always_quote=first.message.chat.is_group,
             replaces=first.replaces,
+            retried=None if retry is None else retry.question,
             model=result.model,
             usage=result.usage,
             exchanged=result.exchanged,

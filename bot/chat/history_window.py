@@ -31,20 +31,26 @@ class HistoryWindow:
         self._store = store
         self._first_turns: LRUCache[str, int] = LRUCache(MAX_CHATS)
 
-    async def read(self, chat: ChatId, *, max_bytes: int) -> tuple[tuple[Message, ...], ...]:
+    async def read(
+        self, chat: ChatId, *, max_bytes: int, before: int | None = None
+    ) -> tuple[tuple[Message, ...], ...]:
         """Return the turns to be shown, oldest first.
 
         Args:
             chat: the chat.
             max_bytes: UTF-8 bytes that they may take.
+            before: a turn that is not shown, nor any later one; None: all are.
         """
         first_turn = self._first_turns.get(chat, 0)
-        history = await self._store.turns.history(chat, max_bytes=max_bytes, first_turn=first_turn)
+        history = await self._store.turns.history(
+            chat, max_bytes=max_bytes, first_turn=first_turn, before=before
+        )
         if not history.whole:
             history = await self._store.turns.history(
                 chat,
                 max_bytes=int(max_bytes * KEPT_SHARE),
                 max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),
+                before=before,
             )
             self._first_turns[chat] = history.first_turn
         return history.turns

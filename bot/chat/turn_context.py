@@ -135,8 +135,17 @@ class TurnContexts:
         self._keep_arguments = keep_arguments
         self._clock = clock
 
-    def of(self, accepted: AcceptedMessage, caller: Caller, turn: Turn) -> TurnContext:
-        """Return the context of a turn that answers somebody's message."""
+    def of(
+        self, accepted: AcceptedMessage, caller: Caller, turn: Turn, *, is_retry: bool = False
+    ) -> TurnContext:
+        """Return the context of a turn that answers somebody's message.
+
+        Args:
+            accepted: the message.
+            caller: who wrote it.
+            turn: the turn.
+            is_retry: it answers a question anew; see `TurnApproval`.
+        """
         chat = accepted.message.chat
         progress = Progress(
             self._channel,
@@ -150,7 +159,7 @@ class TurnContexts:
             caller,
             turn.id,
             progress=progress,
-            approval=self._approvals.for_turn(accepted, turn.id),
+            approval=self._approvals.for_turn(accepted, turn.id, is_retry=is_retry),
             keep_arguments=self._keep_arguments,
             clock=self._clock,
         )

@@ -6,13 +6,22 @@ from typing import Final, Protocol
 from bot.errors import SignalError
 from bot.messaging.events import Person
 from bot.messaging.messenger import Messenger
-from conversation_store.models import Attachment, ChatId
+from conversation_store.models import Attachment, ChatId, Question, Retry
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Also what commands for admins answer to everybody else."""
 IN_PRIVATE: Final = "I do that only in our private chat."
 """What they answer to an admin in a group."""
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
+UNKNOWN_MODEL: Final = "There is no model of that name. Send !model to see which there are."
+MODEL_NOT_PROVEN: Final = (
+    "The model {name} has not proven who can read along there, and nothing is sent to such a model"
+    " here. Please choose another one."
+)
+ONLY_ASKER: Final = (
+    "In a group only who asked the last question, or an admin of the group or of the bot, can do"
+    " that."
+)
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
 
 
@@ -40,10 +49,14 @@ class Reply:
     Attributes:
         text: what is said; empty where nothing is.
         attachments: files that go with its first part.
+        undone: a question that is forgotten, with its answer, in the step that stores this one.
+        retry: the model is asked instead, and nothing else is said.
     """
 
     text: str
     attachments: tuple[Attachment, ...] = ()
+    undone: Question | None = None
+    retry: Retry | None = None
 
 
 class AdminList(Protocol):
@@ -82,6 +95,16 @@ def refusal(context: CommandContext, admins: AdminList) -> Reply | None:
     if not admins.is_admin(context.author):
         return Reply(UNKNOWN_COMMAND)
     return Reply(IN_PRIVATE) if context.chat.is_group else None
+
+
+async def asker_refusal(
+    context: CommandContext, asker: str, groups: Messenger, admins: AdminList
+) -> Reply | None:
+    """Return what somebody is told who may not decide about another's question; None who may."""
+    if asker == context.author.aci:
+        return None
+    refused = await group_refusal(context, groups, admins)
+    return Reply(ONLY_ASKER) if refused == Reply(ONLY_ADMINS) else refused
 
 
 async def group_refusal(

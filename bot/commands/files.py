@@ -1,4 +1,4 @@
-"""`!files` and `!undo`: what is in this chat's workspace, and the last change of it taken back."""
+"""`!files`: what is in this chat's workspace."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -7,7 +7,6 @@ from bot.commands.base import CommandContext, Reply
 from sandbox.errors import WorkError
 
 NO_WORKSPACE: Final = "There is no workspace for files in this chat."
-BROUGHT_BACK: Final = "{path} is back as it was before."
 
 
 class ChatFolder(Protocol):
@@ -39,26 +38,5 @@ class Files:
             return Reply(NO_WORKSPACE)
         try:
             return Reply(await folder.do("overview"))
-        except WorkError as error:
-            return Reply(str(error))
-
-
-class Undo:
-    """Brings the file back that was overwritten or deleted last."""
-
-    name = "undo"
-    summary = "bring back the last file that was overwritten or deleted"
-    urgent = False
-
-    def __init__(self, folder_of: FolderOf) -> None:
-        self._folder_of = folder_of
-
-    async def run(self, context: CommandContext) -> Reply:
-        """Bring it back, if that was in the last day."""
-        folder = self._folder_of(context)
-        if folder is None:
-            return Reply(NO_WORKSPACE)
-        try:
-            return Reply(BROUGHT_BACK.format(path=await folder.do("undo")))
         except WorkError as error:
             return Reply(str(error))

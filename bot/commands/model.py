@@ -3,20 +3,22 @@
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from bot.commands.base import AdminList, CommandContext, Reply, group_refusal
+from bot.commands.base import (
+    MODEL_NOT_PROVEN,
+    UNKNOWN_MODEL,
+    AdminList,
+    CommandContext,
+    Reply,
+    group_refusal,
+)
 from bot.llm.model import Model
 from bot.messaging.messenger import Messenger
 from conversation_store.models import ChatId
 
 HOW: Final = "Send !model and a name to choose."
 ALONE: Final = "There is no other model."
-UNKNOWN: Final = "There is no model of that name. Send !model to see which there are."
 CHOSEN: Final = "From now on the model {name} answers here."
 NO_CHANGE: Final = "The model {name} answers here already."
-NOT_PROVEN: Final = (
-    "The model {name} has not proven who can read along there, and nothing is sent to such a model"
-    " here. Please choose another one."
-)
 CALLS_TOOLS: Final = "tools"
 NO_TOOLS: Final = "no tools"
 SEES_IMAGES: Final = "images"
@@ -78,11 +80,11 @@ class ModelCommand:
             return refused
         model = self._models.get(wanted)
         if model is None:
-            return Reply(UNKNOWN)
+            return Reply(UNKNOWN_MODEL)
         if model is self._models.of(context.chat):
             return Reply(NO_CHANGE.format(name=model.name))
         if self._models.proof_required and not model.proof.proven:
-            return Reply(NOT_PROVEN.format(name=model.name))
+            return Reply(MODEL_NOT_PROVEN.format(name=model.name))
         await self._models.choose(context.chat, model.name)
         lines = CHOSEN.format(name=model.name), model.proof.summary()
         return Reply("\n".join(lines))

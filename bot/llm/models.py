@@ -89,9 +89,15 @@ class Models:
         others = [self._models[name] for name in self._fallback if name != DEFAULT]
         return [self.default, *others]
 
-    def route(self, chat: str) -> Route:
-        """Return the way of a turn in a chat through the models."""
-        chosen = self.of(chat)
+    def route(self, chat: str, wanted: str | None = None) -> Route:
+        """Return the way of a turn in a chat through the models.
+
+        Args:
+            chat: the chat.
+            wanted: the name of the model that comes first; None, or a name that is gone: the
+                chat's.
+        """
+        chosen = self._models.get(wanted or "") or self.of(chat)
         others = [self._models[name] for name in self._fallback if name != chosen.name]
         return Route([chosen, *others], proof_required=self.proof_required)
 

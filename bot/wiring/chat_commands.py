@@ -7,16 +7,18 @@ from bot import __version__
 from bot.commands import catalog as command_catalog
 from bot.commands.base import Command, CommandContext
 from bot.commands.clear import Clear
-from bot.commands.files import Files, Undo
+from bot.commands.files import Files
 from bot.commands.grants import Grants
 from bot.commands.language import Language
 from bot.commands.model import ModelCommand
 from bot.commands.models import Models
 from bot.commands.pair import Pair
+from bot.commands.retry import RetryCommand
 from bot.commands.status import Status
 from bot.commands.stop import Stop
 from bot.commands.tools import Tools
 from bot.commands.trust import TrustCommand
+from bot.commands.undo import Undo
 from bot.commands.usage import UsageCommand
 from bot.commands.verify import Prover, Verify
 from bot.config.settings import Settings
@@ -28,6 +30,7 @@ from bot.dispatch.turns.running import Turns
 from bot.language.languages import Languages
 from bot.messaging.messenger import Messenger
 from bot.wiring.models import OpenModels
+from conversation_store.second_thoughts import CHANGEABLE_MS
 from conversation_store.store import ConversationStore
 from sandbox.policy import SandboxPolicy
 from tools.registry import Registry
@@ -57,9 +60,9 @@ def chat_commands(
     if access.pairing:
         for_admins = (Pair(pairing, access), trust)
     of_files: tuple[Command, ...] = ()
+    folder_of = partial(_folder_of, workspaces, access)
     if workspaces is not None:
-        folder_of = partial(_folder_of, workspaces, access)
-        of_files = (Files(folder_of), Undo(folder_of))
+        of_files = (Files(folder_of),)
         if workspaces.admins_only:
             for_admins, of_files = (*for_admins, *of_files), ()
     return command_catalog.build(
@@ -81,6 +84,15 @@ def chat_commands(
             ),
             UsageCommand(store.usage, TokenBudget(access, store.usage, clock=clock), access),
             Stop(turns),
+            RetryCommand(store.turns, models.models, messenger, access),
+            Undo(
+                store.turns,
+                folder_of,
+                messenger,
+                access,
+                changeable_seconds=CHANGEABLE_MS / 1_000,
+                clock=clock,
+            ),
             Language(languages),
             Verify(prover, models.models, store.exchanges),
             *of_files,
@@ -90,8 +102,12 @@ def chat_commands(
     )
 
 
-def _folder_of(workspaces: Workspaces, access: Access, context: CommandContext) -> Workspace | None:
+def _folder_of(
+    workspaces: Workspaces | None, access: Access, context: CommandContext
+) -> Workspace | None:
     """Return the workspace of a chat for whoever asks there; None where they have none."""
+    if workspaces is None:
+        return None
     if workspaces.admins_only and not access.is_admin(context.author):
         return None
     return workspaces.of(context.chat)

@@ -23,6 +23,7 @@ from conversation_store.migrations import (
     m0012_grants,
     m0013_images_of_results,
     m0014_quorum,
+    m0015_second_thoughts,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -40,6 +41,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0012_grants.apply,
     m0013_images_of_results.apply,
     m0014_quorum.apply,
+    m0015_second_thoughts.apply,
 )
 
 

@@ -112,6 +112,38 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """The last question of a chat that was answered, or could have been.
+
+    Attributes:
+        turn: the turn that answered it last.
+        root: the inbox row whose answer that turn's answer took the place of, or its own.
+        asker: ACI of whoever asked it.
+        asked_at: when it reached the bot, in ms.
+        is_kept: its turn is still known, so it can be answered anew.
+    """
+
+    turn: int
+    root: int
+    asker: str
+    asked_at: int
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A question that is to be answered anew.
+
+    Attributes:
+        question: which.
+        model: the name of the model that answers it this once; None: the chat's.
+    """
+
+    question: Question
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TurnUsage:
     """What a turn cost: requests to the model, and tokens, some of them perhaps estimated."""
 

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from conversation_store import history, inbox, outgoing, overheard, token_usage, turns
+from conversation_store import (
+    history,
+    inbox,
+    outgoing,
+    overheard,
+    second_thoughts,
+    token_usage,
+    turns,
+)
 from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
@@ -17,6 +25,7 @@ from conversation_store.models import (
     NewExchange,
     OutgoingMessage,
     OverheardMessage,
+    Question,
     Quote,
     Role,
     StyledText,
@@ -27,6 +36,7 @@ from conversation_store.models import (
 )
 from conversation_store.sections.section import (
     Section,
+    reads,
     reads_aside,
     writes,
     writes_later,
@@ -50,6 +60,7 @@ class TurnStore(Section):
         images: Sequence[Image] = (),
         notices: Sequence[str] = (),
         overheard: Sequence[OverheardMessage] = (),
+        retries: int | None = None,
     ) -> Turn:
         """Begin the one turn of messages that have none.
 
@@ -63,6 +74,8 @@ class TurnStore(Section):
             images: shown with it.
             notices: lines for the person above the answer.
             overheard: what the content tells of things said to others.
+            retries: the earlier turn whose question it answers anew; without that one, it is not
+                begun either.
         """
         turn = Turn(
             pieces[0].id,
@@ -70,7 +83,7 @@ class TurnStore(Section):
             (Message(Role.USER, content, images=tuple(images)),),
             notices=tuple(notices),
         )
-        self._begin(turn, pieces, overheard)
+        self._begin(turn, pieces, overheard, retries)
         return turn
 
     @writes_later
@@ -80,8 +93,28 @@ class TurnStore(Section):
         turn: Turn,
         pieces: Sequence[AcceptedMessage],
         told: Sequence[OverheardMessage],
+        retries: int | None,
     ) -> None:
-        turns.begin(execute, turn, pieces, told, self._context.now_ms())
+        turns.begin(execute, turn, pieces, told, retries=retries, now_ms=self._context.now_ms())
+
+    @reads
+    def last_question(
+        self, execute: Execute, chat: ChatId, before: int, *, or_stopped: bool
+    ) -> Question | None:
+        """Return the last question of a chat that came before an inbox row; None without one.
+
+        Args:
+            execute: runs a statement.
+            chat: the chat.
+            before: the row.
+            or_stopped: one that was stopped counts as well, though nothing is kept of it.
+        """
+        return second_thoughts.last_question(execute, chat, before, or_stopped=or_stopped)
+
+    @reads
+    def find(self, execute: Execute, turn_id: int) -> Turn | None:
+        """Return what is stored of a turn; None for one that is gone."""
+        return turns.find(execute, turn_id)
 
     @writes
     def resume(self, execute: Execute, accepted: AcceptedMessage) -> Turn | None:
@@ -107,6 +140,7 @@ class TurnStore(Section):
         max_bytes: int,
         max_messages: int = history.MAX_HISTORY_ROWS,
         first_turn: int = 0,
+        before: int | None = None,
     ) -> History:
         """Return the newest whole turns of a chat that fit, oldest first.
 
@@ -116,11 +150,17 @@ class TurnStore(Section):
                 newest images come along beside that, at most `history.HISTORY_IMAGES`.
             max_messages: of all turns together.
             first_turn: nothing older is read.
+            before: neither is this turn, nor any later one.
         """
 
         def select(execute: Execute) -> History:
             return history.of_chat(
-                execute, chat, max_bytes=max_bytes, max_rows=max_messages, first_turn=first_turn
+                execute,
+                chat,
+                max_bytes=max_bytes,
+                max_rows=max_messages,
+                first_turn=first_turn,
+                before=before,
             )
 
         return await self._database.read(select, latest=False)  # of turns that are over
@@ -216,6 +256,7 @@ class TurnStore(Section):
         quote: Quote | None = None,
         always_quote: bool = False,
         replaces: int | None = None,
+        retried: Question | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """End a turn with its answer: history, inbox and outbox change together.
 
@@ -232,6 +273,7 @@ class TurnStore(Section):
             quote: what the answer is shown as a reply to, where that is needed.
             always_quote: it is needed even when nothing else was said in the chat meanwhile.
             replaces: inbox row whose answer it takes the place of; see AcceptedMessage.
+            retried: the question that it answers anew; what came of it before is forgotten.
 
         Returns:
             what is to be sent: nothing when the message, or the turn, was forgotten meanwhile.
@@ -247,6 +289,9 @@ class TurnStore(Section):
                 return (), False
             turns.add_exchanges(execute, turn.id, exchanged)
             quoted = quote if always_quote or _is_apart(execute, turn.id, ended.chat) else None
+            in_place_of = replaces
+            if retried is not None:
+                in_place_of = second_thoughts.conclude(execute, turn.id, retried, now)
             outgoing_parts = outgoing.answer(
                 execute,
                 inbox_id=turn.id,
@@ -254,11 +299,11 @@ class TurnStore(Section):
                 parts=parts,
                 attachments=_take_files(execute, turn.id),
                 quote=quoted,
-                replaces=replaces,
+                replaces=in_place_of,
                 expires_at=ended.expires_at,
                 now_ms=now,
             )
-            inbox.close(execute, turn.id, state)
+            inbox.close(execute, turn.id, state if retried is None else inbox.RETRIED)
             inbox.close_joined(execute, turn.id)
             has_expired = ended.expires_at is not None and ended.expires_at <= now
             if has_expired:
@@ -268,7 +313,7 @@ class TurnStore(Section):
             return outgoing_parts, has_expired
 
         to_send, has_expired = await self._database.write(finish)
-        self._context.leave_no_words(have_disappeared=has_expired)
+        self._context.leave_no_words(have_disappeared=has_expired or retried is not None)
         return to_send
 
     async def answer(
@@ -281,6 +326,7 @@ class TurnStore(Section):
         quote: Quote | None = None,
         always_quote: bool = False,
         joined: Sequence[AcceptedMessage] = (),
+        undone: Question | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """Answer a message otherwise than by its turn (a command, a notice), or with no words.
 
@@ -294,6 +340,7 @@ class TurnStore(Section):
             quote: see `finish`.
             always_quote: see `finish`.
             joined: messages that are answered with it.
+            undone: a question that is forgotten with its answer, which is deleted for everyone.
 
         Returns:
             what is to be sent: nothing when the message was deleted meanwhile.
@@ -305,6 +352,7 @@ class TurnStore(Section):
                 return ()
             now = self._context.now_ms()
             turns.abandon(execute, accepted.id, now)
+            removals = [] if undone is None else second_thoughts.undo(execute, undone, now)
             for piece in joined:
                 inbox.join(execute, piece.id, accepted.id)
             expiry = [one.message.expires_at for one in (accepted, *joined)]
@@ -319,12 +367,15 @@ class TurnStore(Section):
                 replaces=accepted.replaces,
                 expires_at=min((at for at in expiry if at is not None), default=None),
                 now_ms=now,
+                removals=removals,
             )
             inbox.close(execute, accepted.id, outcome)
             inbox.close_joined(execute, accepted.id)
             return outgoing_parts
 
         to_send = await self._database.write(close)
+        if undone is not None:
+            await self._database.scrub()
         self._context.leave_no_words(
             have_disappeared=any(self._context.has_disappeared(one) for one in (accepted, *joined))
         )

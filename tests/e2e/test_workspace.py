@@ -15,6 +15,7 @@ import pytest
 
 from bot.chat.media import CANNOT_SEE
 from bot.commands.base import UNKNOWN_COMMAND
+from bot.commands.undo import FORGOTTEN, QUESTION_NEXT
 from bot.config.settings import Settings
 from bot.llm.images import LEFT_OUT, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
@@ -309,12 +310,12 @@ async def test_people_see_their_files_bring_one_back_and_delete_them_all() -> No
         assert await asked("!files") == "There are no files in this chat."
         assert await asked("write a poem") == "Written."
         assert await asked("!files") == "1 file, 0.0 MB of 200.0 MB:\npoem.txt (16 bytes)"
-        assert await asked("!undo") == "poem.txt is back as it was before."
+        assert await asked("!undo") == f"poem.txt is back as it was before.\n{QUESTION_NEXT}"
         assert await asked("read it") == "Read."
         assert "Roses are red" in told(here)
         assert await asked("!clear files") == "The files of this chat are deleted."
         assert await asked("!files") == "There are no files in this chat."
-        assert "Nothing was overwritten" in await asked("!undo")
+        assert await asked("!undo") == FORGOTTEN
         assert await asked("!clear") == "Forgotten. We start afresh."
 
 

@@ -114,6 +114,15 @@ class Workspace:
         except (ValueError, TypeError):
             raise WorkError("This workspace cannot be looked at.") from None
 
+    async def kept_at(self) -> int | None:
+        """Return when the version was kept that `undo` brings back, in ms; None without one.
+
+        Raises:
+            WorkError: it cannot be found out now.
+        """
+        said = await self.do("kept_at")
+        return int(said) if said.isdecimal() else None
+
     async def fetch(self, file_path: str) -> bytes:
         """Return a whole file.
 

@@ -1,7 +1,7 @@
 """From an accepted message to its one answer: a command, a conversation, or a plain sentence."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -11,6 +11,7 @@ import structlog
 from bot.approvals.desk import Answer, ApprovalDesk
 from bot.chat.handler import ChatHandler, TurnForgotten, TurnResult
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
+from bot.commands.retry import RetryCommand
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job
 from bot.dispatch.outgoing.outbox import Outbox
@@ -33,6 +34,7 @@ from conversation_store.models import (
     Quote,
     ReceivedKind,
     ReceivedMessage,
+    Retry,
 )
 from conversation_store.store import ConversationStore
 
@@ -252,18 +254,19 @@ class Router:
         """Answer what the pieces are, also when they become other ones meanwhile."""
         while pieces:
             first = pieces[0]
-            reply = await self._reply_alone(first, command) if len(pieces) == 1 else None
-            if reply is not None:
-                outgoing = await self._say(first, *reply)
-                self._file_cleanup.files_of(first.message)
+            reply = await self._reply_at_once(pieces, command)
+            retry = None if reply is None else reply[0].retry
+            if reply is not None and retry is None:
+                outgoing = await self._say(pieces, *reply)
+                self._file_cleanup.files_of(*(piece.message for piece in pieces))
                 return outgoing
             try:
                 result = await self._turns.run(
-                    first.message.chat, pieces, partial(self._run_turn, pieces)
+                    first.message.chat, pieces, partial(self._run_turn, pieces, retry)
                 )
                 # Outside what can be stopped: from here on the answer is certain to be sent.
                 quote = _quote_of(pieces[-1])
-                return await self._conversation.finish(pieces, result, quote=quote)
+                return await self._conversation.finish(pieces, result, quote=quote, retry=retry)
             except TurnStopped:
                 await self._store.messages.stop([piece.id for piece in pieces])
                 metrics.TURNS.labels("stopped").inc()
@@ -277,9 +280,9 @@ class Router:
             command = self.command_in(pieces[0].message) if pieces else None
         return ()
 
-    async def _run_turn(self, pieces: list[AcceptedMessage]) -> TurnResult:
-        if pieces[0].begun:
-            return await self._conversation.run_turn(tuple(pieces))
+    async def _run_turn(self, pieces: list[AcceptedMessage], retry: Retry | None) -> TurnResult:
+        if pieces[0].begun or retry is not None:
+            return await self._conversation.run_turn(tuple(pieces), retry=retry)
         async with self._conversation.asking_early() as early:
 
             def paused() -> None:
@@ -292,25 +295,36 @@ class Router:
                     self.notice(piece.message)
             return await self._conversation.run_turn(tuple(pieces), early)
 
-    async def _reply_alone(
-        self, accepted: AcceptedMessage, command: CommandCall | None
+    async def _reply_at_once(
+        self, pieces: Sequence[AcceptedMessage], command: CommandCall | None
     ) -> tuple[Reply, str] | None:
-        """Return the reply to what needs no conversation, and its outcome; None where it does."""
-        message = accepted.message
-        if command is not None:
-            return await self._run_command(command, accepted), "command"
-        if message.expires_at is not None and message.expires_at <= self._clock() * 1_000:
-            return Reply(DISAPPEARED), "disappeared"
-        if not message.text.strip() and not message.files:
-            return Reply(NO_WORDS), "no_words"
-        if accepted.begun:
+        """Return the reply to what needs no conversation, and its outcome; None where it does.
+
+        Of several messages, which are a conversation, the first may ask for a retry.
+        """
+        accepted, message = pieces[0], pieces[0].message
+        is_retry = command is not None and isinstance(command.command, RetryCommand)
+        if len(pieces) > 1 and not is_retry:
             return None
-        used_up = await self._budget.refusal(_author(message))
-        return None if used_up is None else (Reply(used_up), "budget")
+        if command is not None:
+            reply = await self._run_command(command, accepted)
+            if reply.retry is None:
+                return reply, "command"
+        elif message.expires_at is not None and message.expires_at <= self._clock() * 1_000:
+            return Reply(DISAPPEARED), "disappeared"
+        elif not message.text.strip() and not message.files:
+            return Reply(NO_WORDS), "no_words"
+        else:
+            reply = None
+        used_up = None if accepted.begun else await self._budget.refusal(_author(message))
+        if used_up is not None:
+            return Reply(used_up), "budget"
+        return None if reply is None else (reply, "retry")
 
     async def _say(
-        self, accepted: AcceptedMessage, reply: Reply, outcome: str
+        self, pieces: Sequence[AcceptedMessage], reply: Reply, outcome: str
     ) -> tuple[OutgoingMessage, ...]:
+        accepted = pieces[0]
         return await self._store.turns.answer(
             accepted,
             split(self._languages.say(accepted.message.chat, reply.text)),
@@ -318,6 +332,8 @@ class Router:
             attachments=reply.attachments,
             quote=_quote_of(accepted),
             always_quote=accepted.message.chat.is_group,
+            joined=pieces[1:],
+            undone=reply.undone,
         )
 
     async def _run_command(self, call: CommandCall, accepted: AcceptedMessage) -> Reply:

@@ -90,6 +90,12 @@ class Kept:
             os.rename(name, version, src_dir_fd=folder.descriptor, dst_dir_fd=self._kept.descriptor)
         self._prune()
 
+    def kept_at(self) -> str:
+        """Return when the version was kept that `restore` takes, in ms; empty without one."""
+        self._prune()
+        latest = max((version.kept_at for version in self._versions()), default=None)
+        return "" if latest is None else str(int(latest * 1_000))
+
     def restore(self) -> str:
         """Put what was kept last back to its place and return its path.
 
@@ -177,6 +183,10 @@ class NothingKept:
         """Delete a file or folder for good."""
         with said(path):
             remove(folder, name)
+
+    def kept_at(self) -> str:
+        """Say that no version was."""
+        return ""
 
     def restore(self) -> str:
         """Say that there is nothing to bring back."""

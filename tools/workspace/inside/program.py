@@ -74,6 +74,7 @@ def _opened(
         "edit_notebook": changes.edit_notebook,
         "delete_file": changes.delete_file,
         "undo": changes.undo,
+        "kept_at": keeping.kept_at,
         "receive": changes.receive,
     }
 

@@ -1,0 +1,117 @@
+"""`!undo`: what came last is taken back, a change of a file or a question with its answer."""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from bot.commands.base import AdminList, CommandContext, Reply, asker_refusal
+from bot.messaging.messenger import Messenger
+from conversation_store.models import ChatId, Question
+from sandbox.errors import WorkError
+
+NOTHING: Final = "There is nothing to undo."
+BROUGHT_BACK: Final = "{path} is back as it was before."
+QUESTION_NEXT: Final = "Send !undo again to make me forget the question as well."
+FORGOTTEN: Final = (
+    "I have forgotten the last question and my answer, and delete the answer for everyone."
+)
+FORGOTTEN_HERE: Final = (
+    "I have forgotten the last question and my answer. Signal deletes nothing for everyone that is"
+    " older than a day, so delete the answer yourself."
+)
+
+
+class ChatFolder(Protocol):
+    """One chat's folder. Implemented by `tools.workspace.workspaces.Workspace`."""
+
+    async def do(self, deed: str, **arguments: object) -> str:
+        """Have something done and return what is said of it; raises WorkError."""
+        ...
+
+    async def kept_at(self) -> int | None:
+        """Return when a file was last overwritten or deleted, in ms; raises WorkError."""
+        ...
+
+
+FolderOf = Callable[[CommandContext], ChatFolder | None]
+"""Returns the folder of a chat; None where whoever asks has none there. Raises WorkError."""
+
+
+class Questions(Protocol):
+    """The questions of chats. Implemented by `conversation_store.sections.turns.TurnStore`."""
+
+    async def last_question(
+        self, chat: ChatId, before: int, *, or_stopped: bool
+    ) -> Question | None:
+        """Return the last question of a chat that came before an inbox row; None without one."""
+        ...
+
+
+class Undo:
+    """Takes back what came last.
+
+    A file that was changed while the last question was answered is brought back before the
+    question is forgotten.
+
+    Args:
+        questions: knows the last one.
+        folder_of: finds the files of a chat.
+        groups: who administers them.
+        admins: of the bot.
+        changeable_seconds: how old an answer may be that Signal deletes for everyone.
+        clock: seconds since 1970.
+    """
+
+    name = "undo"
+    summary = "take back what came last: a changed file, or a question and its answer"
+    urgent = False
+
+    def __init__(
+        self,
+        questions: Questions,
+        folder_of: FolderOf,
+        groups: Messenger,
+        admins: AdminList,
+        *,
+        changeable_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._questions = questions
+        self._folder_of = folder_of
+        self._groups = groups
+        self._admins = admins
+        self._changeable_seconds = changeable_seconds
+        self._clock = clock
+
+    async def run(self, context: CommandContext) -> Reply:
+        """Bring a file back, or have the last question forgotten."""
+        question = await self._questions.last_question(
+            context.chat, context.inbox_id, or_stopped=False
+        )
+        since = 0 if question is None else question.asked_at
+        if (brought_back := await self._bring_back(context, since)) is not None:
+            return brought_back
+        if question is None:
+            return Reply(NOTHING)
+        refused = await asker_refusal(context, question.asker, self._groups, self._admins)
+        if refused is not None:
+            return refused
+        is_fresh = question.asked_at >= (self._clock() - self._changeable_seconds) * 1_000
+        return Reply(FORGOTTEN if is_fresh else FORGOTTEN_HERE, undone=question)
+
+    async def _bring_back(self, context: CommandContext, since: int) -> Reply | None:
+        """Bring the file back that was changed last; None where none was since a time in ms."""
+        try:
+            folder = self._folder_of(context)
+            if folder is None or not await _was_changed(folder, since):
+                return None
+            said = BROUGHT_BACK.format(path=await folder.do("undo"))
+            if since and not await _was_changed(folder, since):
+                said = f"{said}\n{QUESTION_NEXT}"
+            return Reply(said)
+        except WorkError as error:
+            return Reply(str(error))
+
+
+async def _was_changed(folder: ChatFolder, since: int) -> bool:
+    changed_at = await folder.kept_at()
+    return changed_at is not None and changed_at >= since

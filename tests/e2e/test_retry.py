@@ -1,0 +1,274 @@
+"""`!retry` has the last question answered anew, and the new answer takes the old one's place."""
+
+import asyncio
+from itertools import pairwise
+from typing import Final
+
+import pytest
+
+from bot.commands.base import ONLY_ASKER, UNKNOWN_MODEL
+from bot.commands.retry import NOTHING
+from bot.messaging.events import Person
+from conversation_store import second_thoughts
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.test_models import settings_of, two_models
+from tests.e2e.traces import files_of, rows_with
+from tests.fakes.openai_server import echo, held, script, status, text, tool_calls
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA, Group, Sent
+
+BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+QUESTION: Final = "How high is Everest?"
+OLD: Final = "antidisestablishmentarianism"
+NEW: Final = "floccinaucinihilipilification"
+CALCULATE: Final = ("calculate", {"expression": "977773*977777"})
+PRODUCT: Final = "956043950621"
+
+
+async def ask(here: World, words: str, *, author: Person = ADA, group: str | None = None) -> Sent:
+    await here.signal.say(words, author=author, group=group)
+    return await here.answer()
+
+
+def shown(here: World, request: int = -1) -> list[str]:
+    """What the model was shown, without the system message."""
+    return [str(message["content"]) for message in here.model.requests[request]["messages"][1:]]
+
+
+async def test_a_new_answer_takes_the_old_ones_place_and_the_model_sees_no_old_one() -> None:
+    async with world(script(text("Hi."), text(OLD), text(NEW), echo)) as here:
+        async with running_bot(here.settings()):
+            await ask(here, "hello")
+            old = await ask(here, QUESTION)
+            new = await ask(here, "!retry")
+            assert (new.text, new.replaces) == (NEW, old.timestamp)
+            assert shown(here, 2) == shown(here, 1)
+            await ask(here, "and K2?")
+            assert not rows_with(here, OLD)
+            assert OLD.encode() not in files_of(here)
+    earlier = shown(here)
+    assert [QUESTION in words for words in earlier].count(True) == 1
+    assert earlier[3] == NEW
+    assert "!retry" not in str(earlier)
+
+
+async def test_a_question_is_answered_anew_as_often_as_wanted() -> None:
+    async with world(script(*(text(f"Answer {n}.") for n in range(4)))) as here:
+        async with running_bot(here.settings()):
+            answers = [await ask(here, QUESTION)]
+            answers += [await ask(here, "!retry") for _ in range(3)]
+            assert [answer.text for answer in answers] == [f"Answer {n}." for n in range(4)]
+            for old, new in pairwise(answers):
+                assert new.replaces == old.timestamp
+            await ask(here, "!undo")
+            assert not rows_with(here, QUESTION)
+            await here.signal.until(lambda: len(here.signal.deleted) == 1)
+            assert here.signal.deleted[0][1] == answers[-1].timestamp
+            assert (await ask(here, "!retry")).text == NOTHING
+
+
+async def test_another_model_answers_this_once() -> None:
+    async with two_models() as (here, other):
+        async with running_bot(settings_of(here, other)):
+            await ask(here, QUESTION)
+            assert (await ask(here, "!retry SECOND")).text == "I am the second."
+            assert QUESTION in str(other.requests[-1]["messages"][-1])
+            assert (await ask(here, "hello")).text == "I am the first."
+            assert (await ask(here, "!retry third")).text == UNKNOWN_MODEL
+
+
+async def test_with_nothing_to_retry_that_is_said() -> None:
+    never = asyncio.Event()
+    async with world(script(text("Hi."), held(never), echo)) as here:
+        async with running_bot(here.settings()):
+            assert (await ask(here, "!retry")).text == NOTHING
+            await ask(here, "hello")
+            await here.signal.say(QUESTION)
+            await here.model.wait_for_requests(2)
+            assert (await ask(here, "!stop")).text == "Stopped."
+            assert (await ask(here, "!retry")).text == NOTHING
+            await ask(here, "hello")
+            await ask(here, "!clear")
+            assert (await ask(here, "!retry")).text == NOTHING
+
+
+async def test_where_nothing_is_kept_nothing_is_answered_anew() -> None:
+    async with world() as here, running_bot(here.settings(store={"retention_days": 0})):
+        await ask(here, QUESTION)
+        assert (await ask(here, "!retry")).text == NOTHING
+
+
+async def test_a_question_that_got_no_answer_is_answered_anew() -> None:
+    async with world(script(status(400), text(NEW))) as here, running_bot(here.settings()):
+        failed = await ask(here, QUESTION)
+        new = await ask(here, "!retry")
+    assert (new.text, new.replaces) == (NEW, failed.timestamp)
+
+
+async def test_where_the_model_gives_no_better_answer_the_old_one_stays() -> None:
+    async with world(script(text(OLD), status(400), text(NEW), echo)) as here:
+        async with running_bot(here.settings()):
+            old = await ask(here, QUESTION)
+            sorry = await ask(here, "!retry")
+            assert (sorry.replaces, here.signal.deleted) == (None, [])
+            assert rows_with(here, OLD)
+            assert (await ask(here, "!retry")).replaces == old.timestamp
+            await ask(here, "and K2?")
+    assert sum(QUESTION in words for words in shown(here)) == 1
+
+
+async def test_a_retry_that_is_stopped_leaves_the_old_answer() -> None:
+    never = asyncio.Event()
+    async with world(script(text(OLD), held(never), echo)) as here:
+        async with running_bot(here.settings()):
+            old = await ask(here, QUESTION)
+            await here.signal.say("!retry")
+            await here.model.wait_for_requests(2)
+            assert (await ask(here, "!stop")).text == "Stopped."
+            await ask(here, "and K2?")
+            assert OLD in shown(here)
+            await ask(here, "!undo")
+            assert (await ask(here, "!retry")).replaces == old.timestamp
+
+
+async def test_the_model_is_told_which_calls_were_made_and_a_side_effect_asks_again() -> None:
+    steps = script(tool_calls(WRITE), text("Done."), tool_calls(WRITE), text("Done again."))
+    async with world(steps) as here, running_bot(with_notes(here)):
+        await here.signal.say("note: buy milk")
+        question = await here.signal.next_sent()
+        await here.signal.react("♾️", question.timestamp)
+        assert (await here.answer()).text == "Done."
+        await here.signal.say("!retry")
+        again = await here.signal.next_sent()
+        assert again.text.startswith("❓ Run notes_write?")
+        assert 'notes_write {"text": "buy milk"}' in shown(here)[0]
+        assert "Written." not in str(shown(here, 2))
+        await here.signal.react("👎", again.timestamp)
+        assert (await here.answer()).text == "Done again."
+        assert notes(here) == "buy milk\n"
+
+
+async def test_deleting_the_question_forgets_all_answers_to_it() -> None:
+    async with world(script(text(OLD), text(NEW), echo)) as here:
+        async with running_bot(here.settings()):
+            question = await here.signal.say(QUESTION)
+            await here.answer()
+            await ask(here, "!retry")
+            await here.signal.delete(question)
+            await ask(here, "hello")
+            for words in (QUESTION, OLD, NEW):
+                assert not rows_with(here, words)
+                assert words.encode() not in files_of(here)
+
+
+async def test_deleting_the_question_while_it_is_answered_anew_ends_that() -> None:
+    never = asyncio.Event()
+    async with world(script(text(OLD), held(never), echo)) as here:
+        async with running_bot(here.settings()):
+            question = await here.signal.say(QUESTION)
+            await here.answer()
+            await here.signal.say("!retry")
+            await here.model.wait_for_requests(2)
+            await here.signal.delete(question)
+            assert (await ask(here, "hello")).text.endswith("hello")
+            assert not rows_with(here, QUESTION)
+    assert len(here.answers()) == 2
+
+
+async def test_editing_the_question_after_a_retry_edits_the_answer_that_stands() -> None:
+    async with world(script(text(OLD), text(NEW), text("Better."))) as here:
+        async with running_bot(here.settings()):
+            question = await here.signal.say("How hihg is Everest?")
+            await here.answer()
+            new = await ask(here, "!retry")
+            await here.signal.edit(QUESTION, question)
+            better = await here.answer()
+            assert (better.text, better.replaces) == ("Better.", new.timestamp)
+            assert not rows_with(here, "hihg")
+            assert not rows_with(here, NEW)
+
+
+async def test_a_retry_that_is_edited_to_name_a_model_asks_that_one() -> None:
+    async with two_models() as (here, other):
+        never = asyncio.Event()
+        async with running_bot(settings_of(here, other)):
+            old = await ask(here, QUESTION)
+            here.model.handler = held(never)
+            retry = await here.signal.say("!retry")
+            await here.model.wait_for_requests(2)
+            await here.signal.edit("!retry second", retry)
+            second = await here.answer()
+            assert (second.text, second.replaces) == ("I am the second.", old.timestamp)
+            here.model.handler = text(NEW)
+            await here.signal.edit("!retry default", retry)
+            assert (await here.answer()).text == NEW
+
+
+async def test_in_a_group_only_the_asker_and_admins_have_a_question_answered_anew() -> None:
+    async with world() as here, running_bot(here.settings(access={"groups": "always"})):
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        first = await ask(here, QUESTION, group=GROUP)
+        refused = await ask(here, "!retry", author=BEN, group=GROUP)
+        assert refused.text == ONLY_ASKER
+        second = await ask(here, "!retry", group=GROUP)
+        assert second.replaces == first.timestamp
+        here.signal.groups[GROUP].admins.add(BEN.aci)
+        third = await ask(here, "!retry", author=BEN, group=GROUP)
+        assert third.replaces == second.timestamp
+        assert (await ask(here, "!retry", group=GROUP)).replaces == third.timestamp
+
+
+async def test_an_admin_lends_no_rights_to_somebody_elses_question() -> None:
+    settings = {"access": {"groups": "always", "admins": BEN.aci}}
+    async with world() as here, running_bot(here.settings(**settings)):
+        await ask(here, QUESTION, group=GROUP)
+        await ask(here, "!retry", author=BEN, group=GROUP)
+        await ask(here, QUESTION, author=BEN, group=GROUP)
+    offered = [
+        {tool["function"]["name"] for tool in request["tools"]} for request in here.model.requests
+    ]
+    assert "read_file" not in offered[1]
+    assert "read_file" in offered[2]
+
+
+async def test_an_answer_that_signal_edits_no_more_is_followed_by_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(second_thoughts, "CHANGEABLE_MS", 0)
+    async with world(script(text(OLD), text(NEW))) as here, running_bot(here.settings()):
+        await ask(here, QUESTION)
+        new = await ask(here, "!retry")
+    assert (new.text, new.replaces) == (NEW, None)
+
+
+async def test_a_retry_goes_on_after_a_kill_and_is_answered_once() -> None:
+    never = asyncio.Event()
+    steps = script(text(OLD), tool_calls(CALCULATE), held(never), text(NEW), echo)
+    async with world(steps) as here:
+        async with running_bot(here.settings()) as bot:
+            old = await ask(here, QUESTION)
+            await here.signal.say("!retry")
+            await here.model.wait_for_requests(3)
+            await kill(bot)
+        assert rows_with(here, OLD)
+        async with running_bot(here.settings()):
+            new = await here.answer()
+            assert (new.text, new.replaces) == (NEW, old.timestamp)
+            assert PRODUCT in shown(here)[-1]
+            assert not rows_with(here, OLD)
+            await ask(here, "hello")
+    assert len(here.model.requests) == 5
+
+
+async def test_over_the_rest_api_the_new_answer_takes_the_old_ones_place_as_well() -> None:
+    async with world(script(text(OLD), text(NEW))) as here, SignalRestApi.listen() as api:
+        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
+            await api.wait_for_receiver()
+            await api.say(QUESTION)
+            await api.wait_until(lambda: len(api.sent) == 1)
+            await api.say("!retry")
+            await api.wait_until(lambda: len(api.sent) == 2)
+    old, new = api.sent
+    assert (new.text, new.replaces) == (NEW, old.timestamp)

@@ -1,0 +1,232 @@
+"""`!undo` takes back what came last: a changed file, or a question with all that came of it."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from bot.commands.base import CANNOT_TELL, ONLY_ASKER
+from bot.commands.undo import FORGOTTEN, FORGOTTEN_HERE, NOTHING, QUESTION_NEXT
+from bot.messaging.events import Person
+from conversation_store import second_thoughts
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.traces import files_of, gone, rows_with
+from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA, Group
+
+BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+SECRET: Final = "sesquipedalian"
+ANSWER: Final = "antidisestablishmentarianism"
+CALCULATE: Final = ("calculate", {"expression": "977773*977777"})
+PRODUCT: Final = "956043950621"
+
+
+async def asked(here: World, words: str, *, author: Person = ADA, group: str | None = None) -> str:
+    await here.signal.say(words, author=author, group=group)
+    return (await here.answer()).text
+
+
+async def test_a_question_taken_back_leaves_the_store_and_the_phones_with_its_answer() -> None:
+    async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
+        async with running_bot(here.settings(tools={"audit_arguments": "keep"})):
+            await here.signal.say(f"{SECRET}: how much?")
+            answer = await here.answer()
+            assert await asked(here, "!undo") == FORGOTTEN
+            await here.signal.until(lambda: len(here.signal.deleted) == 2)
+            progress = [one for one in here.signal.sent if one.text.startswith("🔧")]
+            deleted = {timestamp for _, timestamp in here.signal.deleted}
+            assert deleted == {answer.timestamp, progress[-1].timestamp}
+            for words in (SECRET, ANSWER, PRODUCT, "977773"):
+                assert not rows_with(here, words)
+                assert words.encode() not in files_of(here)
+            await asked(here, "hello")
+    shown = str(here.model.requests[-1]["messages"][1:])
+    assert SECRET not in shown
+    assert ANSWER not in shown
+
+
+async def test_each_undo_takes_back_one_question_more_until_there_is_none() -> None:
+    async with world() as here, running_bot(here.settings()):
+        for words in ("one", "two", "three"):
+            await asked(here, words)
+        assert await asked(here, "!undo") == FORGOTTEN
+        assert await asked(here, "!undo") == FORGOTTEN
+        await asked(here, "four")
+        shown = str(here.model.requests[-1]["messages"][1:])
+        assert "one" in shown
+        assert not any(words in shown for words in ("two", "three"))
+        for _ in range(2):
+            assert await asked(here, "!undo") == FORGOTTEN
+        assert await asked(here, "!undo") == NOTHING
+        await here.signal.until(lambda: len(here.signal.deleted) == 4)
+
+
+async def test_what_was_written_in_pieces_and_edited_goes_as_one() -> None:
+    async with world() as here, running_bot(here.settings(bot={"settle_seconds": 0.2})):
+        question = await here.signal.say("first half")
+        await here.signal.say("second half")
+        await here.answer()
+        await here.signal.edit("first part", question)
+        answer = await here.answer()
+        assert await asked(here, "!undo") == FORGOTTEN
+        await here.signal.until(lambda: len(here.signal.deleted) == 1)
+        assert here.signal.deleted[0][1] == answer.timestamp
+        assert not any(rows_with(here, words) for words in ("first part", "second half"))
+        assert await asked(here, "!undo") == NOTHING
+
+
+async def test_an_edit_of_what_was_taken_back_is_a_new_question() -> None:
+    async with world() as here, running_bot(here.settings()):
+        question = await here.signal.say("one")
+        await here.answer()
+        await asked(here, "!undo")
+        edit = await here.signal.edit("another", question)
+        answer = await here.answer()
+        assert (answer.replaces, answer.text.partition("] ")[2]) == (None, "another")
+        await here.signal.edit("yet another", edit)
+        assert (await here.answer()).replaces == answer.timestamp
+
+
+async def test_undo_waits_for_the_answer_that_it_takes_back_and_stop_does_not() -> None:
+    release = asyncio.Event()
+    async with world(script(held(release, text(ANSWER)))) as here, running_bot(here.settings()):
+        await here.signal.say(SECRET)
+        await here.model.wait_for_requests(1)
+        await here.signal.say("!undo")
+        release.set()
+        assert (await here.answer()).text == ANSWER
+        assert (await here.answer()).text == FORGOTTEN
+        assert not rows_with(here, SECRET)
+
+
+async def test_a_question_before_a_call_is_deleted_from_the_phones_as_well() -> None:
+    async with world(script(tool_calls(WRITE), text("Done."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: buy milk")
+            question = await here.signal.next_sent()
+            await here.signal.react("👍", question.timestamp)
+            await here.answer()
+            assert await asked(here, "!undo") == FORGOTTEN
+            await here.signal.until(lambda: len(here.signal.deleted) == 3)
+        assert question.timestamp in {timestamp for _, timestamp in here.signal.deleted}
+        assert notes(here) == "buy milk\n"
+
+
+async def test_a_file_that_the_last_question_changed_comes_back_before_that_is_forgotten() -> None:
+    steps = script(
+        text("Hi."),
+        tool_calls(("write_file", {"file_path": "a.txt", "content": "old"})),
+        text("Written."),
+        tool_calls(("write_file", {"file_path": "a.txt", "content": "new"})),
+        text("Rewritten."),
+    )
+    async with world(steps) as here:
+        async with running_bot(here.settings(tools={"workspace": {"for": "everyone"}})):
+            for words in ("hello", "write it", "write it anew"):
+                await asked(here, words)
+            said = await asked(here, "!undo")
+            assert said == f"a.txt is back as it was before.\n{QUESTION_NEXT}"
+            (file,) = here.folder.glob("workspaces/*/files/a.txt")
+            assert file.read_text() == "old"
+            for _ in range(3):
+                assert await asked(here, "!undo") == FORGOTTEN
+            assert await asked(here, "!undo") == NOTHING
+
+
+async def test_a_question_that_came_after_the_change_of_a_file_is_forgotten_first() -> None:
+    steps = script(
+        tool_calls(("write_file", {"file_path": "a.txt", "content": "old"})),
+        tool_calls(("delete_file", {"file_path": "a.txt"})),
+        text("Deleted."),
+        text("Fine."),
+    )
+    async with world(steps) as here:
+        async with running_bot(here.settings(tools={"workspace": {"for": "everyone"}})):
+            await asked(here, "write and delete it")
+            await asked(here, "how are you?")
+            assert await asked(here, "!undo") == FORGOTTEN
+            said = await asked(here, "!undo")
+            assert said == f"a.txt is back as it was before.\n{QUESTION_NEXT}"
+
+
+async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> None:
+    async with world() as here, running_bot(here.settings(access={"groups": "always"})):
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        await asked(here, SECRET, group=GROUP)
+        assert await asked(here, "!undo", author=BEN, group=GROUP) == ONLY_ASKER
+        assert rows_with(here, SECRET)
+        assert await asked(here, "!undo", group=GROUP) == FORGOTTEN
+        await asked(here, SECRET, group=GROUP)
+        here.signal.groups[GROUP].admins.add(BEN.aci)
+        assert await asked(here, "!undo", author=BEN, group=GROUP) == FORGOTTEN
+        assert not rows_with(here, SECRET)
+        await asked(here, SECRET, group=GROUP)
+        del here.signal.groups[GROUP]
+        assert await asked(here, "!undo", author=BEN, group=GROUP) in {ONLY_ASKER, CANNOT_TELL}
+        assert rows_with(here, SECRET)
+
+
+async def test_an_answer_that_signal_deletes_no_more_stays_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(second_thoughts, "CHANGEABLE_MS", 0)
+    monkeypatch.setattr("bot.wiring.chat_commands.CHANGEABLE_MS", 0)
+    async with world() as here, running_bot(here.settings()):
+        await asked(here, SECRET)
+        assert await asked(here, "!undo") == FORGOTTEN_HERE
+        await asked(here, "hello")
+        assert not rows_with(here, SECRET)
+    assert here.signal.deleted == []
+
+
+async def test_after_a_stop_undo_takes_back_the_question_before() -> None:
+    never = asyncio.Event()
+    async with world(script(text(ANSWER), held(never))) as here, running_bot(here.settings()):
+        await asked(here, SECRET)
+        await here.signal.say("and now?")
+        await here.model.wait_for_requests(2)
+        assert await asked(here, "!stop") == "Stopped."
+        assert await asked(here, "!undo") == FORGOTTEN
+        assert not rows_with(here, ANSWER)
+
+
+async def test_a_kill_before_the_answer_is_deleted_for_everyone_leaves_that_to_the_next_start() -> (
+    None
+):
+    async with world(script(text(ANSWER), echo)) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say(SECRET)
+            answer = await here.answer()
+            reached = asyncio.Event()
+
+            async def cut_off(_: object) -> None:
+                reached.set()
+                await asyncio.Event().wait()
+
+            here.signal.on_send = cut_off
+            await here.signal.say("!undo")
+            await reached.wait()
+            await kill(bot)
+        here.signal.on_send = None
+        assert not rows_with(here, SECRET)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == FORGOTTEN
+            await here.signal.until(lambda: len(here.signal.deleted) == 1)
+            assert here.signal.deleted[0][1] == answer.timestamp
+            assert await asked(here, "!undo") == NOTHING
+
+
+async def test_over_the_rest_api_a_question_is_taken_back_just_the_same() -> None:
+    async with world(script(text(ANSWER))) as here, SignalRestApi.listen() as api:
+        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
+            await api.wait_for_receiver()
+            await api.say(SECRET)
+            await api.wait_until(lambda: len(api.sent) == 1)
+            await api.say("!undo")
+            await api.wait_until(lambda: bool(api.deleted))
+            await gone(here, SECRET)
+    assert [timestamp for _, timestamp in api.deleted] == [api.sent[0].timestamp]
+    assert api.sent[1].text == FORGOTTEN
