@@ -287,6 +287,22 @@ async def test_always_is_for_the_same_programs_in_the_same_chat_alone() -> None:
         assert (await here.answer()).text == "Three."
 
 
+async def test_a_command_that_closes_folders_keeps_no_other_from_running() -> None:
+    close = "mkdir -p a/b && echo kept > a/b/c && chmod 000 a/b a . && sleep 0.5 && echo closed"
+    steps = script(
+        tool_calls(("run_command", {"command": close})),
+        tool_calls(("run_command", {"command": "cat a/b/c"})),
+        tool_calls(("read_file", {"file_path": "a/b/c"})),
+        text("Kept."),
+    )
+    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
+        await here.signal.say("close it, and read it")
+        assert (await here.answer()).text == "Kept."
+    assert "exit code 0\nstdout:\nclosed" in told(here, 1)
+    assert "exit code 0\nstdout:\nkept" in told(here, 2)
+    assert "1\tkept" in told(here, 3)
+
+
 async def test_what_may_be_anything_is_asked_about_each_time() -> None:
     call = tool_calls(("run_command", {"command": "xargs rm < list"}))
     steps = script(call, text("One."), call, text("Two."))

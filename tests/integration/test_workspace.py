@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from tests.e2e.disks import memory_disk, mounted
 from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
 from tools.settings import SharedFolder, WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
+from tools.workspace.rights import give_back
 from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Workspaces
 
 SECRET = "the key of the store"
@@ -530,6 +532,111 @@ async def test_who_does_not_see_them_has_a_folder_of_that_name_like_any_other(
         assert await here.do("list_files", recursive=True) == (
             "shared/\nshared/pictures/\nshared/pictures/a"
         )
+
+
+CLOSED: dict[str, tuple[str, dict[str, object]]] = {
+    "list": ("list_files", {"recursive": True}),
+    "find": ("find_files", {"pattern": "*.txt"}),
+    "search": ("search_files", {"query": "two"}),
+    "read": ("read_file", {"file_path": "a/b/two.txt"}),
+    "fetch": ("fetch", {"file_path": "a/b/two.txt"}),
+    "write": ("write_file", {"file_path": "a/b/two.txt", "content": "3"}),
+    "write beside": ("write_file", {"file_path": "three.txt", "content": "3"}),
+    "edit": ("edit_file", {"file_path": "a/b/two.txt", "old_text": "two", "new_text": "2"}),
+    "delete": ("delete_file", {"file_path": "a"}),
+    "delete inside": ("delete_file", {"file_path": "a/b/two.txt"}),
+    "receive": ("receive", {"name": "a.txt", "data": "YQ=="}),
+    "look": ("overview", {}),
+}
+
+
+@pytest.mark.parametrize("closed", [".", "a", "a/b", "a/b/two.txt"])
+@pytest.mark.parametrize("mode", [0, 0o600, 0o500], ids=oct)
+async def test_what_a_command_has_closed_is_open_again_for_whatever_needs_it(
+    tmp_path: Path, mode: int, closed: str
+) -> None:
+    async with workspace(tmp_path) as (here, files):
+        for case, (deed, arguments) in CLOSED.items():
+            await here.do("write_file", file_path="a/b/two.txt", content="one\ntwo\n")
+            (files / closed).chmod(mode)
+            said = await here.do(deed, **arguments)
+            assert "may not be opened" not in said, case
+            if case in {"list", "find"}:
+                assert "a/b/two.txt" in said
+            if case == "search":  # what is closed itself is left out
+                assert ("a/b/two.txt:2: two" in said) is ((mode, closed) != (0, "a/b/two.txt"))
+            assert await here.usage() is not None, case
+
+
+async def test_a_workspace_that_was_closed_by_a_kill_is_opened_by_the_next_start(
+    tmp_path: Path,
+) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="a/b.txt", content="kept")
+        (files / "a").chmod(0)
+        files.chmod(0)
+    async with workspace(tmp_path) as (here, _):
+        used = await here.usage()
+        assert used is not None
+        assert used.files == 2
+        assert await here.do("read_file", file_path="a/b.txt") == "1\tkept"
+
+
+async def test_what_was_kept_with_closed_folders_in_it_comes_back_and_goes(tmp_path: Path) -> None:
+    async with workspace(tmp_path, quota_bytes=2**20) as (here, files):
+        await here.do("write_file", file_path="a/b/c.txt", content="kept")
+        (files / "a" / "b").chmod(0)
+        await here.do("delete_file", file_path="a")
+        await here.do("undo")
+        assert await here.do("read_file", file_path="a/b/c.txt") == "1\tkept"
+        (files / "a" / "b").chmod(0o500)
+        await here.do("delete_file", file_path="a")
+        await here.do("write_file", file_path="a", content="new")
+        await here.do("delete_file", file_path="a")
+        kept = files.parent / "kept"
+        assert len(names_in(kept)) == 2
+
+
+async def test_nothing_outside_is_opened_with_what_was_closed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text(SECRET)
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="closed/a.txt", content="x")
+        (files / "link").symlink_to(outside)
+        (files / "closed" / "link").symlink_to(outside / "secret")
+        os.mkfifo(files / "pipe", 0)
+        for path in (outside / "secret", outside, files / "closed"):
+            path.chmod(0)
+        listed = await here.do("list_files", recursive=True)
+        assert "closed/a.txt" in listed
+        modes = [stat.S_IMODE(path.lstat().st_mode) for path in (outside, files / "pipe")]
+        outside.chmod(0o700)
+        assert [*modes, stat.S_IMODE((outside / "secret").stat().st_mode)] == [0, 0, 0]
+
+
+async def test_links_that_are_swapped_in_lead_no_change_of_rights_outside(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(0o500)
+    meddler = f"""
+import os
+while True:
+    for _ in range(100):
+        os.mkdir("swapped", 0)
+        os.rmdir("swapped")
+        os.symlink({str(outside)!r}, "swapped")
+        os.unlink("swapped")
+"""
+    async with workspace(tmp_path) as (here, files):
+        await here.usage()
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", meddler, cwd=files)
+        try:
+            for _ in range(200):
+                await asyncio.to_thread(give_back, files)
+        finally:
+            process.kill()
+            await process.wait()
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
 
 
 async def test_whatever_a_command_has_left_is_cleared(tmp_path: Path) -> None:

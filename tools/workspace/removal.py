@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tools.workspace.rights import open_up
+
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_OWNER: Final = 0o700
 _RUN: Final = secrets.token_hex(8)
 """In names that nothing has that was there before."""
 
@@ -40,7 +40,7 @@ def _empty(root: int) -> None:
             try:
                 for child in os.listdir(inside):  # noqa: PTH208 - as above
                     if _is_folder(child, inside):
-                        _open_up(child, inside)  # a closed one could not be moved
+                        open_up(child, inside)  # a closed one could not be moved
                         brought += 1
                         os.rename(child, f".{_RUN}.{brought}", src_dir_fd=inside, dst_dir_fd=root)
                     else:
@@ -55,15 +55,5 @@ def _is_folder(name: str, parent: int) -> bool:
 
 
 def _opened(name: str, parent: int) -> int:
-    _open_up(name, parent)
+    open_up(name, parent)
     return os.open(name, _OPEN, dir_fd=parent)
-
-
-def _open_up(name: str, parent: int) -> None:
-    """Let the owner into a folder; by a descriptor, so that no link can take its place."""
-    seen = os.open(name, _LOOK, dir_fd=parent)
-    try:
-        if stat.S_ISDIR(os.fstat(seen).st_mode):
-            Path(f"/proc/self/fd/{seen}").chmod(_OWNER)
-    finally:
-        os.close(seen)

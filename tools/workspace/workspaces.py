@@ -20,7 +20,9 @@ from sandbox.policy import SandboxPolicy
 from sandbox.pool import Sandbox
 from tools.settings import WorkspaceSettings
 from tools.workspace.images import Viewer
+from tools.workspace.inside.folder import CLOSED
 from tools.workspace.removal import remove_tree
+from tools.workspace.rights import give_back
 from tools.workspace.shared import SharedFolders
 
 FILES: Final = "files"
@@ -81,6 +83,8 @@ class Workspace:
     async def do(self, deed: str, **arguments: object) -> str:
         """Have something done and return what is said of it.
 
+        Where a command has closed what is needed for it, the owner is let in again first.
+
         Args:
             deed: one of those in `tools.workspace.inside.program`.
             arguments: its own.
@@ -91,8 +95,18 @@ class Workspace:
         path = arguments.get("file_path", arguments.get("directory"))
         if self._shared is not None and path in self._shared:
             return await self._shared.do(deed, self._bounds, arguments)
-        request = {"do": deed, "bounds": self._bounds, **arguments}
-        return await self._sandbox.call(json.dumps(request))
+        request = json.dumps({"do": deed, "bounds": self._bounds, **arguments})
+        try:
+            return await self._sandbox.call(request)
+        except WorkError as error:
+            if not str(error).endswith(CLOSED):
+                raise
+        await self._give_back()
+        return await self._sandbox.call(request)
+
+    async def _give_back(self) -> None:
+        """Let the owner into everything in the folder of the chat."""
+        await asyncio.to_thread(give_back, self.files.parent)
 
     @property
     def shared_folders(self) -> Mapping[str, Path]:
@@ -106,6 +120,9 @@ class Workspace:
             WorkError: it cannot be found out now.
         """
         said = json.loads(await self.do("usage"))
+        if said is None:  # closed, perhaps
+            await self._give_back()
+            said = json.loads(await self.do("usage"))
         if said is None:
             return None
         try:

@@ -41,6 +41,8 @@ _READ_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # else a FIFO wou
 _READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
+CLOSED: Final = "may not be opened."
+"""How a sentence ends about what lacks rights that its owner can give back."""
 _SENTENCES: Final = {
     ENOENT: "There is no {name}.",
     EISDIR: "{name} is a folder.",
@@ -52,9 +54,9 @@ _SENTENCES: Final = {
     EINVAL: "{name} is no name of a file.",
     EXDEV: "{name} is on another disk.",
     ENXIO: "{name} is no file.",
-    EACCES: "{name} may not be opened.",
+    EACCES: f"{{name}} {CLOSED}",
     EROFS: "{name} may only be read.",
-    EPERM: "{name} may not be opened.",
+    EPERM: f"{{name}} {CLOSED}",
 }
 _FULL: Final = frozenset({ENOSPC, EDQUOT})
 DISK_IS_FULL: Final = "The disk is full; nothing was written."
@@ -213,7 +215,8 @@ class Folder:
             depth: of this folder below the first one.
         """
         for name in self.names():
-            status = self.status_here(name)
+            with said(inside + name):
+                status = self.status_here(name)
             if status is None:
                 continue  # gone meanwhile
             entry = Entry(inside + name, status)

@@ -6,13 +6,14 @@ there, too, before they take their place.
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from sandbox.errors import WorkError
-from tools.workspace.inside.folder import Entry, Folder, read, said, shown
+from tools.workspace.inside.folder import CLOSED, Entry, Folder, read, said, shown
 
 KEPT_SECONDS: Final = 86_400
 _MAX_RECORD_BYTES: Final = 8_192
@@ -85,6 +86,7 @@ class Kept:
 
     def move(self, folder: Folder, name: str, path: str) -> None:
         """Keep a file or folder, which is gone from its place then."""
+        _refuse_closed(folder, name, path)
         version = self._record(path)
         with said(path):
             os.rename(name, version, src_dir_fd=folder.descriptor, dst_dir_fd=self._kept.descriptor)
@@ -193,15 +195,28 @@ class NothingKept:
         raise WorkError("Nothing was overwritten or deleted in the last day.")
 
 
+def _refuse_closed(folder: Folder, name: str, path: str) -> None:
+    """Say now, and not when it is too late, that a folder could not be emptied one day."""
+    status = folder.status_here(name)
+    if status is None or not (top := Entry(path, status)).is_folder:
+        return
+    with folder.folder(name) as below:
+        for entry in (top, *below.walk(inside=f"{path}/")):
+            if entry.is_folder and entry.status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                raise WorkError(f"{shown(entry.path)} {CLOSED}")
+
+
 def remove(folder: Folder, name: str) -> None:
     """Delete a file, or a folder with all that is in it."""
-    status = folder.status_here(name)
-    if status is None:
-        return
-    if not Entry(name, status).is_folder:
-        os.unlink(name, dir_fd=folder.descriptor)
-        return
+    with said(name):
+        status = folder.status_here(name)
+        if status is None:
+            return
+        if not Entry(name, status).is_folder:
+            os.unlink(name, dir_fd=folder.descriptor)
+            return
     with folder.folder(name) as below:
         for one in below.names():
             remove(below, one)
-    os.rmdir(name, dir_fd=folder.descriptor)
+    with said(name):
+        os.rmdir(name, dir_fd=folder.descriptor)

@@ -15,7 +15,7 @@ from sandbox.errors import WorkError
 from sandbox.rooted import open_below
 from tools.workspace.inside import reading
 from tools.workspace.inside.changing import Changes
-from tools.workspace.inside.folder import Folder
+from tools.workspace.inside.folder import CLOSED, Folder
 from tools.workspace.inside.kept import Kept, NothingKept
 
 _HERE: Final = -100  # AT_FDCWD: the folder that the walls stand around
@@ -88,6 +88,8 @@ def _made(name: str) -> int:
         os.mkdir(name, 0o700, dir_fd=here)
         os.close(here)
         return open_below(_HERE, name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except PermissionError:
+        raise WorkError(f"The workspace {CLOSED}") from None
     except OSError:
         raise WorkError("This workspace is damaged; !clear files makes it anew.") from None
 
