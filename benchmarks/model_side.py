@@ -3,6 +3,7 @@
     python -m benchmarks.model_side --delay-seconds 1 --calculate
 
 With `--calculate` it first asks for one calculation and then answers, if the result is right. With
+`--obey` it runs the command that a message consists of, if it begins with `RUN `. With
 `--tokens 300 --token-seconds 0.005` it answers in so many tokens, each in a write of its own.
 """
 
@@ -20,6 +21,9 @@ EXPRESSION: Final = "127 * 43"
 RESULT: Final = "5461"
 WRONG_RESULT: Final = "The calculator is wrong."
 BACKLOG: Final = 2048
+ORDER: Final = re.compile("RUN (.*)", re.DOTALL)
+COMMAND_SECONDS: Final = 8
+EXIT: Final = "exit code"
 LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 USAGE: Final = {"prompt_tokens": 700, "completion_tokens": 15, "total_tokens": 715}
 
@@ -55,8 +59,8 @@ def _words(text: str) -> tuple[bytes, ...]:
     return _streamed(({"role": "assistant", "content": ""}, *pieces), "stop")
 
 
-def _call() -> tuple[bytes, ...]:
-    function = {"name": "calculate", "arguments": json.dumps({"expression": EXPRESSION})}
+def _call(tool: str, arguments: Json) -> tuple[bytes, ...]:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     opening = {"role": "assistant", "content": None}
     return _streamed((opening, {"tool_calls": [call]}), "tool_calls")
@@ -71,7 +75,7 @@ def _whole(value: Json) -> bytes:
 MODELS: Final = _whole({"object": "list", "data": [{"id": "bench", "object": "model"}]})
 WORDS: Final = _words(ANSWER)
 COMPLAINT: Final = _words(WRONG_RESULT)
-CALL: Final = _call()
+CALL: Final = _call("calculate", {"expression": EXPRESSION})
 
 
 class ModelSide(asyncio.Protocol):
@@ -80,6 +84,7 @@ class ModelSide(asyncio.Protocol):
     Args:
         delay_seconds: before each answer.
         calculate: ask for a calculation first.
+        obey: run the command that a message asks for.
         words: the answer.
         token_seconds: between two pieces of an answer; 0 sends it in one write.
     """
@@ -89,11 +94,13 @@ class ModelSide(asyncio.Protocol):
         delay_seconds: float,
         *,
         calculate: bool,
+        obey: bool = False,
         words: tuple[bytes, ...] = WORDS,
         token_seconds: float = 0.0,
     ) -> None:
         self._delay_seconds = delay_seconds
         self._calculate = calculate
+        self._obey = obey
         self._words = words
         self._token_seconds = token_seconds
         self._received = b""
@@ -120,12 +127,23 @@ class ModelSide(asyncio.Protocol):
             self._write(self._answer(body))
 
     def _answer(self, body: bytes) -> tuple[bytes, ...]:
+        if self._obey:
+            return self._obedient(body)
         if not self._calculate:
             return self._words
         last = json.loads(body)["messages"][-1]
         if last["role"] != "tool":
             return CALL
         return WORDS if RESULT in last["content"] else COMPLAINT
+
+    def _obedient(self, body: bytes) -> tuple[bytes, ...]:
+        last = json.loads(body)["messages"][-1]
+        if last["role"] == "user" and (command := ORDER.search(last["content"])):
+            call = {"command": command[1], "timeout_seconds": COMMAND_SECONDS}
+            return _call("run_command", call)
+        if last["role"] == "tool" and EXIT not in last["content"]:
+            raise SystemExit(f"The command was not run: {last['content']}")
+        return self._words
 
     def _write(self, answer: tuple[bytes, ...]) -> None:
         if self._transport is None:
@@ -147,6 +165,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay-seconds", type=float, default=0.0)
     parser.add_argument("--calculate", action="store_true")
+    parser.add_argument("--obey", action="store_true")
     parser.add_argument("--tokens", type=int, default=0)
     parser.add_argument("--token-seconds", type=float, default=0.0)
     chosen = parser.parse_args()
@@ -155,6 +174,7 @@ async def main() -> None:
         lambda: ModelSide(
             chosen.delay_seconds,
             calculate=chosen.calculate,
+            obey=chosen.obey,
             words=words,
             token_seconds=chosen.token_seconds,
         ),

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +113,7 @@ async def sides(
     *,
     delay_seconds: float = 0.0,
     calculate: bool = False,
+    obey: bool = False,
     tokens: int = 0,
     token_seconds: float = 0.0,
 ) -> AsyncIterator[Sides]:
@@ -121,10 +122,12 @@ async def sides(
     Args:
         delay_seconds: how long the model thinks.
         calculate: the model asks for one calculation in each turn.
+        obey: the model runs the commands that messages ask for.
         tokens: of an answer; 0: a short sentence.
         token_seconds: from one token to the next.
     """
-    arguments = ["--delay-seconds", str(delay_seconds), *(["--calculate"] if calculate else [])]
+    arguments = ["--delay-seconds", str(delay_seconds)]
+    arguments += [*(["--calculate"] if calculate else []), *(["--obey"] if obey else [])]
     arguments += ["--tokens", str(tokens), "--token-seconds", str(token_seconds)]
     async with folder_on_disk() as folder:
         path = folder / "signal.sock"
@@ -169,7 +172,7 @@ async def helper(module: str, *arguments: str) -> AsyncIterator[Helper]:
 
 @asynccontextmanager
 async def running_bot(
-    bot_settings: Mapping[str, str], folder: Path, *, sync_ms: int = 0
+    bot_settings: Mapping[str, str], folder: Path, *, sync_ms: int = 0, within: Sequence[str] = ()
 ) -> AsyncIterator[Bot]:
     """Run the daemon as people do, wait until it is ready, and stop it at the end.
 
@@ -177,6 +180,7 @@ async def running_bot(
         bot_settings: its environment.
         folder: where it runs.
         sync_ms: how much longer than on this machine a sync of its disk takes.
+        within: a command that runs the one that follows it, and what that starts.
     """
     inherited = {name: value for name, value in os.environ.items() if "__" not in name}
     if sync_ms:
@@ -184,7 +188,7 @@ async def running_bot(
     path = os.pathsep.join(map(str, [ROOT, *([SLOW_DISK] if sync_ms else [])]))
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bot", "run"),
+        *(*within, sys.executable, "-m", "bot", "run"),
         cwd=folder,
         env={**inherited, "PYTHONPATH": path, **bot_settings},
     )

@@ -6,8 +6,9 @@ the socket. A raw protocol without tasks, so that it costs as little of the mach
     python -m benchmarks.signal_side /path/to/socket
 
 The command `{"turns", "chats", "in_flight", "pause_seconds"}` makes people in so many chats write
-that many messages, so many at once; a chat writes again only when it was answered. The result
-tells the latencies and how long it all took.
+that many messages, so many at once; a chat writes again only when it was answered. With
+`"beside": "a text"` one more person says this text again and again until all others are answered;
+how long that takes is not measured. The result tells the latencies and how long it all took.
 """
 
 import asyncio
@@ -24,6 +25,10 @@ from benchmarks.model_side import ANSWER
 NUMBER: Final = "+15550100000"
 BOT_ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
 PROGRESS: Final = "🔧"
+BESIDE: Final = 999_999
+"""The number of the person who is not measured."""
+BESIDE_SECONDS: Final = 0.5
+"""Until what this person wants has begun."""
 TEXT: Final = "What do you think of the weather in Lisbon at this time of the year?"
 
 FRAME: Final = (
@@ -56,13 +61,18 @@ class Load:
         chats: that they are spread over.
         in_flight: unanswered at once.
         pause_seconds: between an answer and the message that follows it.
+        beside: what one more person says until the others are answered; empty: nothing.
     """
 
-    def __init__(self, turns: int, chats: int, in_flight: int, pause_seconds: float) -> None:
+    def __init__(
+        self, turns: int, chats: int, in_flight: int, pause_seconds: float, beside: str = ""
+    ) -> None:
         self.latencies: list[float] = []
         self.answered = asyncio.Event()
         self.in_flight = in_flight
         self.pause_seconds = pause_seconds
+        self.beside = beside
+        self.beside_ended = asyncio.Event()
         self._turns = turns
         self._left = turns
         self._quiet = deque(_aci(number) for number in range(chats))
@@ -98,10 +108,15 @@ class SignalSide(asyncio.Protocol):
         """Put the bot under a load and return how it went, in ms and seconds."""
         load = self._load = Load(**command)
         began = time.perf_counter()
+        if load.beside:
+            self._say(_aci(BESIDE), load.beside)
+            await asyncio.sleep(BESIDE_SECONDS)
         for _ in range(load.in_flight):
             self._say_next(load)
         await load.answered.wait()
         seconds = time.perf_counter() - began
+        if load.beside:
+            await load.beside_ended.wait()
         self._load = None
         return _summary(load.latencies, seconds)
 
@@ -138,6 +153,12 @@ class SignalSide(asyncio.Protocol):
         load = self._load
         if not text.endswith(ANSWER) or load is None:
             raise SystemExit(f"The bot sent what nobody expects: {text}")
+        if chat == _aci(BESIDE):
+            if load.answered.is_set():
+                load.beside_ended.set()
+            else:
+                self._say(chat, load.beside)
+            return
         load.answer(chat)
         if load.pause_seconds:
             asyncio.get_running_loop().call_later(load.pause_seconds, self._say_next, load)
@@ -145,15 +166,17 @@ class SignalSide(asyncio.Protocol):
             self._say_next(load)
 
     def _say_next(self, load: Load) -> None:
-        if (chat := load.next_chat()) is None:
-            return
+        if (chat := load.next_chat()) is not None:
+            self._say(chat, TEXT)
+
+    def _say(self, chat: str, text: str) -> None:
         self._write(
             FRAME
             % {
                 "number": f"+1555{chat[-7:]}",
                 "aci": chat,
                 "at": self._timestamp(),
-                "text": TEXT,
+                "text": json.dumps(text)[1:-1],
                 "account": NUMBER,
             }
         )
@@ -175,6 +198,7 @@ def _summary(latencies: list[float], seconds: float) -> Json:
     hundredths = statistics.quantiles(latencies, n=100, method="inclusive")
     return {
         "p50_ms": hundredths[49] * 1000,
+        "p90_ms": hundredths[89] * 1000,
         "p99_ms": hundredths[98] * 1000,
         "turns": len(latencies),
         "seconds": seconds,

@@ -4,7 +4,7 @@ There is no process of others in it and no network, but for the port of a proxy 
 given one. The system is there to be read, one folder to
 be written, and a little memory as /tmp. Nothing in it outlives the process outside.
 
-Source: bwrap(1), prlimit(1), chrt(1).
+Source: bwrap(1), prlimit(1), timeout(1), chrt(1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,10 @@ PRLIMIT: Final = "prlimit"
 IDLE: Final = ("chrt", "--idle", "0")
 """Whoever waits for an answer comes before whoever waits for a command. The jail itself does not
 wait: it has to end thousands of processes at once."""
+TIMEOUT: Final = "timeout"
+"""Ends a jail of which nobody knows: the process outside was killed before the jail had asked the
+kernel to end with it."""
+ALONE_SECONDS: Final = 1.0
 FOLDER: Final = "/workspace"
 SHARED: Final = "/shared"
 SCRIPT: Final = "/run/script"
@@ -88,7 +92,8 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         *("--seccomp", str(files.calls), "--"),
         # In the jail: outside, its processes would be counted together with all of the bot's.
         # Nor could bubblewrap write what it needs where no file may be written any more.
-        *(PRLIMIT, f"--nproc={bounds.processes}", f"--fsize={bounds.file_bytes}", "--"),
+        *(PRLIMIT, f"--nproc={bounds.processes + 1}", f"--fsize={bounds.file_bytes}", "--"),
+        *(TIMEOUT, "--signal=KILL", f"{bounds.seconds + ALONE_SECONDS}"),
         *(proxy_port.command_line(PROXY_PORT, files.door) if files.door is not None else ()),
         *IDLE,
         *(SCRIPT if part is THE_SCRIPT else part for part in program.command),

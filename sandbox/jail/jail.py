@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,7 +23,13 @@ from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from sandbox.jail.output import Output
 from sandbox.jail.program import Bounds, Ended, Machine, Network, Program, Stopped
-from sandbox.jail.watch import LookAtFolder, processes_in_session, watch
+from sandbox.jail.watch import (
+    LookAtFolder,
+    is_running,
+    processes_in_session,
+    processes_of,
+    watch,
+)
 from sandbox.syscalls import architecture
 
 END_SECONDS: Final = 5.0
@@ -32,6 +40,8 @@ PLACE_SECONDS: Final = 30.0
 _TRIED_SECONDS: Final = 5.0
 _BY_SIGNAL: Final = 128
 _ROUNDS: Final = 5
+_STOP_SECONDS: Final = 1.0
+_STOP_LOOK_SECONDS: Final = 0.0005
 _NOTHING: Final = (sys.executable, "-I", "-S", "-c", "")
 _OUTSIDE_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -86,6 +96,7 @@ class Jail:
         self._machine = machine
         self._kinds = kinds
         self._places = asyncio.Semaphore(PLACES)
+        self._threads = ThreadPoolExecutor(PLACES, "jail")
         self._trying = asyncio.Lock()
         self._kind: Kind | None = None
 
@@ -161,7 +172,10 @@ class Jail:
             started = await starting
             if started.door is not None:
                 started.door.close()
-            await _end(started)
+            await self._end(started)
+            with suppress(TimeoutError):  # else its outputs would stay open
+                async with asyncio.timeout(END_SECONDS):
+                    await started.process.communicate()
             raise
         output, errors = Output(bounds.output_bytes), Output(bounds.output_bytes)
         stopped: Stopped | None = None
@@ -170,7 +184,9 @@ class Jail:
                 tasks.create_task(output.read(started.output)),
                 tasks.create_task(errors.read(started.errors)),
             ]
-            watching = tasks.create_task(watch(started.process.pid, bounds, look_at_folder))
+            watching = tasks.create_task(
+                watch(started.process.pid, bounds, look_at_folder, self._threads)
+            )
             ending = tasks.create_task(_ended(started.process))
             serving = tasks.create_task(_serve(started.door, program.network))
             try:
@@ -184,7 +200,7 @@ class Jail:
             finally:
                 watching.cancel()
                 serving.cancel()
-                await _end(started)
+                await self._end(started)
                 await asyncio.wait([ending, serving, *reading], timeout=END_SECONDS)
                 for task in (ending, *reading):
                     task.cancel()
@@ -192,6 +208,23 @@ class Jail:
         code = _BY_SIGNAL + signal.SIGKILL if code is None else code
         code = _BY_SIGNAL - code if code < 0 else code
         return Ended(code, output.text(), errors.text(), stopped)
+
+    async def _end(self, started: _Started) -> None:
+        """End all that a jail runs."""
+        process = started.process
+        if process.stdin is not None:
+            process.stdin.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await _ended(process)
+        kill = _kill if process.returncode is None else _kill_session
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await loop.run_in_executor(self._threads, kill, process.pid)
+                await process.wait()
+        except TimeoutError:
+            log.error("jail.not_ended")
 
     async def _start(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
         contents = (program.script.encode(errors="replace"), _filter(), bubblewrap.people())
@@ -268,29 +301,33 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         os.close(descriptor)
 
 
-async def _end(started: _Started) -> None:
-    """End all that a jail runs."""
-    process = started.process
-    if process.stdin is not None:
-        process.stdin.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
-                await _ended(process)
-    _kill(process.pid)
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        log.error("jail.not_ended")
-
-
 def _kill(first: int) -> None:
-    """Kill a jail's first process, then whatever is left of its session.
+    """Kill a jail's first process with all that it has started, then what is left of its session.
 
-    With the first one a jail of namespaces ends as a whole. In the other kind programs may go on
-    starting others while this looks for them, so it looks more than once.
+    It is stopped before: once it were dead, nobody would know its children, which leave its session
+    and have perhaps not yet asked the kernel to end with it.
     """
-    _kill_one(first)
+    with suppress(ProcessLookupError):
+        os.kill(first, signal.SIGSTOP)
+        _wait_until_stopped(first)
+        for process in reversed(list(processes_of(first))):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    _kill_session(first)
+
+
+def _wait_until_stopped(process: int) -> None:
+    give_up_at = time.monotonic() + _STOP_SECONDS
+    while is_running(process) and time.monotonic() < give_up_at:
+        time.sleep(_STOP_LOOK_SECONDS)
+
+
+def _kill_session(first: int) -> None:
+    """Kill whatever is left of a jail's session, by its first process, which has ended.
+
+    Without namespaces, programs may go on starting others while this looks for them, so it looks
+    more than once.
+    """
     for _ in range(_ROUNDS):
         left = list(processes_in_session(first))
         for process in left:
@@ -298,11 +335,6 @@ def _kill(first: int) -> None:
                 os.killpg(os.getpgid(process), signal.SIGKILL)
         if not left:
             break
-
-
-def _kill_one(process: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
 
 
 @contextmanager

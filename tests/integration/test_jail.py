@@ -232,6 +232,19 @@ async def test_nobody_outside_is_reached(tmp_path: Path, kind: Kind) -> None:
     assert "SOCK_STREAM" not in ended.output
 
 
+FLUTTER = """
+import os, threading, time
+def go_on():
+    while True:
+        threads = [threading.Thread(target=time.sleep, args=(0.001,)) for _ in range(6)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+for _ in range(4):
+    if not os.fork():
+        x = b"x" * 50_000_000
+        break
+go_on()
+"""
 SWELL = "import time; x = bytearray(50_000_000); time.sleep(9)"
 HOGS = {
     "a loop": ("while :; do :; done", {"seconds": 1.0}, Stopped.TIME),
@@ -241,6 +254,11 @@ HOGS = {
     "processes": ("for i in $(seq 300); do sleep 9 & done; wait", {}, Stopped.PROCESSES),
     "memory of many": (
         f"for i in 1 2 3 4 5 6 7 8; do python3 -c '{SWELL}' & done; wait",
+        {"memory_bytes": 128 * 2**20},
+        Stopped.MEMORY,
+    ),
+    "memory behind threads that come and go": (
+        f"python3 -c '{FLUTTER}'",
         {"memory_bytes": 128 * 2**20},
         Stopped.MEMORY,
     ),
@@ -334,6 +352,50 @@ async def test_also_one_that_has_only_just_begun(
             async with asyncio.timeout(milliseconds / 1_000):
                 await jail.run(program, Bounds())
     assert list(processes_of(os.getpid())) == [os.getpid()]
+
+
+CALLER = """
+import asyncio, sys
+from pathlib import Path
+from sandbox.jail.jail import Jail, Kind
+from sandbox.jail.program import Bounds, Program
+from tools.commands.machine import this_machine
+async def main():
+    jail = Jail(this_machine(), [Kind(sys.argv[1])])
+    await jail.kind(Path(sys.argv[2]))
+    print("ready", flush=True)
+    await jail.run(Program(("sleep", sys.argv[3]), Path(sys.argv[2])), Bounds(seconds=1))
+asyncio.run(main())
+"""
+
+
+@KINDS
+@pytest.mark.parametrize("milliseconds", [1, 4, 7, 10, 14, 20])
+async def test_what_a_killed_caller_has_only_just_begun_ends_as_well(
+    tmp_path: Path, kind: Kind, milliseconds: int
+) -> None:
+    marked = f"60.{os.getpid()}{milliseconds}"
+    caller = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CALLER, kind, str(tmp_path), marked),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert caller.stdout is not None
+    async with asyncio.timeout(10):
+        assert await caller.stdout.readline() == b"ready\n"
+    with suppress(TimeoutError):  # not for sleep's sake: it may end before
+        async with asyncio.timeout(milliseconds / 1_000):
+            await caller.wait()
+    caller.kill()
+    await caller.wait()
+    await until(lambda: not runs(marked))
+
+
+def runs(argument: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if f"\0{argument}\0".encode() in path.read_bytes():
+                return True
+    return False
 
 
 async def test_a_program_ends_with_what_watches_it(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Do others notice a chat whose commands take all that they can get?
+
+The 90th percentile of plain turns in other chats, one at a time, compared with an idle bot: while
+one chat runs a command, and the next one as soon as that has ended, in each kind of jail.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from benchmarks.platform import Sides, running_bot, sides
+from benchmarks.report import Figure
+
+TURNS: Final = 300
+QUICK_TURNS: Final = 10
+CHATS: Final = 100
+WARM_UP_TURNS: Final = 20
+PAUSE_SECONDS: Final = 0.02
+MOST_TIMES: Final = 2.0
+
+HOGS: Final[Mapping[str, str]] = {
+    "a flood of processes": "for i in $(seq 1000); do (while :; do :; done) & done; wait",
+    "60 busy processes": "for i in $(seq 60); do (while :; do :; done) & done; wait",
+    "much memory": """for i in 1 2 3 4; do
+        python3 -c 'import time; x = b"x" * (300 << 20); time.sleep(9)' & done; wait""",
+    "endless output": "yes & yes >&2",
+    "many small files": """mkdir -p d; cd d; while :; do seq 4500 | xargs touch; rm -rf *; done""",
+    "a full disk": "while :; do head -c 150000000 /dev/zero > large; rm large; done",
+}
+"""None takes more than a machine of 2 GB has, also if nothing bounded it."""
+
+JAILS: Final[Mapping[str, Sequence[str]]] = {
+    "bubblewrap": (),
+    # As in a container: whoever makes another user namespace is refused.
+    "Landlock": ("bwrap", "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"),
+}
+
+
+async def measure(*, quick: bool) -> Sequence[Figure]:
+    """Return by how much each hog slows others down."""
+    if shutil.which("bwrap") is None:
+        return ()
+    figures: list[Figure] = []
+    for jail, within in JAILS.items():
+        async with sides(obey=True) as world:
+            figures += await _slowed(world, jail, within, QUICK_TURNS if quick else TURNS)
+    return figures
+
+
+async def _slowed(world: Sides, jail: str, within: Sequence[str], turns: int) -> list[Figure]:
+    settings = {
+        **world.settings,
+        "TOOLS__WORKSPACE__FOR": "everyone",
+        "TOOLS__WORKSPACE__PATH": str(world.folder / "workspaces"),
+        "TOOLS__COMMANDS__APPROVAL": "never",
+    }
+    load = {"chats": CHATS, "in_flight": 1, "pause_seconds": PAUSE_SECONDS}
+    async with running_bot(settings, world.folder, within=within):
+        await world.signal.ask(turns=WARM_UP_TURNS, beside="RUN true", **load)
+        idle = await world.signal.ask(turns=turns, **load)
+        figures = [Figure(f"plain turn, p90 ({jail})", idle["p90_ms"], "ms")]
+        for hog, command in HOGS.items():
+            found = await world.signal.ask(turns=turns, beside=f"RUN {command}", **load)
+            times = found["p90_ms"] / idle["p90_ms"]
+            figures.append(Figure(f"beside {hog} ({jail})", times, "times", at_most=MOST_TIMES))
+    return figures
