@@ -74,6 +74,17 @@ def reading_connection(path: Path, key: str | None) -> Iterator[apsw.Connection]
         connection.close()
 
 
+@contextmanager
+def in_memory() -> Iterator[Execute]:
+    """Open a database that is in memory alone, and gone with the block. Blocks."""
+    connection = apsw.Connection(":memory:")
+    try:
+        connection.execute("PRAGMA temp_store = MEMORY")
+        yield execute_on(connection)
+    finally:
+        connection.close()
+
+
 def _prepare(connection: Any, key: str | None) -> None:
     with translated():
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)

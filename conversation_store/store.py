@@ -26,6 +26,8 @@ from conversation_store.sections.approvals import ApprovalStore
 from conversation_store.sections.doubts import DoubtStore
 from conversation_store.sections.exchanges import ExchangeStore
 from conversation_store.sections.grants import GrantStore
+from conversation_store.sections.instructions import InstructionStore
+from conversation_store.sections.memory import MemoryStore
 from conversation_store.sections.messages import MessageStore
 from conversation_store.sections.outbox import OutboxStore
 from conversation_store.sections.section import StoreContext
@@ -75,6 +77,8 @@ class ConversationStore:
         doubts: what a start does not know.
         exchanges: what endpoints sign.
         upkeep: what keeps it small.
+        memory: what it was asked to remember.
+        instructions: how it is to be in chats.
         pairings: who was let in by a code, and who waits for it.
     """
 
@@ -90,6 +94,8 @@ class ConversationStore:
         self.upkeep = StoreUpkeep(context)
         self.usage = UsageStore(context)
         self.grants = GrantStore(context)
+        self.memory = MemoryStore(context)
+        self.instructions = InstructionStore(context)
         self.pairings = Pairings(context.database)
 
     @property

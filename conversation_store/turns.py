@@ -1,11 +1,11 @@
 """Turns: how one begins, goes on, ends, and is forgotten with all that was derived in it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conversation_store import history, inbox, overheard
+from conversation_store import history, inbox, instructions, overheard, remembered
 from conversation_store.connections import Execute, Row
 from conversation_store.models import (
     AcceptedMessage,
@@ -63,6 +63,7 @@ def begin(
     expiry.append(overheard.take(execute, told, turn.id))
     first = pieces[0].message
     # A row that an earlier try has left goes with all that belongs to it.
+    forget_told(execute, remembered.forget_from(execute, turn.id))
     execute(
         "INSERT OR REPLACE INTO turns (id, chat, state, attempts, started_at, expires_at, notices)"
         " VALUES (?, ?, 'running', 1, ?, ?, ?)",
@@ -248,6 +249,7 @@ def abandon(execute: Execute, turn_id: int, now_ms: int) -> None:
             execute(statement, (turn_id,))
         _forget_exchanges(execute, turn_id)
         overheard.release(execute, turn_id)
+        forget_told(execute, remembered.forget_from(execute, turn_id))
 
 
 def drop_history(execute: Execute, turn_id: int) -> None:
@@ -256,12 +258,28 @@ def drop_history(execute: Execute, turn_id: int) -> None:
 
 
 def forget(execute: Execute, turn_id: int) -> None:
-    """Forget a turn with all that was derived in it; messages that wait stand for themselves."""
-    execute("DELETE FROM turns WHERE id = ?", (turn_id,))
-    _forget_exchanges(execute, turn_id)
-    execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (turn_id,))
-    overheard.release(execute, turn_id)
-    inbox.part(execute, turn_id)
+    """Forget a turn with all that was derived in it; messages that wait stand for themselves.
+
+    With the facts that came from it go the turns that were told them.
+    """
+    left = [turn_id]
+    while left:
+        forgotten = left.pop()
+        execute("DELETE FROM turns WHERE id = ?", (forgotten,))
+        _forget_exchanges(execute, forgotten)
+        execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (forgotten,))
+        overheard.release(execute, forgotten)
+        inbox.part(execute, forgotten)
+        instructions.forget_from(execute, forgotten)
+        told = remembered.forget_from(execute, forgotten)
+        left += [one for one in told if not forget_at_end(execute, one)]
+
+
+def forget_told(execute: Execute, told: Iterable[int]) -> None:
+    """Forget turns that were told what is forgotten by now; one that runs, when it ends."""
+    for turn_id in told:
+        if not forget_at_end(execute, turn_id):
+            forget(execute, turn_id)
 
 
 def forget_at_end(execute: Execute, turn_id: int) -> bool:

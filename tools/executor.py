@@ -159,7 +159,7 @@ class ToolExecutor:
         try:
             tool = self._find(request)
             return tool.side_effects or (
-                (tool.address is not None or tool.asks_if is not None)
+                (tool.address is not None or tool.lasting or tool.asks_if is not None)
                 and _needs_yes(tool, _validate(tool, request.arguments)[0], request)
             )
         except ToolError:

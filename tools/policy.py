@@ -4,10 +4,11 @@ Only an explicit yes lets such a call run. The question shows every argument of 
 words that cannot disguise anything: each on a line of its own, with what a phone would hide spelt
 out (`tools.display`). A call that is too large to be shown is refused, never shown in part.
 
-Asked about are calls with side effects, and calls that could carry a conversation away: once the
-model has read what strangers wrote, it may ask only those addresses on the internet that a person
-or what it read has named, letter by letter. An address that it puts together itself could contain
-what people said here, for whoever it belongs to.
+Asked about are calls with side effects, and, once the model has read what strangers wrote, two more
+kinds. A call that could carry a conversation away: it may ask only those addresses on the internet
+that a person or what it read has named, letter by letter, because an address that it puts together
+itself could contain what people said here, for whoever it belongs to. And a call that lasts: what
+strangers have it remember would speak for them in every later conversation.
 """
 
 import json
@@ -66,11 +67,13 @@ def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
     """
     if tool.side_effects:
         return True
-    if tool.address is None:
+    if tool.address is None and not tool.lasting:
         return False
     told = chain(heard.results, heard.people)  # people hand on files, which strangers may have made
     if not heard.strangers_before and not any(map(holds_marked, told)):
         return False
+    if tool.address is None:
+        return True
     pages = (result for result in heard.results if marked_by(result) in _MAY_NAME)
     return not _is_named(tool.address(arguments), (*heard.people, *pages))
 

@@ -16,7 +16,8 @@ from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_e
 from bot.chat.history_window import HistoryWindow
 from bot.chat.live_turns import LiveTurn, LiveTurns
 from bot.chat.media import Media, Prepared
-from bot.chat.prompt import Prompts
+from bot.chat.notes import ChatNotes
+from bot.chat.prompt import Prompt, Prompts
 from bot.chat.quotes import checked
 from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
@@ -116,6 +117,7 @@ class ChatHandler:
         live: knows the turns that run, for tools.
         contexts: make what each turn's tool calls need.
         prompts: how messages are put before the model, and how much history fits.
+        notes: what the model is told about each chat.
         is_admin: whether somebody administers the bot.
         store: keeps everything.
         media: reads what comes with messages.
@@ -134,6 +136,7 @@ class ChatHandler:
         live: LiveTurns,
         contexts: TurnContexts,
         prompts: Prompts,
+        notes: ChatNotes,
         is_admin: Callable[[Person], bool],
         store: ConversationStore,
         media: Media,
@@ -148,6 +151,7 @@ class ChatHandler:
         self._live = live
         self._contexts = contexts
         self._prompts = prompts
+        self._notes = notes
         self._is_admin = is_admin
         self._store = store
         self._window = HistoryWindow(store)
@@ -175,7 +179,7 @@ class ChatHandler:
         chat = messages[0].chat
         model = self._models.route(chat).model
         overheard = await self._overheard(chat)
-        prompt = self._prompts.of(self._caller(messages[-1]))
+        prompt = await self._prompt(self._caller(messages[-1]), chat)
         content = prompt.user_content(messages, model.traits, overheard=overheard)
         most = prompt.history_bytes(now, model.traits, [Message(Role.USER, content)])
         history = await self._window.read(chat, max_bytes=most)
@@ -215,7 +219,7 @@ class ChatHandler:
         wanted, before = (None, None) if retry is None else (retry.model, retry.question.turn)
         route = self._models.route(accepted.message.chat, wanted)
         caller = self._caller(accepted.message, retry)
-        prompt = self._prompts.of(caller)
+        prompt = await self._prompt(caller, accepted.message.chat)
         most = prompt.history_bytes(now, route.model.traits, turn.messages)
         history = await self._window.read(accepted.message.chat, max_bytes=most, before=before)
         context = self._contexts.of(
@@ -268,6 +272,9 @@ class ChatHandler:
         person = Person(message.author, message.author_number)
         is_own = retry is None or retry.question.asker == message.author
         return Caller(message.author, message.chat, is_admin=is_own and self._is_admin(person))
+
+    async def _prompt(self, caller: Caller, chat: ChatId) -> Prompt:
+        return self._prompts.of(caller).with_notes(await self._notes.of(chat))
 
     async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
         return await self._store.messages.overheard(chat) if chat.is_group else ()

@@ -1,16 +1,17 @@
 """What the model is shown: a stable prefix, then whole turns within the budget.
 
-System text first (with the date, not the minute), then history, then the running turn. Every
-user message carries its own UTC time and, in groups, its author, and nothing earlier is ever
-rewritten, so an endpoint that caches prefixes can.
+System text first (with the date, not the minute, and with what is remembered of the chat), then
+history, then the running turn. Every user message carries its own UTC time and, in groups, its
+author, and nothing earlier is ever rewritten, so an endpoint that caches prefixes can.
 """
 
 import json
 import re
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from bot.chat.quotes import one_line, reply
 from bot.llm.estimate import BYTES_PER_TOKEN, IMAGE_TOKENS
@@ -86,6 +87,13 @@ UNTRUSTED_GUIDELINE: Final = (
 CUT: Final = "\n[The message was longer than can be read; the rest is cut off.]"
 
 
+class _System(NamedTuple):
+    """The system text without what it says about a chat: what stands before that, and behind it."""
+
+    before: str
+    rules: str
+
+
 class ToolList(Protocol):
     """What may be called. Implemented by `tools.registry.Registry`."""
 
@@ -115,12 +123,21 @@ class Prompt:
         self._system_prompt = system_prompt
         self._offered_tools = offered
         self._offer = _Offer(())
-        self._systems: dict[tuple[date, _Offer, ModelTraits], Message] = {}
+        self._notes = ""
+        self._systems: dict[tuple[date, _Offer, ModelTraits], _System] = {}
 
     def begin_with(self, system_prompt: str | None) -> None:
         """Take another system prompt, from the next request on; None: the built-in one."""
         self._system_prompt = system_prompt
         self._systems.clear()
+
+    def with_notes(self, notes: str) -> "Prompt":
+        """Return this prompt for a chat about which the system text says more."""
+        if not notes:
+            return self
+        own = copy(self)  # with the same texts, which all chats share
+        own._notes = notes  # noqa: SLF001 - of this very class
+        return own
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -141,19 +158,21 @@ class Prompt:
             if len(self._systems) >= MAX_SYSTEM_TEXTS:
                 self._systems.clear()
             self._systems[key] = self._system_of(*key)
-        return self._systems[key]
+        before, rules = self._systems[key]
+        return Message(Role.SYSTEM, "\n\n".join(filter(None, (before, self._notes, rules))))
 
-    def _system_of(self, today: date, offer: "_Offer", traits: ModelTraits) -> Message:
+    def _system_of(self, today: date, offer: "_Offer", traits: ModelTraits) -> "_System":
         built_in = opening(in_tee=self._in_tee, proven=traits.is_proven)
         parts = [self._system_prompt or built_in, f"Today is {today:%A, %d %B %Y} (UTC)."]
         if offer.tools:
             listed = (f"- {tool.name}: {first_sentence(tool.description)}" for tool in offer.tools)
             parts.append("\n".join(("## Tools", *listed)))
+        rules = ""
         if self._system_prompt is None:
-            parts.append(_guidelines(offer.tools))
+            rules = _guidelines(offer.tools)
         elif any(tool.untrusted for tool in offer.tools):
-            parts.append(UNTRUSTED_GUIDELINE)
-        return Message(Role.SYSTEM, "\n\n".join(parts))
+            rules = UNTRUSTED_GUIDELINE
+        return _System("\n\n".join(parts), rules)
 
     def user_content(
         self,

@@ -240,9 +240,9 @@ class ToolLoop:
         return allowed
 
     async def _heard(self, state: TurnState, context: TurnContext) -> Heard:
-        """Return what the model knows; only tools that take an address need it."""
+        """Return what the model knows; only tools that take an address, or last, need it."""
         called = (self._registry.get(call.name) for call in state.open_calls)
-        if not any(tool is not None and tool.address is not None for tool in called):
+        if not any(tool is not None and (tool.address or tool.lasting) for tool in called):
             return Heard()
         strangers_before = await self._store.turns.has_result_with(context.chat, UNTRUSTED)
         return replace(state.heard, strangers_before=strangers_before)

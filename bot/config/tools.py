@@ -79,5 +79,6 @@ class ToolsSettings(Section):
     weather: WeatherSettings = WeatherSettings()
     web_search: WebSearchSettings = WebSearchSettings()
     web_fetch: ToolSettings = ToolSettings()
+    memory: ToolSettings = ToolSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     commands: CommandSettings = CommandSettings()

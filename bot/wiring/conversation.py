@@ -8,6 +8,7 @@ from bot.chat.handler import ChatHandler
 from bot.chat.inbox import Inbox
 from bot.chat.live_turns import LiveTurns
 from bot.chat.media import open_media
+from bot.chat.notes import ChatNotes
 from bot.chat.prompt import Prompts
 from bot.chat.rendering.client import open_renderer
 from bot.chat.tool_loop import ToolLoop
@@ -22,7 +23,7 @@ from bot.llm.model import Model
 from bot.messaging.events import Person
 from bot.messaging.messenger import Messenger
 from bot.wiring.models import OpenModels
-from bot.wiring.own_tools import offer_own_tools
+from bot.wiring.own_tools import offer_own_tools, uses_memory
 from bot.wiring.parts import result_limit, words_limit
 from bot.wiring.reload import Reload
 from conversation_store.store import ConversationStore
@@ -67,7 +68,7 @@ async def open_conversation(
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
     live = LiveTurns()
-    offer_own_tools(settings, registry, turn_of=live.of)
+    offer_own_tools(settings, registry, turn_of=live.of, store=store)
     loop = ToolLoop(
         registry=registry,
         executor=executor,
@@ -81,6 +82,7 @@ async def open_conversation(
         limits.per_bot = changed.tools.calls_per_minute_total
         executor.timeout_seconds = changed.tools.timeout_seconds
         loop.max_tool_calls = changed.tools.max_tool_calls
+        offer_own_tools(changed, registry, turn_of=live.of, store=store)
 
     reload.register(apply)
     async with (
@@ -105,6 +107,7 @@ async def open_conversation(
                 clock=clock,
             ),
             prompts=prompts,
+            notes=ChatNotes(store, uses_memory=uses_memory(settings)),
             is_admin=is_admin,
             store=store,
             media=media,

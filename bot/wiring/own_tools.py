@@ -1,15 +1,25 @@
-"""The tools that work with the bot itself: with the turn that calls them."""
+"""The tools that work with the bot itself: with the turn that calls them, and with its store."""
 
 from collections.abc import Callable, Iterator
-from typing import Never
+from typing import Final, Never
 
 from bot.chat.live_turns import LiveTurn
+from bot.chat.memory_book import MemoryBook
 from bot.chat.todo import todo
 from bot.config.settings import Settings
+from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool
 from tools.errors import ToolError
+from tools.memory.tool import memory_tools
 from tools.registry import Registry
 from tools.schema import tool_from
+
+MEMORY: Final = "memory"
+"""The source of the tools that work with facts."""
+
+KEEPS_NOTHING: Final = (
+    "STORE__RETENTION_DAYS=0 keeps nothing past a turn, so nothing can be remembered."
+)
 
 
 def only_listed(_: Caller) -> Never:
@@ -18,19 +28,39 @@ def only_listed(_: Caller) -> Never:
 
 
 def offer_own_tools(
-    settings: Settings, registry: Registry, *, turn_of: Callable[[Caller], LiveTurn]
+    settings: Settings,
+    registry: Registry,
+    *,
+    turn_of: Callable[[Caller], LiveTurn],
+    store: ConversationStore | None,
 ) -> None:
     """Offer the tools that the settings want.
 
     Args:
-        settings: of the bot.
+        settings: of the bot; they may have changed since the last time.
         registry: takes them.
         turn_of: finds the turn that a call belongs to.
+        store: what they work with; None where they are only listed.
     """
     if settings.tools.enabled and settings.tools.max_tool_calls:
         for tool in _wanted(turn_of):
             registry.offer(tool.name, (tool,))
+        if uses_memory(settings):
+            _offer_memory(settings, registry, store)
+
+
+def uses_memory(settings: Settings) -> bool:
+    """Whether facts are remembered, and shown to the model."""
+    return settings.tools.enabled and settings.tools.memory.enabled
 
 
 def _wanted(turn_of: Callable[[Caller], LiveTurn]) -> Iterator[Tool]:
     yield tool_from(todo, bookkeeping=True, given={"turn": turn_of})
+
+
+def _offer_memory(settings: Settings, registry: Registry, store: ConversationStore | None) -> None:
+    if settings.store.retention_days:
+        book = MemoryBook(store.memory) if store is not None else None
+        registry.offer(MEMORY, memory_tools(book))
+    else:
+        registry.withdraw(MEMORY, KEEPS_NOTHING)

@@ -24,6 +24,7 @@ from conversation_store.migrations import (
     m0013_images_of_results,
     m0014_quorum,
     m0015_second_thoughts,
+    m0016_memory,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -42,6 +43,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0013_images_of_results.apply,
     m0014_quorum.apply,
     m0015_second_thoughts.apply,
+    m0016_memory.apply,
 )
 
 

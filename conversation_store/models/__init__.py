@@ -1,6 +1,7 @@
 """What the store keeps, as frozen values. Times are ms since 1970 in UTC."""
 
 from conversation_store.models.chats import ChatId
+from conversation_store.models.memory import Fact, Instructions, NotRemembered, ShownFacts
 from conversation_store.models.outgoing import (
     MAX_ATTACHMENT_BYTES,
     Attachment,
@@ -65,12 +66,15 @@ __all__ = [
     "EditOutcome",
     "ExchangeState",
     "Expired",
+    "Fact",
     "History",
     "Image",
+    "Instructions",
     "Interrupted",
     "Message",
     "ModelState",
     "NewExchange",
+    "NotRemembered",
     "OutgoingMessage",
     "OverheardMessage",
     "PairedPerson",
@@ -86,6 +90,7 @@ __all__ = [
     "Retry",
     "Role",
     "SendsInDoubt",
+    "ShownFacts",
     "StoreSizes",
     "StoredApproval",
     "StoredExchange",

@@ -7,7 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from conversation_store import backup, inbox, metadata, outgoing, overheard, token_usage, turns
+from conversation_store import (
+    backup,
+    inbox,
+    instructions,
+    metadata,
+    outgoing,
+    overheard,
+    remembered,
+    token_usage,
+    turns,
+)
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import Execute
 from conversation_store.database import MAX_LOG_BYTES
@@ -45,6 +55,7 @@ _RECEIVED: Final = (
     ("outbox", "created_at", True),
     ("overheard", "heard_at", True),
     ("audit", "at", False),
+    ("remembered", "said_at", True),
 )
 """Tables, when their rows came to be, and whether those can disappear."""
 
@@ -74,6 +85,8 @@ class StoreUpkeep(Section):
     def _expire(self, execute: Execute, now_ms: int) -> Expired:
         for turn_id in turns.expired(execute, now_ms):
             turns.forget(execute, turn_id)
+        turns.forget_told(execute, remembered.expire(execute, now_ms))
+        instructions.expire(execute, now_ms)
         outgoing.expire(execute, now_ms)
         overheard.expire(execute, now_ms)
         waiting = inbox.take_expired(execute, now_ms)
@@ -82,6 +95,8 @@ class StoreUpkeep(Section):
             outgoing.next_expiry(execute),
             overheard.next_expiry(execute),
             inbox.next_expiry(execute),
+            remembered.next_expiry(execute),
+            instructions.next_expiry(execute),
         )
         return Expired(min((at for at in expiries if at is not None), default=None), waiting)
 
@@ -96,6 +111,7 @@ class StoreUpkeep(Section):
         keys_before = now - max(self._context.retention_days, DUPLICATES_KNOWN_DAYS) * DAY_MS
 
         deleted = await self._in_steps(partial(turns.purge, before=before))
+        await self._in_steps(partial(_purge_facts, before=before))
         await self._in_steps(partial(outgoing.purge, before=before))
         await self._in_steps(partial(overheard.purge, before=before))
         await self._in_steps(_purge_exchanges)
@@ -103,6 +119,7 @@ class StoreUpkeep(Section):
         await self._in_steps(partial(_purge_audit, before=before))
         await self._database.write(lambda execute: doubts.purge(execute, now))
         await self._database.write(lambda execute: token_usage.purge(execute, now))
+        await self._database.write(remembered.purge_chats)
         return deleted
 
     async def _in_steps(self, purge: Callable[..., int]) -> int:
@@ -210,6 +227,13 @@ def _purge_exchanges(execute: Execute, at_most: int) -> int:
         " exchanges)) LIMIT ?) RETURNING id"
     )
     return len(list(execute(sql, (at_most,))))
+
+
+def _purge_facts(execute: Execute, before: int, at_most: int) -> int:
+    """Forget facts that were said before a time, and turns that were told them; return how many."""
+    count, told = remembered.purge(execute, before, at_most)
+    turns.forget_told(execute, told)
+    return count
 
 
 def _purge_audit(execute: Execute, before: int, at_most: int) -> int:

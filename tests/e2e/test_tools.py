@@ -97,7 +97,10 @@ async def test_without_a_key_the_search_alone_is_missing_and_that_is_said() -> N
         "convert_units",
         "current_time",
         "date_difference",
+        "forget",
         "get_weather",
+        "recall",
+        "remember",
         "shift_date",
         "web_fetch",
     }

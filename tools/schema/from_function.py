@@ -34,6 +34,7 @@ def tool_from(
     asks_if: Callable[[Any, Caller], bool] | None = None,
     untrusted: bool = False,
     address: str | None = None,
+    lasting: bool = False,
     calls_per_minute: int = 120,
     timeout_seconds: float | None = None,
     probe: Callable[[], Awaitable[None]] | None = None,
@@ -56,6 +57,7 @@ def tool_from(
         asks_if: whether a person is asked about a call, where that depends on its arguments.
         untrusted: its results hold what strangers wrote.
         address: the argument that is an address on the internet, chosen by the model.
+        lasting: see `Tool`.
         calls_per_minute: of all people together.
         timeout_seconds: for one run, where it is another than that of all tools.
         probe: finds out whether it can work at all; raises ToolUnavailable.
@@ -90,6 +92,7 @@ def tool_from(
         question=None if question is None else partial(_filled_in, question),
         untrusted=untrusted,
         address=None if address is None else attrgetter(address),
+        lasting=lasting,
         calls_per_minute=calls_per_minute,
         timeout_seconds=timeout_seconds,
         probe=probe,

@@ -1,0 +1,284 @@
+"""Facts in the store: whose they are, what they come from, and how they go."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversation_store import remembered
+from conversation_store.full_text import best
+from conversation_store.models import AcceptedMessage, ChatId, Fact, NotRemembered
+from conversation_store.store import ConversationStore
+from tests.unit.stores import (
+    ADA,
+    GROUP,
+    accept,
+    answer,
+    deletion_of,
+    edit_of,
+    finish,
+    is_left,
+    mark,
+    now_ms,
+    questions,
+    received,
+    rows,
+    store_at,
+)
+
+BEN = ChatId.parse("direct:ben")
+HOUR_MS = 3_600_000
+FAR = 4_000_000_000_000
+
+
+async def remember(
+    store: ConversationStore, text: str, at: int, chat: ChatId = ADA, *, said: str = "", **more: Any
+) -> AcceptedMessage:
+    """Remember something in a turn that answers a message, which says it unless told otherwise."""
+    accepted = await accept(store, received(at, said or text, chat, **more))
+    turn = store.turns.begin([accepted], said or text)
+    kept = await store.memory.remember(chat, text, turn_id=turn.id, call="call_0")
+    assert isinstance(kept, int)
+    await finish(store, turn)
+    return accepted
+
+
+async def recall(
+    store: ConversationStore, query: str, at: int, chat: ChatId = ADA
+) -> tuple[Fact, ...] | NotRemembered:
+    """Look for facts in a turn that answers a message."""
+    turn = store.turns.begin([await accept(store, received(at, "what?", chat))], "what?")
+    found = await store.memory.recall(chat, query, 10, turn_id=turn.id)
+    said = "nothing" if isinstance(found, NotRemembered) else str(texts(found))
+    await mark(store, await finish(store, turn, [said]), 1_000 * at)
+    return found
+
+
+def texts(facts: Sequence[Fact] | NotRemembered) -> list[str]:
+    assert not isinstance(facts, NotRemembered)
+    return [fact.text for fact in facts]
+
+
+async def known(store: ConversationStore, chat: ChatId = ADA) -> list[str]:
+    return texts(await store.memory.of_chat(chat))
+
+
+async def test_each_chat_knows_its_own_facts_alone_and_numbers_them(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for at, (chat, text) in enumerate(
+            [(ADA, "Ada sings"), (BEN, "Ben sings"), (GROUP, "All sing"), (ADA, "Ada runs")], 1
+        ):
+            await remember(store, text, at, chat)
+        assert [fact.number for fact in await store.memory.of_chat(ADA)] == [1, 2]
+        for chat, facts in ((ADA, ["Ada sings", "Ada runs"]), (BEN, ["Ben sings"])):
+            assert await known(store, chat) == facts
+            assert texts((await store.memory.shown(chat)).facts) == facts
+        assert texts(await recall(store, "sings sing", 9, GROUP)) == ["All sing"]
+        assert not await store.memory.forget(BEN, 2)
+        assert await store.memory.forget(ADA, 1)
+        assert await store.memory.forget(ADA, 1)  # a call that is run again
+        await remember(store, "Ada swims", 10)
+        assert [fact.number for fact in await store.memory.of_chat(ADA)] == [2, 3]
+
+
+async def test_a_call_that_is_run_again_remembers_once(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1))], "x")
+        for _ in range(2):
+            for call, number in (("a", 1), ("b", 2)):
+                text = f"fact of {call}"
+                kept = await store.memory.remember(ADA, text, turn_id=turn.id, call=call)
+                assert kept == number
+        assert await known(store) == ["fact of a", "fact of b"]
+
+
+async def test_what_is_known_keeps_its_number_and_comes_from_the_latest_message(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "Ada sings", 1)
+        await remember(store, "ada SINGS", 2)
+        assert [(one.number, one.text) for one in await store.memory.of_chat(ADA)] == [
+            (1, "ada SINGS")
+        ]
+        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        assert await known(store) == ["ada SINGS"]
+        await store.messages.forget(await accept(store, deletion_of(2, 4)))
+        assert await known(store) == []
+
+
+async def test_a_fact_goes_with_its_message_and_whatever_was_told_it_goes_too(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1)
+        await answer(store, received(2, "other"))
+        assert texts(await recall(store, "code", 3)) == ["the code is zebra"]
+        await answer(store, received(4, "last"))
+        await store.messages.forget(await accept(store, deletion_of(1, 5)))
+        assert await known(store) == []
+        assert texts(await recall(store, "code", 6)) == []
+        assert await questions(store) == ["other", "last", "what?"]
+    assert not is_left(tmp_path, "zebra")
+
+
+async def test_a_running_turn_that_was_told_a_fact_goes_when_it_ends(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1)
+        turn = store.turns.begin([await accept(store, received(2, "which?"))], "which?")
+        await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
+        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        (part,) = await finish(store, turn, ["it is zebra"])
+        await store.outbox.mark_sent(part, 100)
+        assert await questions(store) == []
+    assert not is_left(tmp_path, "zebra")
+
+
+async def test_a_deleted_turn_remembers_nothing_any_more(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1))], "x")
+        await store.messages.forget(await accept(store, deletion_of(1, 2)))
+        late = await store.memory.remember(ADA, "late", turn_id=turn.id, call="a")
+        assert late is NotRemembered.KEPT_NOWHERE
+        assert await known(store) == []
+
+
+async def test_an_edit_forgets_what_the_old_words_had_remembered(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1)
+        edit = await accept(store, edit_of(1, 2, "forget it"))
+        await store.messages.settle_edit(edit, answered_within_ms=HOUR_MS)
+        assert await known(store) == []
+        assert not rows(tmp_path, "SELECT * FROM remembered_from")
+
+
+async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.turns.begin([accepted], "x")
+        await store.memory.remember(ADA, "the code is zebra", turn_id=turn.id, call="a")
+        await store.messages.stop([accepted.id])
+        assert await known(store) == []
+
+
+async def test_what_was_said_before_that_is_a_source_as_well(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "My office door opens with zebra 4711"))
+        await answer(store, received(2, "The door is green"))
+        text = "The office door opens with zebra 4711"
+        await remember(store, text, 3, said="remember that")
+        await store.messages.forget(await accept(store, deletion_of(2, 4)))
+        assert await known(store) == [text]
+        await store.messages.forget(await accept(store, deletion_of(1, 5)))
+        assert await known(store) == []
+    assert not is_left(tmp_path, "4711")
+
+
+async def test_a_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:
+    soon, later = now_ms() + HOUR_MS, now_ms() + 2 * HOUR_MS
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "the code is zebra", expires_at=soon))
+        await remember(store, "code is zebra", 2, said="remember that", expires_at=later)
+        assert texts(await recall(store, "code", 3)) == ["code is zebra"]
+        assert (await store.upkeep.expire()).next_at == soon
+        assert await known(store) == ["code is zebra"]
+        await store.upkeep.expire(soon)
+        assert await questions(store) == []
+    assert not is_left(tmp_path, "zebra")
+
+
+async def test_a_fact_outlives_a_clear_and_goes_with_its_message_all_the_same(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1, expires_at=now_ms() + HOUR_MS)
+        await remember(store, "the cat is a tiger", 2)
+        await store.turns.clear(ADA)
+        assert len(await known(store)) == 2
+        await store.messages.forget(await accept(store, deletion_of(2, 3)))
+        assert await known(store) == ["the code is zebra"]
+        await store.upkeep.expire(now_ms() + HOUR_MS)
+        assert await known(store) == []
+    assert not is_left(tmp_path, "zebra")
+    assert not is_left(tmp_path, "tiger")
+
+
+async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_nothing(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1)
+        await recall(store, "code", 2)
+        await store.upkeep.purge(now_ms() + 29 * 24 * HOUR_MS)
+        assert await known(store) == ["the code is zebra"]
+        await store.upkeep.purge(FAR)
+        assert await known(store) == []
+        assert not rows(tmp_path, "SELECT * FROM memories")
+    assert not is_left(tmp_path, "zebra")
+    async with store_at(tmp_path, retention_days=0) as store:
+        turn = store.turns.begin([await accept(store, received(5))], "x")
+        kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
+        assert kept is NotRemembered.KEPT_NOWHERE
+
+
+async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "Ada sings", 1)
+        await store.memory.switch(ADA, on=False)
+        assert (await store.memory.shown(ADA)).facts == ()
+        assert await recall(store, "sings", 2) is NotRemembered.OFF
+        turn = store.turns.begin([await accept(store, received(3))], "x")
+        kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
+        assert kept is NotRemembered.OFF
+        assert await known(store) == ["Ada sings"]
+        await store.memory.switch(ADA, on=True)
+        assert texts((await store.memory.shown(ADA)).facts) == ["Ada sings"]
+
+
+async def test_a_chat_has_a_bounded_number_of_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "MAX_FACTS", 3)
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1))], "x")
+        kept = [
+            await store.memory.remember(ADA, f"fact {n}", turn_id=turn.id, call=f"{n}")
+            for n in (1, 2, 3, 4)
+        ]
+        assert kept == [1, 2, 3, NotRemembered.FULL]
+
+
+async def test_the_newest_short_facts_are_always_shown_in_the_order_of_their_numbers(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1))], "x")
+        for n in range(1, 31):
+            text = f"fact {n} " + "é" * (200 if n == 30 else 10)
+            await store.memory.remember(ADA, text, turn_id=turn.id, call=f"{n}")
+        shown = await store.memory.shown(ADA)
+        assert [fact.number for fact in shown.facts] == list(range(10, 30))
+        assert shown.others == 10
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("garden", [1]), ("GÄRTEN", [2]), ("gart", [2]), ("schlussel", [3]), ("東京", [4]),
+        ("京", [4]), ("どこに住んで", [4]), ("müsli joghurt", [5, 6]), ("musli", [5]),
+        ('"', []), ("NEAR(", []), ("text:x OR *", []), ("-garden", [1]), ("garden* AND x", [1]),
+        ("zebra", []), ("", []), ("\0\ud800", []), ("ключ", [7]), ("sleuthel", []), ("مفتاح", [8]),
+    ],
+)  # fmt: skip
+def test_words_are_found_best_first_whatever_their_form(query: str, found: list[int]) -> None:
+    facts = [
+        "nothing of it", "Ada likes gardening", "Gärten in Köln", "Der Haustürschlüssel hängt",
+        "東京に住んでいます", "Müsli mit Joghurt, Müsli", "Joghurt", "Ключи лежат дома",
+        "مفتاح البيت تحت السجادة",
+    ]  # fmt: skip
+    assert best(facts, query, 10) == found
+
+
+def test_a_search_is_bounded_and_takes_any_text() -> None:
+    assert best(["a b c"] * 500, "a " * 100_000, 7) == [499, 498, 497, 496, 495, 494, 493]

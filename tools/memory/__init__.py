@@ -1,0 +1,1 @@
+"""`remember`, `recall` and `forget`: facts of a chat."""
