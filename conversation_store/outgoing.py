@@ -113,10 +113,20 @@ def follow_up(
     return _add(execute, draft, inbox_id=inbox_id, number=number or 0, chat=chat, now_ms=now_ms)
 
 
-def note(execute: Execute, *, chat: ChatId, text: str, now_ms: int) -> OutgoingMessage:
-    """Add a message that answers none."""
+def note(
+    execute: Execute, *, chat: ChatId, text: str, now_ms: int, expires_at: int | None = None
+) -> OutgoingMessage:
+    """Add a message that answers none; see `answer` for `expires_at`."""
     draft = _Draft("text", StyledText(text))
-    return _add(execute, draft, inbox_id=None, number=0, chat=chat, now_ms=now_ms)
+    return _add(
+        execute,
+        draft,
+        inbox_id=None,
+        number=0,
+        chat=chat,
+        now_ms=now_ms,
+        expires_at=expires_at,
+    )
 
 
 def mark_sent(execute: Execute, part: int, signal_timestamp: int, now_ms: int) -> bool:

@@ -30,6 +30,7 @@ from conversation_store.sections.instructions import InstructionStore
 from conversation_store.sections.memory import MemoryStore
 from conversation_store.sections.messages import MessageStore
 from conversation_store.sections.outbox import OutboxStore
+from conversation_store.sections.reminders import ReminderStore
 from conversation_store.sections.section import StoreContext
 from conversation_store.sections.turns import TurnStore
 from conversation_store.sections.upkeep import StoreUpkeep
@@ -79,6 +80,7 @@ class ConversationStore:
         upkeep: what keeps it small.
         memory: what it was asked to remember.
         instructions: how it is to be in chats.
+        reminders: what people are to be told, or asked again, at a time.
         pairings: who was let in by a code, and who waits for it.
     """
 
@@ -96,6 +98,7 @@ class ConversationStore:
         self.grants = GrantStore(context)
         self.memory = MemoryStore(context)
         self.instructions = InstructionStore(context)
+        self.reminders = ReminderStore(context)
         self.pairings = Pairings(context.database)
 
     @property

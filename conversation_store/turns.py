@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conversation_store import history, inbox, instructions, overheard, remembered
+from conversation_store import history, inbox, instructions, overheard, remembered, reminders
 from conversation_store.connections import Execute, Row
 from conversation_store.models import (
     AcceptedMessage,
@@ -257,11 +257,19 @@ def drop_history(execute: Execute, turn_id: int) -> None:
     execute("DELETE FROM turns WHERE id = ?", (turn_id,))
 
 
-def forget(execute: Execute, turn_id: int) -> None:
+def forget(execute: Execute, turn_id: int, *, time_is_over: bool = False) -> None:
     """Forget a turn with all that was derived in it; messages that wait stand for themselves.
 
     With the facts that came from it go the turns that were told them.
+
+    Args:
+        execute: runs a statement.
+        turn_id: the turn.
+        time_is_over: nobody took it back, it has disappeared. Then what it is to remind people of
+            is still to come.
     """
+    if not time_is_over:
+        reminders.forget_turn(execute, turn_id)
     left = [turn_id]
     while left:
         forgotten = left.pop()
@@ -279,7 +287,7 @@ def forget_told(execute: Execute, told: Iterable[int]) -> None:
     """Forget turns that were told what is forgotten by now; one that runs, when it ends."""
     for turn_id in told:
         if not forget_at_end(execute, turn_id):
-            forget(execute, turn_id)
+            forget(execute, turn_id, time_is_over=True)
 
 
 def forget_at_end(execute: Execute, turn_id: int) -> bool:

@@ -48,7 +48,7 @@ def time_in(zone: str, now: datetime) -> str:
     Raises:
         InvalidArguments: no zone is called that; the text has the nearest names.
     """
-    name, found = _find(zone, now)
+    name, found = find_zone(zone, now)
     local = now.astimezone(found)
     details = [text for text in (_abbreviation(local), _change(local)) if text not in {"", name}]
     more = f" ({'; '.join(details)})" if details else ""
@@ -58,8 +58,16 @@ def time_in(zone: str, now: datetime) -> str:
     )
 
 
-def _find(text: str, now: datetime) -> tuple[str, tzinfo]:
-    """Return the zone that is meant, and its name."""
+def find_zone(text: str, now: datetime) -> tuple[str, tzinfo]:
+    """Return the zone that is meant, and its name: a `ZoneInfo`, or an offset that never changes.
+
+    Args:
+        text: a zone's name, its city, or an offset.
+        now: the moment, with its own zone; decides whether zones of one name are the same.
+
+    Raises:
+        InvalidArguments: no zone is called that; the text has the nearest names.
+    """
     folded = _folded(text) or "utc"
     if name := _zones().by_name.get(folded):
         return name, ZoneInfo(name)

@@ -42,7 +42,9 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
     async with open_tools(
         wanted, sandboxes, last_words=last_words, workspaces=workspaces
     ) as registry:
-        offer_own_tools(settings, registry, turn_of=only_listed, store=None)
+        offer_own_tools(
+            settings, registry, turn_of=only_listed, reminders_of=only_listed, store=None
+        )
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled()

@@ -65,6 +65,13 @@ class CommandSettings(Section):
     network: bool = False
 
 
+class RemindersSettings(Section):
+    """Reminders and scheduled questions."""
+
+    enabled: bool = True
+    max_per_person: int = Field(100, ge=1, le=10_000)
+
+
 class ToolsSettings(Section):
     """What the model may call."""
 
@@ -82,3 +89,4 @@ class ToolsSettings(Section):
     memory: ToolSettings = ToolSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     commands: CommandSettings = CommandSettings()
+    reminders: RemindersSettings = RemindersSettings()

@@ -130,6 +130,13 @@ APPROVALS = _counter(
     outcome=("asked", "yes", "no", "silence"),
 )
 
+REMINDERS = _counter(
+    "reminders",
+    "Reminders whose time has come: said, said late, or passed over because their person may not"
+    " talk to the bot, or the bot may not write there",
+    outcome=("on_time", "late", "passed_over"),
+)
+
 # What goes out ------------------------------------------------------------------------------------
 
 SENDS = _counter(

@@ -15,6 +15,7 @@ from bot.chat.images.viewer import ImageViewer
 from bot.commands.verify import Prover
 from bot.config.settings import Settings
 from bot.dispatch.background import upkeep
+from bot.dispatch.background.alarm import Alarm
 from bot.dispatch.background.expiry import Expiry
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
@@ -28,6 +29,7 @@ from bot.dispatch.incoming.identities import Identities
 from bot.dispatch.incoming.intake import Intake
 from bot.dispatch.incoming.message_requests import MessageRequests
 from bot.dispatch.incoming.pairing import Pairing
+from bot.dispatch.incoming.still_welcome import StillWelcome
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outgoing.doubts import Doubts
 from bot.dispatch.outgoing.noted_sends import NotedSends
@@ -191,8 +193,20 @@ async def wired(
         )
         loop_guard = LoopGuard(messages_per_minute=settings.access.messages_per_minute)
 
+        # What is said at its time
+        file_cleanup, expiry = FileCleanup(messenger), Expiry(store, clock=clock.past)
+        alarm = Alarm(
+            store.reminders,
+            lane=urgent,
+            connection=messenger,
+            outbox=outbox,
+            is_welcome=StillWelcome(access, group_permissions, identities).is_welcome,
+            languages=languages,
+            disappears=expiry.at,
+            clock=clock.time,
+        )
+
         # What is answered
-        file_cleanup = FileCleanup(messenger)
         turns = Turns(mailboxes, store, file_cleanup)
         approvals = ApprovalDesk(
             store=store,
@@ -222,6 +236,7 @@ async def wired(
                 clock=clock.time,
                 to_operator=to_operator,
                 reload=reload,
+                reminders_changed=alarm.look,
             )
         )
         router = Router(
@@ -267,7 +282,6 @@ async def wired(
             file_cleanup=file_cleanup,
             is_group_admin=group_permissions.is_group_admin,
         )
-        expiry = Expiry(store, clock=clock.past)
         intake = Intake(
             access=access,
             store=store,
@@ -324,6 +338,7 @@ async def wired(
                 StorageWatch(store, messenger).run,
                 doubts.run,
                 expiry.run,
+                alarm.run,
                 file_cleanup.run,
                 _profile_keeper(settings, messenger, store).run,
                 *(endpoint.keep_verified for endpoint in models.endpoints.values()),

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 
 from bot.approvals.desk import ApprovalDesk
 from bot.chat.handler import ChatHandler
@@ -28,9 +30,11 @@ from bot.wiring.parts import result_limit, words_limit
 from bot.wiring.reload import Reload
 from conversation_store.store import ConversationStore
 from sandbox.policy import SandboxPolicy
+from tools.base import Caller
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
+from tools.reminders.tool import Reminders
 from tools.workspace.workspaces import Workspaces
 
 
@@ -54,6 +58,7 @@ async def open_conversation(
     clock: Callable[[], float],
     to_operator: bool,
     reload: Reload,
+    reminders_changed: Callable[[], None],
 ) -> AsyncIterator[ChatHandler]:
     """Provide what answers a conversation; the settings that it goes by can be reloaded."""
     prompts = Prompts(registry, system_prompt=settings.bot.system_prompt, in_tee=in_tee)
@@ -68,7 +73,14 @@ async def open_conversation(
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
     live = LiveTurns()
-    offer_own_tools(settings, registry, turn_of=live.of, store=store)
+    offer_tools = partial(
+        offer_own_tools,
+        registry=registry,
+        turn_of=live.of,
+        reminders_of=partial(_reminders_of, settings, store, reminders_changed, clock),
+        store=store,
+    )
+    offer_tools(settings)
     loop = ToolLoop(
         registry=registry,
         executor=executor,
@@ -82,7 +94,7 @@ async def open_conversation(
         limits.per_bot = changed.tools.calls_per_minute_total
         executor.timeout_seconds = changed.tools.timeout_seconds
         loop.max_tool_calls = changed.tools.max_tool_calls
-        offer_own_tools(changed, registry, turn_of=live.of, store=store)
+        offer_tools(changed)
 
     reload.register(apply)
     async with (
@@ -118,6 +130,23 @@ async def open_conversation(
             words_for=_explained if to_operator else _sentence,
             clock=clock,
         )
+
+
+def _reminders_of(
+    settings: Settings,
+    store: ConversationStore,
+    changed: Callable[[], None],
+    clock: Callable[[], float],
+    caller: Caller,
+) -> Reminders:
+    """Return the reminders of whoever calls a tool."""
+    return Reminders(
+        store.reminders,
+        caller,
+        datetime.fromtimestamp(clock(), UTC),
+        at_most=settings.tools.reminders.max_per_person,
+        changed=changed,
+    )
 
 
 def _sentence(error: LlmError, _: Model) -> str:

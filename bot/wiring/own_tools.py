@@ -12,6 +12,7 @@ from tools.base import Caller, Tool
 from tools.errors import ToolError
 from tools.memory.tool import memory_tools
 from tools.registry import Registry
+from tools.reminders.tool import Reminders, reminder_tools
 from tools.schema import tool_from
 
 MEMORY: Final = "memory"
@@ -32,6 +33,7 @@ def offer_own_tools(
     registry: Registry,
     *,
     turn_of: Callable[[Caller], LiveTurn],
+    reminders_of: Callable[[Caller], Reminders],
     store: ConversationStore | None,
 ) -> None:
     """Offer the tools that the settings want.
@@ -40,10 +42,11 @@ def offer_own_tools(
         settings: of the bot; they may have changed since the last time.
         registry: takes them.
         turn_of: finds the turn that a call belongs to.
+        reminders_of: finds the reminders of whoever calls.
         store: what they work with; None where they are only listed.
     """
     if settings.tools.enabled and settings.tools.max_tool_calls:
-        for tool in _wanted(turn_of):
+        for tool in _wanted(settings, turn_of, reminders_of):
             registry.offer(tool.name, (tool,))
         if uses_memory(settings):
             _offer_memory(settings, registry, store)
@@ -54,8 +57,14 @@ def uses_memory(settings: Settings) -> bool:
     return settings.tools.enabled and settings.tools.memory.enabled
 
 
-def _wanted(turn_of: Callable[[Caller], LiveTurn]) -> Iterator[Tool]:
+def _wanted(
+    settings: Settings,
+    turn_of: Callable[[Caller], LiveTurn],
+    reminders_of: Callable[[Caller], Reminders],
+) -> Iterator[Tool]:
     yield tool_from(todo, bookkeeping=True, given={"turn": turn_of})
+    if settings.tools.reminders.enabled:
+        yield from reminder_tools(reminders_of)
 
 
 def _offer_memory(settings: Settings, registry: Registry, store: ConversationStore | None) -> None:

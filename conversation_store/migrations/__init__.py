@@ -25,6 +25,7 @@ from conversation_store.migrations import (
     m0014_quorum,
     m0015_second_thoughts,
     m0016_memory,
+    m0017_reminders,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -44,6 +45,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0014_quorum.apply,
     m0015_second_thoughts.apply,
     m0016_memory.apply,
+    m0017_reminders.apply,
 )
 
 

@@ -24,6 +24,7 @@ from conversation_store.models.received import (
     ReceivedMessage,
     ReceivedQuote,
 )
+from conversation_store.models.reminders import DueReminder, FurtherDate, StoredReminder
 from conversation_store.models.turns import (
     ApprovalState,
     AuditEntry,
@@ -63,10 +64,12 @@ __all__ = [
     "AuditEntry",
     "ChatId",
     "CountedYes",
+    "DueReminder",
     "EditOutcome",
     "ExchangeState",
     "Expired",
     "Fact",
+    "FurtherDate",
     "History",
     "Image",
     "Instructions",
@@ -95,6 +98,7 @@ __all__ = [
     "StoredApproval",
     "StoredExchange",
     "StoredGrant",
+    "StoredReminder",
     "StyleRange",
     "StyledText",
     "TextStyle",

@@ -307,7 +307,7 @@ class TurnStore(Section):
             inbox.close_joined(execute, turn.id)
             has_expired = ended.expires_at is not None and ended.expires_at <= now
             if has_expired:
-                turns.forget(execute, turn.id)
+                turns.forget(execute, turn.id, time_is_over=True)
             elif self._context.retention_days == 0:
                 turns.drop_history(execute, turn.id)
             return outgoing_parts, has_expired

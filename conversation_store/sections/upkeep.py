@@ -15,6 +15,7 @@ from conversation_store import (
     outgoing,
     overheard,
     remembered,
+    reminders,
     token_usage,
     turns,
 )
@@ -84,15 +85,17 @@ class StoreUpkeep(Section):
     @writes
     def _expire(self, execute: Execute, now_ms: int) -> Expired:
         for turn_id in turns.expired(execute, now_ms):
-            turns.forget(execute, turn_id)
+            turns.forget(execute, turn_id, time_is_over=True)
         turns.forget_told(execute, remembered.expire(execute, now_ms))
         instructions.expire(execute, now_ms)
         outgoing.expire(execute, now_ms)
+        reminders.expire(execute, now_ms)
         overheard.expire(execute, now_ms)
         waiting = inbox.take_expired(execute, now_ms)
         expiries = (
             turns.next_expiry(execute, now_ms),
             outgoing.next_expiry(execute),
+            reminders.next_expiry(execute),
             overheard.next_expiry(execute),
             inbox.next_expiry(execute),
             remembered.next_expiry(execute),
@@ -114,6 +117,7 @@ class StoreUpkeep(Section):
         await self._in_steps(partial(_purge_facts, before=before))
         await self._in_steps(partial(outgoing.purge, before=before))
         await self._in_steps(partial(overheard.purge, before=before))
+        await self._in_steps(partial(reminders.purge, before=before))
         await self._in_steps(_purge_exchanges)
         await self._in_steps(partial(inbox.purge, before=keys_before))
         await self._in_steps(partial(_purge_audit, before=before))

@@ -108,6 +108,11 @@ class GroupPermissions:
         group = await self._soon(chat)
         return group is None or not group.only_admins_write or self._number in group.admins
 
+    async def has_member(self, chat: ChatId, person: Person) -> bool:
+        """Whether somebody is in a group; where the Signal side does not tell: yes."""
+        group = await self._soon(chat)
+        return group is None or bool(group.members & {person.aci, person.number})
+
     async def is_group_admin(self, chat: ChatId, person: Person) -> bool:
         """Whether somebody administers a group; where the Signal side does not tell: no."""
         group = await self._try("group.unknown", partial(self._group, chat))

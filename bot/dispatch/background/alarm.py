@@ -1,0 +1,206 @@
+"""Reminders at their time: each is said once, whatever ends the process.
+
+What is due is queued for its chat, in the urgent lane: it must not wait behind a slow turn. There,
+in one transaction, it becomes a stored message and is closed or moved to its next date; then the
+message goes out like an answer. Without a connection nothing is begun, so what was missed meanwhile
+comes late, says so, and of a series comes once. A restart finds what is due in the store.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from bot.dispatch.mailboxes import Job, Mailboxes
+from bot.language.languages import Languages
+from bot.observability import metrics
+from conversation_store.models import FurtherDate, OutgoingMessage, StoredReminder
+from conversation_store.sections.reminders import ReminderStore
+from tools.errors import InvalidArguments
+from tools.reminders.recurrence import NextDate, next_date, stored_rule
+from tools.reminders.times import from_ms, parse_local, to_ms, zone_named
+
+log = structlog.get_logger()
+
+LATE_MS: Final = 60_000
+"""A reminder that comes later than this says for when it was."""
+
+CLOCK_SECONDS: Final = 1.0
+"""A clock that is set, or a machine that slept, is noticed so late at the most."""
+
+LOOK_SECONDS: Final = 60.0
+"""How often the store is looked at without a reason."""
+
+POLL_SECONDS: Final = 0.25
+"""How often it is looked whether there is a connection again."""
+
+BATCH: Final = 500
+"""Due reminders that are read at once."""
+
+NAME_CHARACTERS: Final = 40
+
+BELL: Final = "⏰ "
+LATE: Final = "(Late: this was for {when}.)"
+LATE_SERIES: Final = "(Late: this was for {when}, and {count} more times since.)"
+
+
+class Sender(Protocol):
+    """Sends what is stored. Implemented by `bot.dispatch.outgoing.outbox.Outbox`."""
+
+    async def deliver(
+        self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False
+    ) -> object:
+        """Send parts one after the other."""
+        ...
+
+
+class Connection(Protocol):
+    """Whether anything can be sent. Implemented by every Messenger."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can go out now."""
+        ...
+
+
+class Alarm:
+    """Says what is due.
+
+    Args:
+        reminders: what is kept.
+        lane: where it is said; the one that waits behind no turn.
+        connection: to the Signal side.
+        outbox: sends it.
+        is_welcome: whether a reminder may still be said: to whom, and where.
+        languages: in which the bot itself speaks.
+        disappears: told when something is to disappear, in ms.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        reminders: ReminderStore,
+        *,
+        lane: Mailboxes,
+        connection: Connection,
+        outbox: Sender,
+        is_welcome: Callable[[StoredReminder], Awaitable[bool]],
+        languages: Languages,
+        disappears: Callable[[int], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._reminders = reminders
+        self._lane = lane
+        self._connection = connection
+        self._outbox = outbox
+        self._is_welcome = is_welcome
+        self._languages = languages
+        self._disappears = disappears
+        self._clock = clock
+        self._queued: set[int] = set()
+        self._look = asyncio.Event()
+
+    def look(self) -> None:
+        """Look at the store: something is due at another time than before."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Queue what is due, until cancelled; raises StoreError."""
+        while True:
+            if not self._connection.connected:
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            self._look.clear()
+            next_at = await self._queue_due()
+            await self._until(next_at)
+
+    async def _queue_due(self) -> int | None:
+        """Queue what is due and return when the next one is."""
+        now_ms, last = self._now_ms(), (0, 0)
+        while found := await self._reminders.due(now_ms, after=last, at_most=BATCH):
+            for one in found:
+                if one.id not in self._queued:
+                    self._queued.add(one.id)
+                    await self._lane.put(one.chat, Job(partial(self._ring, one.id)))
+            last = found[-1].due_at, found[-1].id
+        return await self._reminders.next_due(now_ms)
+
+    async def _until(self, next_at: int | None) -> None:
+        """Wait until that time (ms) by a clock that may be set, or until there is a reason."""
+        looks_at = time.monotonic() + LOOK_SECONDS
+        while not self._look.is_set():
+            left = looks_at - time.monotonic()
+            if next_at is not None:
+                left = min(left, next_at / 1_000 - self._clock())
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, CLOCK_SECONDS)):
+                    await self._look.wait()
+
+    async def _ring(self, reminder_id: int) -> None:
+        try:
+            reminder = await self._reminders.find(reminder_id)
+            if reminder is not None and reminder.due_at <= self._now_ms():
+                await self._say_once(reminder)
+        finally:
+            self._queued.discard(reminder_id)
+            self.look()
+
+    async def _say_once(self, reminder: StoredReminder) -> None:
+        if not self._connection.connected:
+            return  # it is still due, and is queued again
+        now_ms = self._now_ms()
+        following = await asyncio.to_thread(_following, reminder, now_ms)
+        further = None if following is None else _further(following)
+        if not await self._is_welcome(reminder):
+            log.info("reminder.passed_over")
+            metrics.REMINDERS.labels("passed_over").inc()
+            await self._reminders.pass_over(reminder, further)
+            return
+        text = self._text(reminder, 0 if following is None else following.passed - 1, now_ms)
+        message = await self._reminders.deliver(reminder, text, further, now_ms)
+        if message is None:
+            return
+        if reminder.timer_ms is not None:
+            self._disappears(now_ms + reminder.timer_ms)
+        is_late = now_ms - reminder.due_at > LATE_MS
+        metrics.REMINDERS.labels("late" if is_late else "on_time").inc()
+        await self._outbox.deliver((message,), just_stored=True)
+
+    def _text(self, reminder: StoredReminder, missed: int, now_ms: int) -> str:
+        """Return what is said: whose it is in a group, the words, and for when it was if late."""
+        name = " ".join((reminder.person_name or "").split())[:NAME_CHARACTERS]
+        lines = [f"{BELL}{name}: {reminder.text}" if name else f"{BELL}{reminder.text}"]
+        if now_ms - reminder.due_at > LATE_MS:
+            late = (LATE_SERIES if missed > 0 else LATE).format(when=_when(reminder), count=missed)
+            lines.append(self._languages.say(reminder.chat, late))
+        return "\n".join(lines)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1_000)
+
+
+def _following(reminder: StoredReminder, now_ms: int) -> NextDate | None:
+    """Return when a series goes on after now; None for what comes once, or has ended."""
+    if reminder.local_at is None or reminder.repeat is None:
+        return None
+    local, zone = parse_local(reminder.local_at), zone_named(reminder.zone)
+    try:
+        return next_date(local, stored_rule(reminder.repeat), zone, from_ms(now_ms))
+    except InvalidArguments:
+        return None
+
+
+def _further(date: NextDate) -> FurtherDate:
+    return FurtherDate(date.local.isoformat(), str(date.rule), to_ms(date.moment))
+
+
+def _when(reminder: StoredReminder) -> str:
+    """Return for when a reminder was, by the clocks of its person."""
+    local = from_ms(reminder.due_at).astimezone(zone_named(reminder.zone))
+    return f"{local:%Y-%m-%d %H:%M}" if reminder.zone else f"{local:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,252 @@
+"""Reminders and scheduled questions: kept until their time, then said once.
+
+What is due becomes, in one transaction, a message that goes out (or, a question, one that has come
+in) and is closed or moved to its next date. So a crash leaves either, never both and never none.
+"""
+
+from collections.abc import Sequence
+
+from conversation_store import outgoing, reminders
+from conversation_store.connections import Execute
+from conversation_store.models import (
+    ChatId,
+    DueReminder,
+    FurtherDate,
+    OutgoingMessage,
+    StoredReminder,
+)
+from conversation_store.sections.section import Section, reads, writes
+
+
+class ReminderStore(Section):
+    """The reminders of everybody."""
+
+    # For tools and commands
+
+    @reads
+    def zone_of(self, execute: Execute, person: str) -> str | None:
+        """Return a person's time zone; None as long as nobody has told it."""
+        rows = list(execute("SELECT zone FROM clocks WHERE person = ?", (person,)))
+        return next((zone for (zone,) in rows), None)
+
+    @reads
+    def local_ones(self, execute: Execute, person: str) -> tuple[StoredReminder, ...]:
+        """Return what a person has that comes at a local time, wherever it belongs."""
+        return reminders.local_of_person(execute, person)
+
+    @writes
+    def set_zone(
+        self, execute: Execute, person: str, zone: str, changes: Sequence[tuple[int, str, int]]
+    ) -> None:
+        """Remember a person's time zone, and when reminders come by it.
+
+        Args:
+            execute: runs a statement.
+            person: ACI.
+            zone: a name of the IANA database.
+            changes: row, local time and moment (ms) of each; one that has another local time by now
+                has gone on to its next date, which was found in the zone before.
+        """
+        execute(
+            "INSERT INTO clocks (person, zone) VALUES (?, ?)"
+            " ON CONFLICT (person) DO UPDATE SET zone = excluded.zone",
+            (person, zone),
+        )
+        for reminder, local_at, due_at in changes:
+            execute(
+                "UPDATE reminders SET due_at = ?"
+                " WHERE id = ? AND local_at = ? AND state = 'waiting'",
+                (due_at, reminder, local_at),
+            )
+
+    @writes
+    def add(
+        self,
+        execute: Execute,
+        *,
+        person: str,
+        chat: str,
+        turn: int | None,
+        call: str,
+        is_question: bool,
+        text: str,
+        local_at: str | None,
+        repeat: str | None,
+        due_at: int,
+        at_most: int,
+    ) -> StoredReminder | None:
+        """Add a reminder; a call that has added one gets that one again.
+
+        Who asked for it is what the message of its turn says, which still waits for its answer.
+
+        Args:
+            execute: runs a statement.
+            person: ACI.
+            chat: where it is said.
+            turn: in which it was asked for.
+            call: by which call of the turn.
+            is_question: the bot asks itself its text, and says the answer.
+            text: what is said or asked.
+            local_at: ISO 8601 without an offset; None: it comes at a moment.
+            repeat: an RRULE; None: it comes once.
+            due_at: when it comes first, in ms.
+            at_most: how many a person may have waiting.
+
+        Returns:
+            the reminder; None where the person has `at_most` already, or the message is gone.
+        """
+        before = reminders.of_call(execute, turn, call)
+        if before is not None:
+            return before
+        if reminders.count_waiting(execute, person) >= at_most:
+            return None
+        rows = list(
+            execute(
+                "INSERT INTO reminders (person, number, kind, state, account, chat, person_name,"
+                " person_number, text, local_at, repeat, due_at, created_at, timer_ms, turn_id,"
+                " call_id) SELECT ?1, coalesce((SELECT last_number FROM clocks"
+                " WHERE person = ?1), 0) + 1, ?2, 'waiting', account, ?3,"
+                " iif(?4, json_extract(body, '$.author_name'), NULL),"
+                " json_extract(body, '$.author_number'), ?5, ?6, ?7, ?8, ?9,"
+                " (SELECT min(expires_at - received_at) FROM inbox AS piece"
+                " WHERE piece.id = ?10 OR piece.turn_id = ?10), ?10, ?11"
+                " FROM inbox WHERE id = ?10 AND state = 'waiting' RETURNING id, number",
+                (
+                    *(person, "question" if is_question else "reminder"),
+                    *(chat, ChatId.parse(chat).is_group),
+                    *(text, local_at, repeat, due_at, self._context.now_ms(), turn, call),
+                ),
+            )
+        )
+        for reminder, number in rows:
+            execute(
+                "INSERT INTO clocks (person, last_number) VALUES (?, ?)"
+                " ON CONFLICT (person) DO UPDATE SET last_number = excluded.last_number",
+                (person, number),
+            )
+            return reminders.find(execute, reminder)
+        return None
+
+    @reads
+    def of(self, execute: Execute, person: str, chat: str) -> tuple[StoredReminder, ...]:
+        """Return what a person has that may be told in a chat, by when it comes.
+
+        In a group only what belongs there; in private everything.
+        """
+        return reminders.of_person(execute, person, ChatId.parse(chat))
+
+    async def cancel(self, person: str, chat: str, number: int) -> StoredReminder | None:
+        """Forget one of them, and return it; None where there is none that may be told there."""
+        cancelled = await self._cancel(person, chat, number)
+        if cancelled is not None:
+            self._database.scrub_soon()
+        return cancelled
+
+    @writes
+    def _cancel(
+        self, execute: Execute, person: str, chat: str, number: int
+    ) -> StoredReminder | None:
+        for reminder in reminders.of_person(execute, person, ChatId.parse(chat)):
+            if reminder.number == number:
+                reminders.end(execute, reminder.id, self._context.now_ms())
+                return reminder
+        return None
+
+    async def done(self, person: str, chat: ChatId, signal_timestamp: int) -> bool:
+        """Mark as done what a message of the bot reminded a person of.
+
+        Args:
+            person: ACI; nobody else's counts.
+            chat: where the message is.
+            signal_timestamp: Signal's, of the message.
+
+        Returns:
+            whether it was one.
+        """
+        is_done = await self._done(person, chat, signal_timestamp)
+        if is_done:
+            self._database.scrub_soon()
+        return is_done
+
+    @writes
+    def _done(self, execute: Execute, person: str, chat: ChatId, signal_timestamp: int) -> bool:
+        reminder = reminders.sent_as(execute, chat, signal_timestamp)
+        if reminder is None or reminder.person != person:
+            return False
+        reminders.done(execute, reminder, self._context.now_ms())
+        return True
+
+    # When their time has come
+
+    @reads
+    def due(
+        self, execute: Execute, now_ms: int, *, after: tuple[int, int], at_most: int
+    ) -> tuple[DueReminder, ...]:
+        """Return what is due and comes behind a (due time, row), in that order."""
+        return reminders.due(execute, now_ms, after, at_most)
+
+    @reads
+    def next_due(self, execute: Execute, now_ms: int) -> int | None:
+        """Return when the next one is due that is not yet, in ms; None without any."""
+        return reminders.next_due(execute, now_ms)
+
+    @reads
+    def find(self, execute: Execute, reminder: int) -> StoredReminder | None:
+        """Return a reminder that waits."""
+        return reminders.find(execute, reminder)
+
+    async def deliver(
+        self, reminder: StoredReminder, text: str, further: FurtherDate | None, now_ms: int
+    ) -> OutgoingMessage | None:
+        """Let a reminder become a message that goes out, and wait for its next date or no more.
+
+        Args:
+            reminder: as it was read.
+            text: the whole message.
+            further: when it comes again.
+            now_ms: the time.
+
+        Returns:
+            the message; None where the reminder was cancelled or moved meanwhile.
+        """
+        return await self._deliver(reminder, text, further, now_ms)
+
+    @writes
+    def _deliver(
+        self,
+        execute: Execute,
+        reminder: StoredReminder,
+        text: str,
+        further: FurtherDate | None,
+        now_ms: int,
+    ) -> OutgoingMessage | None:
+        if not reminders.is_still(execute, reminder):
+            return None
+        expires_at = None if reminder.timer_ms is None else now_ms + reminder.timer_ms
+        note = outgoing.note(
+            execute,
+            chat=reminder.chat,
+            text=text,
+            now_ms=self._context.now_ms(),
+            expires_at=expires_at,
+        )
+        reminders.was_sent_as(execute, reminder.id, note.id)
+        if further is not None:
+            reminders.go_on(execute, reminder, further)
+        elif self._context.retention_days:
+            reminders.keep_delivered(execute, reminder.id, expires_at, now_ms)
+        else:
+            reminders.end(execute, reminder.id, now_ms)
+        return note
+
+    @writes
+    def pass_over(
+        self, execute: Execute, reminder: StoredReminder, further: FurtherDate | None
+    ) -> None:
+        """Let a reminder wait for its next date, or no more, without saying anything."""
+        if not reminders.is_still(execute, reminder):
+            return
+        if further is not None:
+            reminders.go_on(execute, reminder, further)
+        else:
+            reminders.end(execute, reminder.id, self._context.now_ms())

@@ -1,0 +1,242 @@
+"""Reminders: said at their time, exactly once, also through `kill -9`."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from bot.dispatch.background.steady_clock import SteadyClock
+from conversation_store.models import ChatId
+from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
+from tests.e2e.test_conversation import BEN
+from tests.e2e.traces import gone
+from tests.fakes.openai_server import Step, held, script, text, tool_calls
+from tests.fakes.signal_side import ADA, Group, Sent
+from tests.unit.stores import rows
+
+GROUP = "Z3JvdXA="
+SOON_SECONDS = 0.2
+SECRET = "sesquipedalian"
+
+
+@dataclass(slots=True)
+class Wall:
+    """The machine's clock, which the test sets ahead in steps that the bot believes."""
+
+    ahead: float = 0.0
+    clock: SteadyClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = SteadyClock(wall=self.seconds, elapsed=self.seconds)
+
+    def seconds(self) -> float:
+        return time.time() + self.ahead
+
+    def pass_by(self, **time_: float) -> None:
+        self.ahead += timedelta(**time_).total_seconds()
+
+
+def at(seconds: float = SOON_SECONDS) -> str:
+    """Return a moment, as a model says it."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def remind(words: str, when: str, **more: str) -> Step:
+    return tool_calls(("remind", {"text": words, "at": when, **more}))
+
+
+async def test_a_reminder_is_one_message_that_begins_with_a_clock() -> None:
+    async with world(script(remind("Call mum", at()), text("I will."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("remind me to call mum")
+            assert (await here.answer()).text == "I will."
+            assert (await here.answer()).text == "⏰ Call mum"
+
+
+async def test_a_reminder_is_said_once_however_often_the_bot_starts() -> None:
+    async with world(script(remind("Call mum", at()), text("I will."))) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("remind me to call mum")
+            await here.signal.wait_for(lambda sent: sent.text.startswith("⏰"))
+            await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
+            await kill(bot)
+        for _ in range(2):
+            async with running_bot(here.settings()):
+                await here.signal.say("hello")
+                await here.signal.wait_for(lambda sent: sent.text.startswith("answer to"))
+    assert here.answers().count("⏰ Call mum") == 1
+
+
+async def test_a_reminder_whose_sending_a_crash_cut_off_is_sent_by_the_next_start() -> None:
+    async with world(script(remind("Call mum", at()), text("I will."))) as here:
+        began, never = asyncio.Event(), asyncio.Event()
+
+        async def on_send(sent: Sent) -> None:
+            if sent.text.startswith("⏰"):
+                began.set()
+                await never.wait()
+
+        here.signal.on_send = on_send
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("remind me to call mum")
+            async with asyncio.timeout(WAIT_SECONDS):
+                await began.wait()
+            await kill(bot)
+        here.signal.on_send = None
+        async with running_bot(here.settings()):
+            await here.signal.wait_for(lambda sent: sent.text == "⏰ Call mum")
+            await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
+    assert here.answers().count("⏰ Call mum") == 1
+
+
+async def test_a_reminder_that_was_missed_comes_late_and_says_for_when_it_was() -> None:
+    wall = Wall()
+    when = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    async with world(script(remind("Call mum", when.isoformat()), text("I will."))) as here:
+        async with running_bot(here.settings(), clock=wall.clock):
+            await here.signal.say("remind me to call mum in an hour")
+            assert (await here.answer()).text == "I will."
+        wall.pass_by(hours=3)
+        async with running_bot(here.settings(), clock=wall.clock):
+            said = (await here.answer()).text
+    assert said == f"⏰ Call mum\n(Late: this was for {when:%Y-%m-%d %H:%M} UTC.)"
+
+
+async def test_a_series_that_was_missed_is_caught_up_with_one_message() -> None:
+    wall = Wall()
+    steps = script(
+        tool_calls(("set_timezone", {"zone": "UTC"})),
+        remind("Stand-up", at(seconds=3_600), repeat="FREQ=HOURLY"),
+        text("I will."),
+    )
+    async with world(steps) as here:
+        async with running_bot(here.settings(), clock=wall.clock):
+            await here.signal.say("remind me of the stand-up every hour; I am in Reykjavik")
+            assert (await here.answer()).text == "I will."
+        wall.pass_by(hours=50.5)
+        async with running_bot(here.settings(), clock=wall.clock):
+            late = (await here.answer()).text
+            assert late.startswith("⏰ Stand-up\n(Late: this was for ")
+            assert late.endswith(", and 49 more times since.)")
+            wall.pass_by(hours=0.505)
+            assert (await here.answer()).text == "⏰ Stand-up"
+
+
+async def test_a_local_time_needs_a_zone_which_the_model_is_told_to_ask_for() -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=2)).date()
+    steps = script(
+        remind("Call mum", f"{tomorrow}T09:00"),
+        text("Where are you?"),
+        tool_calls(("set_timezone", {"zone": "Tokyo"})),
+        remind("Call mum", f"{tomorrow}T09:00"),
+        text("I will."),
+    )
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("remind me to call mum at 9, the day after tomorrow")
+        assert (await here.answer()).text == "Where are you?"
+        assert "city" in last_result(here)
+        await here.signal.say("in Tokyo")
+        assert (await here.answer()).text == "I will."
+        assert f"{tomorrow.year}, 09:00 (Asia/Tokyo)" in last_result(here)
+
+
+async def test_a_person_who_may_not_talk_any_more_is_reminded_of_nothing() -> None:
+    wall = Wall()
+    allowed = {"policy": "allowlist", "allowed": f"{ADA.aci},{BEN.aci}"}
+    gone = {"policy": "allowlist", "allowed": BEN.aci}
+    steps = script(remind("Call mum", at(60)), text("I will."))
+    async with world(steps) as here:
+        async with running_bot(here.settings(access=allowed), clock=wall.clock):
+            await here.signal.say("remind me to call mum")
+            assert (await here.answer()).text == "I will."
+        wall.pass_by(seconds=61)
+        async with running_bot(here.settings(access=gone), clock=wall.clock):
+            await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done' AND text IS NULL")
+    assert "⏰ Call mum" not in here.answers()
+
+
+async def test_a_reminder_does_not_wait_behind_a_slow_turn() -> None:
+    slow = asyncio.Event()
+    steps = script(remind("Call mum", at()), text("I will."), held(slow, text("Done.")))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("remind me to call mum")
+        assert (await here.answer()).text == "I will."
+        await here.signal.say("think about it")
+        assert (await here.answer()).text == "⏰ Call mum"
+        slow.set()
+        assert (await here.answer()).text == "Done."
+
+
+async def test_in_a_group_a_reminder_says_whose_it_is() -> None:
+    async with world(script(remind("take out the rubbish", at()), text("I will."))) as here:
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        async with running_bot(here.settings()):
+            await here.signal.say("remind me of the rubbish", group=GROUP, mention=True)
+            assert (await here.answer()).text == "I will."
+            said = await here.answer()
+    assert said.text == f"⏰ {ADA.name}: take out the rubbish"
+    assert said.chat == ChatId.group(GROUP)
+
+
+async def test_where_its_person_has_left_the_group_it_is_not_said() -> None:
+    wall = Wall()
+    async with world(script(remind("the rubbish", at(60)), text("I will."))) as here:
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        async with running_bot(here.settings(), clock=wall.clock):
+            await here.signal.say("remind me of the rubbish", group=GROUP, mention=True)
+            assert (await here.answer()).text == "I will."
+        here.signal.groups[GROUP] = Group(members={BEN.aci: BEN})
+        wall.pass_by(seconds=61)
+        async with running_bot(here.settings(), clock=wall.clock):
+            await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done' AND text IS NULL")
+    assert here.answers() == ["I will."]
+
+
+async def test_a_reminder_outlives_the_disappearing_words_that_asked_for_it() -> None:
+    wall = Wall()
+    steps = script(remind(SECRET, at(120)), text("I will."))
+    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+        await here.signal.say("please remind me", expires_seconds=1)
+        assert (await here.answer()).text == "I will."
+        await gone(here, "please remind me")
+        wall.pass_by(minutes=2)
+        assert (await here.answer()).text == f"⏰ {SECRET}"
+        await gone(here, SECRET)
+
+
+async def test_an_edit_of_its_message_takes_the_place_of_the_reminder() -> None:
+    wall = Wall()
+    steps = script(
+        remind("Call mum", at(60)), text("I will."), remind("Call dad", at(60)), text("Dad, then.")
+    )
+    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+        asked = await here.signal.say("remind me to call mum")
+        assert (await here.answer()).text == "I will."
+        await here.signal.edit("remind me to call dad", asked)
+        assert (await here.answer()).text == "Dad, then."
+        wall.pass_by(seconds=61)
+        assert (await here.answer()).text == "⏰ Call dad"
+    assert "⏰ Call mum" not in here.answers()
+
+
+async def test_whoever_takes_the_message_back_takes_back_the_reminder() -> None:
+    steps = script(remind(SECRET, at(3_600)), text("I will."))
+    async with world(steps) as here, running_bot(here.settings()):
+        asked = await here.signal.say("remind me")
+        assert (await here.answer()).text == "I will."
+        await here.signal.delete(asked)
+        await gone(here, SECRET)
+
+
+def last_result(here: World) -> str:
+    """Return what the model was told of the last call."""
+    content = here.model.requests[-1]["messages"][-1]["content"]
+    assert isinstance(content, str)
+    return content
+
+
+async def there_is(here: World, sql: str) -> None:
+    """Wait until the store has such a row."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not rows(here.folder, sql):  # noqa: ASYNC110 - another process has no event
+            await asyncio.sleep(0.02)

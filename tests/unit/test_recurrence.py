@@ -1,0 +1,209 @@
+"""Repetition in local time: daylight saving, the calendar's corners, and rules that mean harm."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from dateutil.rrule import rrulestr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.errors import InvalidArguments
+from tools.reminders.recurrence import (
+    NextDate,
+    Rule,
+    first_date,
+    next_date,
+    parse_rule,
+    require_gaps,
+    stored_rule,
+)
+from tools.reminders.times import from_ms, instant, local_in, parse_at, to_ms
+
+BERLIN = ZoneInfo("Europe/Berlin")
+UTC_ZONE = ZoneInfo("UTC")
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]
+
+
+def series(local: str, rule: str, zone: ZoneInfo = BERLIN, *, at_most: int = 10) -> list[str]:
+    """Return the local times that the clocks show at the dates of a series, each found on its own.
+
+    As the alarm does: a date that has passed makes room for the next.
+    """
+    date: NextDate | None = _first(local, rule, zone)
+    shown: list[str] = []
+    while date is not None and len(shown) < at_most:
+        shown.append(local_in(date.moment, zone).isoformat(" ", "minutes"))
+        stored = stored_rule(str(date.rule))
+        date = next_date(datetime.fromisoformat(date.local.isoformat()), stored, zone, date.moment)
+    return shown
+
+
+def _first(local: str, rule: str, zone: ZoneInfo) -> NextDate:
+    start = datetime.fromisoformat(local)
+    before = instant(start, zone) - timedelta(minutes=1)
+    return first_date(start, parse_rule(rule, zone), zone, before)
+
+
+def test_daily_stays_at_its_local_time_when_the_clocks_change() -> None:
+    assert series("2026-03-28T09:00", "FREQ=DAILY", at_most=3) == [
+        "2026-03-28 09:00", "2026-03-29 09:00", "2026-03-30 09:00",
+    ]  # fmt: skip
+    first = _first("2026-03-28T09:00", "FREQ=DAILY", BERLIN)
+    second = next_date(first.local, first.rule, BERLIN, first.moment)
+    assert second is not None
+    assert second.moment - first.moment == timedelta(hours=23)
+
+
+def test_a_time_that_the_clocks_skip_comes_when_they_have_gone_ahead() -> None:
+    assert series("2026-03-28T02:30", "FREQ=DAILY", at_most=3) == [
+        "2026-03-28 02:30", "2026-03-29 03:30", "2026-03-30 02:30",
+    ]  # fmt: skip
+
+
+def test_a_time_that_the_clocks_show_twice_comes_once() -> None:
+    assert series("2026-10-24T02:30", "FREQ=DAILY", at_most=3) == [
+        "2026-10-24 02:30", "2026-10-25 02:30", "2026-10-26 02:30",
+    ]  # fmt: skip
+    twice = datetime(2026, 10, 25, 2, 30)  # noqa: DTZ001
+    assert instant(twice, BERLIN) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+
+
+def test_hourly_never_comes_twice_at_one_moment() -> None:
+    assert series("2026-03-29T01:30", "FREQ=HOURLY", at_most=4) == [
+        "2026-03-29 01:30", "2026-03-29 03:30", "2026-03-29 04:30", "2026-03-29 05:30",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "dates"),
+    [
+        ("FREQ=MONTHLY;BYMONTHDAY=-1", ["2028-01-31", "2028-02-29", "2028-03-31", "2028-04-30"]),
+        ("FREQ=MONTHLY;BYMONTHDAY=31", ["2028-01-31", "2028-03-31", "2028-05-31"]),
+        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=TU", ["2028-01-04", "2028-01-18", "2028-02-01"]),
+        ("FREQ=MONTHLY;BYDAY=-1FR", ["2028-01-28", "2028-02-25", "2028-03-31"]),
+        ("FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1", ["2028-01-31", "2028-02-29"]),
+        ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29", ["2028-02-29", "2032-02-29"]),
+        ("FREQ=DAILY;COUNT=2", ["2028-01-03", "2028-01-04"]),
+        ("FREQ=DAILY;UNTIL=20280105", ["2028-01-03", "2028-01-04", "2028-01-05"]),
+        ("FREQ=DAILY;UNTIL=20280104T080000Z", ["2028-01-03", "2028-01-04"]),
+        ("FREQ=DAILY;UNTIL=20280104T075959Z", ["2028-01-03"]),
+        ("rrule: freq=weekly; byday=mo,we;", ["2028-01-03", "2028-01-05", "2028-01-10"]),
+    ],
+)
+def test_what_people_ask_for_comes_on_its_days(rule: str, dates: list[str]) -> None:
+    found = series("2028-01-03T09:00", rule, at_most=len(dates))
+    assert found == [f"{date} 09:00" for date in dates]
+
+
+def test_a_count_goes_on_counting_down() -> None:
+    assert len(series("2028-01-03T09:00", "FREQ=DAILY;COUNT=5", at_most=99)) == 5
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "", "DAILY", "FREQ=SECONDLY", "FREQ=MINUTELY;INTERVAL=30", "FREQ=DAILY;FREQ=DAILY",
+        "FREQ=DAILY;INTERVAL=0", "FREQ=DAILY;INTERVAL=99999999", "FREQ=DAILY;COUNT=0",
+        "FREQ=DAILY;BYSECOND=1,2,3", "FREQ=YEARLY;BYEASTER=0", "FREQ=DAILY;UNTIL=soon",
+        "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=DAILY;BYMONTH=13", "FREQ=HOURLY;BYSETPOS=200", "FREQ=HOURLY;INTERVAL=24;BYHOUR=3",
+        "FREQ=DAILY;UNTIL=20200101", "FREQ=WEEKLY;BYDAY=XX", "FREQ=DAILY;" + "BYHOUR=1;" * 99,
+        "FREQ=DAILY;BYHOUR=99", "FREQ=MONTHLY;BYMONTHDAY=0", "FREQ=MONTHLY;BYDAY=6MO",
+        "FREQ=YEARLY;BYDAY=53MO;BYMONTH=3", "FREQ=DAILY;X=Y", "FREQ=DAILY=DAILY", "FREQ",
+    ],
+)  # fmt: skip
+def test_a_rule_that_is_none_or_never_comes_is_refused_in_words_and_soon(rule: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(InvalidArguments) as refused:
+        _first("2028-01-03T09:30", rule, BERLIN)
+    assert time.monotonic() - began < 5.0
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "rule", ["FREQ=HOURLY;BYMINUTE=0,1", "FREQ=DAILY;BYHOUR=1,2;BYMINUTE=0,59", "FREQ=HOURLY"]
+)
+def test_dates_that_follow_each_other_too_closely_are_refused(rule: str) -> None:
+    local = datetime(2028, 1, 3, 9)  # noqa: DTZ001
+    with pytest.raises(InvalidArguments, match="every 90 minutes"):
+        require_gaps(local, parse_rule(rule, BERLIN), timedelta(minutes=90))
+
+
+rules = st.builds(
+    ";".join,
+    st.tuples(
+        st.sampled_from(["FREQ=DAILY", "FREQ=WEEKLY", "FREQ=MONTHLY", "FREQ=YEARLY"]),
+        st.integers(1, 5).map("INTERVAL={}".format),
+    )
+    | st.tuples(
+        st.sampled_from(["FREQ=WEEKLY", "FREQ=MONTHLY"]),
+        st.sampled_from(["BYDAY=TU", "BYDAY=MO,FR", "BYDAY=SU,TU,TH"]),
+    )
+    | st.tuples(
+        st.just("FREQ=MONTHLY"),
+        st.sampled_from(["BYMONTHDAY=-1", "BYMONTHDAY=1,15", "BYDAY=2WE", "BYDAY=-1SU"]),
+    ),
+)
+starts = st.datetimes(datetime(2026, 1, 1), datetime(2040, 1, 1))  # noqa: DTZ001
+
+
+@given(starts, rules, st.sampled_from(ZONES))
+@settings(max_examples=60, deadline=None)
+def test_step_by_step_a_series_has_the_dates_that_dateutil_gives_at_once(
+    start: datetime, rule: str, zone_name: str
+) -> None:
+    start, zone = start.replace(second=0, microsecond=0, fold=0), ZoneInfo(zone_name)
+    wanted = [date for date, _ in zip(rrulestr(rule, dtstart=start), range(8), strict=False)]
+    found: list[datetime] = []
+    date = next_date(start, parse_rule(rule, zone), zone, instant(start, zone) - timedelta(1))
+    while date is not None and len(found) < len(wanted):
+        found.append(date.local)
+        date = next_date(date.local, date.rule, zone, date.moment)
+    assert found == wanted
+    moments = [instant(local, zone) for local in found]
+    assert all(earlier < later for earlier, later in pairwise(moments))
+
+
+@given(starts, rules, st.sampled_from(ZONES), st.integers(0, 400))
+@settings(max_examples=60, deadline=None)
+def test_after_any_pause_a_series_goes_on_at_its_first_date_that_is_still_to_come(
+    start: datetime, rule: str, zone_name: str, days: int
+) -> None:
+    zone = ZoneInfo(zone_name)
+    start = start.replace(second=0, microsecond=0, fold=0)
+    now = instant(start, zone) + timedelta(days=days)
+    found = next_date(start, parse_rule(rule, zone), zone, now)
+    assert found is not None
+    assert found.moment > now
+    between = [
+        date
+        for date, _ in zip(rrulestr(rule, dtstart=start), range(500), strict=False)
+        if date < found.local
+    ]
+    assert len(between) == found.passed
+    assert all(instant(date, zone) <= now for date in between)
+
+
+@given(st.text(max_size=60) | st.from_regex(r"FREQ=[A-Z]{5,7}(;[A-Z]{3,10}=[0-9A-Z,+-]{0,9}){0,4}"))
+@settings(deadline=None)
+def test_whatever_a_model_sends_as_a_rule_is_a_rule_or_refused(text: str) -> None:
+    local = datetime(2028, 1, 3, 9, 30)  # noqa: DTZ001
+    try:
+        date = first_date(local, parse_rule(text, BERLIN), BERLIN, instant(local, BERLIN))
+    except InvalidArguments:
+        return
+    assert isinstance(stored_rule(str(date.rule)), Rule)
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "", "9:00", "2026-12-24", "20261224", "2026-13-01T1"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArguments, match="ISO 8601"):
+        parse_at(text)
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_a_moment_survives_being_stored(at_ms: int) -> None:
+    assert to_ms(from_ms(at_ms)) == at_ms
