@@ -23,7 +23,7 @@ HISTORY_SQL: Final = """
     SELECT turns.id, messages.id, role, content, tool_calls, tool_call_id, messages.state
     FROM turns JOIN messages ON messages.turn_id = turns.id
     WHERE turns.chat = ? AND turns.id >= ? AND turns.id < ?
-        AND turns.state IN ('answered', 'failed')
+        AND turns.state IN ('answered', 'failed') AND helper_of IS NULL
     ORDER BY turns.id DESC, messages.id DESC
     LIMIT ?
 """
@@ -55,7 +55,9 @@ def of_chat(
     rows = list(
         execute(
             "SELECT turn_id, message_id, content_type, data FROM images"
-            " WHERE chat = ? AND turn_id BETWEEN ? AND ? ORDER BY turn_id DESC, id DESC LIMIT ?",
+            " WHERE chat = ? AND turn_id BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM messages"
+            " WHERE messages.id = message_id AND helper_of IS NOT NULL)"
+            " ORDER BY turn_id DESC, id DESC LIMIT ?",
             (chat, min(turns), max(turns), HISTORY_IMAGES),
         )
     )
@@ -68,13 +70,19 @@ def of_chat(
     return History(tuple(with_images), min(turns), whole=whole)
 
 
-def of_turn(execute: Execute, turn_id: int) -> Messages:
-    """Return what is stored of a turn, the person's message first."""
+def of_turn(execute: Execute, turn_id: int, helper: int | None = None) -> Messages:
+    """Return what is stored of a turn, the person's message first, or of a helper, its task first.
+
+    Args:
+        execute: runs a statement.
+        turn_id: the turn.
+        helper: the row of the call that the helper works off; None: of the turn itself.
+    """
     rows = list(
         execute(
             "SELECT id, role, content, tool_calls, tool_call_id, state FROM messages"
-            " WHERE turn_id = ? ORDER BY id",
-            (turn_id,),
+            " WHERE turn_id = ? AND helper_of IS ? ORDER BY id",
+            (turn_id, helper),
         )
     )
     messages = [_numbered_message(row) for row in rows]
@@ -86,7 +94,8 @@ def of_turn(execute: Execute, turn_id: int) -> Messages:
         )
     )
     for message_id, content_type, data in images:
-        shown.setdefault(message_id, []).append(Image(content_type, data))
+        if message_id is not None or helper is None:
+            shown.setdefault(message_id, []).append(Image(content_type, data))
     return _with_images(messages, shown)
 
 

@@ -26,6 +26,7 @@ from conversation_store.sections.approvals import ApprovalStore
 from conversation_store.sections.doubts import DoubtStore
 from conversation_store.sections.exchanges import ExchangeStore
 from conversation_store.sections.grants import GrantStore
+from conversation_store.sections.helpers import HelperStore
 from conversation_store.sections.instructions import InstructionStore
 from conversation_store.sections.memory import MemoryStore
 from conversation_store.sections.messages import MessageStore
@@ -73,6 +74,7 @@ class ConversationStore:
     Attributes:
         messages: what came in.
         turns: what the model is shown, says and calls.
+        helpers: parts of turns with conversations of their own.
         approvals: questions to people.
         outbox: what goes out.
         doubts: what a start does not know.
@@ -89,6 +91,7 @@ class ConversationStore:
         self._database = context.database
         self.messages = MessageStore(context)
         self.turns = TurnStore(context)
+        self.helpers = HelperStore(context)
         self.approvals = ApprovalStore(context)
         self.outbox = OutboxStore(context)
         self.doubts = DoubtStore(context)

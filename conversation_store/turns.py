@@ -119,15 +119,17 @@ def is_there(execute: Execute, turn_id: int) -> bool:
     return bool(list(execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,))))
 
 
-def add_message(execute: Execute, turn_id: int, message: Message, now_ms: int) -> None:
-    """Add a message to a turn that is there."""
+def add_message(
+    execute: Execute, turn_id: int, message: Message, now_ms: int, helper: int | None = None
+) -> None:
+    """Add a message to a turn that is there, or to one of its helpers."""
     calls = [
         {"id": call.id, "name": call.name, "arguments": call.arguments}
         for call in message.tool_calls
     ]
     execute(
-        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, state, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, state, created_at,"
+        " helper_of) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             turn_id,
             message.role,
@@ -136,6 +138,7 @@ def add_message(execute: Execute, turn_id: int, message: Message, now_ms: int) -
             message.tool_call_id,
             _dumped(message.state),
             now_ms,
+            helper,
         ),
     )
 
@@ -178,13 +181,28 @@ def add_images_of_result(
     )
 
 
-def open_call(execute: Execute, turn_id: int, tool_call_id: str) -> int | None:
-    """Return the row of an open call: a careless endpoint may use an id again in a later round."""
+def add_calls(
+    execute: Execute, turn_id: int, assistant: Message, now_ms: int, helper: int | None = None
+) -> None:
+    """Add a message that asks for calls, and each of them as started."""
+    add_message(execute, turn_id, assistant, now_ms, helper)
+    for call in assistant.tool_calls:
+        started = Message(Role.TOOL, None, tool_call_id=call.id)
+        add_message(execute, turn_id, started, now_ms, helper)
+
+
+def open_call(
+    execute: Execute, turn_id: int, tool_call_id: str, helper: int | None = None
+) -> int | None:
+    """Return the row of an open call of a turn, or of one of its helpers.
+
+    A careless endpoint may use an id again in a later round, and for every helper.
+    """
     rows = list(
         execute(
             "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
-            " AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
-            (turn_id, tool_call_id),
+            " AND helper_of IS ? AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
+            (turn_id, tool_call_id, helper),
         )
     )
     return next((row_id for (row_id,) in rows), None)

@@ -43,11 +43,13 @@ class ToolOutput:
         text: what the model reads.
         files: what the person gets with the answer.
         images: what the model is shown behind the text.
+        untrusted: this result holds what strangers wrote, even if the tool's results do not always.
     """
 
     text: str
     files: tuple[ToolFile, ...] = ()
     images: tuple[ToolImage, ...] = ()
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Caller:
         turn: the turn that the call belongs to; None outside of one.
         call: names the call within its turn. After a restart both are the same again, so a tool
             that stores something recognises a call that it has carried out already.
+        tools: names of the only tools that exist for the call; None: all that are offered.
     """
 
     person: str
@@ -68,6 +71,7 @@ class Caller:
     is_admin: bool = False
     turn: int | None = None
     call: str = ""
+    tools: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class Tool:
         calls_per_minute: of all people together.
         timeout_seconds: for one run, where it is another than that of all tools.
         admins_only: it does not exist for anybody else.
+        changes: it changes or sends something, though nobody needs to be asked about it.
         bookkeeping: it only notes what the model is about to do: people are not shown that it is
             called, and a turn may call it beside its other calls.
         for_admins: what admins are offered in its place, by the same name; None: the same.
@@ -143,6 +148,7 @@ class Tool:
     calls_per_minute: int = 120
     timeout_seconds: float | None = None
     admins_only: bool = False
+    changes: bool = False
     bookkeeping: bool = False
     for_admins: "Tool | None" = None
     probe: Callable[[], Awaitable[None]] | None = None
@@ -151,6 +157,17 @@ class Tool:
     def __post_init__(self) -> None:
         text = json.dumps(self.parameters, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "schema_text", text)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether no call of it leaves anything behind."""
+        leaves_something = self.side_effects or self.changes or self.lasting or self.bookkeeping
+        return not leaves_something and self.asks_if is None
+
+    def exists_for(self, caller: Caller) -> bool:
+        """Whether somebody may call it."""
+        is_among_tools = caller.tools is None or self.name in caller.tools
+        return is_among_tools and (caller.is_admin or not self.admins_only)
 
 
 def first_sentence(description: str) -> str:

@@ -127,8 +127,7 @@ class ToolExecutor:
                 tool = self._find_again(tool, request)
                 await audit.starting(request)
             with stopwatch:
-                caller = replace(request.caller, call=request.call_id)
-                output = await self._run(tool, arguments, caller)
+                output = await self._run(tool, arguments, _calling(request))
             shown = self._presentable(tool, output, ignored)
             outcome = Outcome.OK
         except ToolError as error:
@@ -205,18 +204,20 @@ class ToolExecutor:
         """Return what the model reads and sees of an output, and what the person gets."""
         with _bugs_told(tool.name):  # an output that is no text and no files is a tool's bug, too
             if not isinstance(output, ToolOutput):
-                return ToolOutput(self._readable(tool, output, ignored))
+                output = ToolOutput(output)
             files = presentable(output.files)
             note = note_about(len(files), of=len(output.files)) + ignored
-            words = output.text.strip() or (_FILES_ALONE if files else "")
-            return ToolOutput(self._readable(tool, words, note), files, output.images)
+            words = output.text if output.text.strip() or not files else _FILES_ALONE
+            untrusted = tool.untrusted or output.untrusted
+            text = self._readable(tool.name, words, note, untrusted=untrusted)
+            return ToolOutput(text, files, output.images)
 
-    def _readable(self, tool: Tool, content: str, note: str) -> str:
+    def _readable(self, tool: str, content: str, note: str, *, untrusted: bool) -> str:
         room = max(MIN_LIMIT_BYTES, self._result_limit_bytes - len(note))
         if not content.strip():
             return note.strip() or _EMPTY
-        if tool.untrusted:
-            return mark(content, tool.name, room) + note
+        if untrusted:
+            return mark(content, tool, room) + note
         return trim(content, room) + note
 
 
@@ -280,6 +281,13 @@ def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
 def _question(tool: Tool, arguments: Any, consent: Consent) -> str:
     with _bugs_told(tool.name):
         return policy.question(tool, arguments, consent.risks)
+
+
+def _calling(request: ToolRequest) -> Caller:
+    """Return the caller of a run: a call within a call is named after both."""
+    within = request.caller.call
+    call = f"{within}/{request.call_id}" if within else request.call_id
+    return replace(request.caller, call=call)
 
 
 def _timed_out(tool: Tool, words: str) -> ToolTimeout:

@@ -47,8 +47,14 @@ class Registry:
         return self._listed
 
     def offered_to(self, caller: Caller) -> tuple[Tool, ...]:
-        """Return the tools that exist for a caller; the same tuple until something changes."""
-        return self._for_admins if caller.is_admin else self._for_everybody
+        """Return the tools that exist for a caller.
+
+        It is the same tuple until something changes, unless the caller is confined to some of them.
+        """
+        offered = self._for_admins if caller.is_admin else self._for_everybody
+        if caller.tools is None:
+            return offered
+        return tuple(tool for tool in offered if tool.exists_for(caller))
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -82,7 +88,7 @@ class Registry:
     def get_for(self, caller: Caller, name: str) -> Tool | None:
         """Return the tool that a caller knows by that name, None when there is none."""
         tool = self._tools.get(name)
-        if tool is None or (tool.admins_only and not caller.is_admin):
+        if tool is None or not tool.exists_for(caller):
             return None
         return _for_admins(tool) if caller.is_admin else tool
 

@@ -449,7 +449,7 @@ class ApprovalDesk:
 
 
 class TurnApproval:
-    """Asks for the calls of one turn. Implements `tools.approval.Approval`.
+    """Asks for the calls of one turn, or of a helper. Implements `tools.approval.Approval`.
 
     Args:
         desk: puts the questions.
@@ -458,6 +458,7 @@ class TurnApproval:
         turn_id: the turn.
         is_retry: the question was answered before, so its calls may have been carried out already:
             what is allowed for longer is asked about, too.
+        helper: whose calls they are; None: those of the turn itself.
     """
 
     def __init__(
@@ -468,12 +469,25 @@ class TurnApproval:
         turn_id: int,
         *,
         is_retry: bool = False,
+        helper: int | None = None,
     ) -> None:
         self._desk = desk
         self._store = store
         self._accepted = accepted
         self._turn_id = turn_id
         self._is_retry = is_retry
+        self._helper = helper
+
+    def of_helper(self, helper: int) -> "TurnApproval":
+        """Return who asks for the calls of a helper of this turn."""
+        return TurnApproval(
+            self._desk,
+            self._store,
+            self._accepted,
+            self._turn_id,
+            is_retry=self._is_retry,
+            helper=helper,
+        )
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         """Ask, or go on with the question that a restart has left, or return its answer."""
@@ -502,6 +516,7 @@ class TurnApproval:
             chat=self._accepted.message.chat,
             asker=self._accepted.message.author,
             fingerprint=_fingerprint(request, question),
+            helper=self._helper,
         )
 
 

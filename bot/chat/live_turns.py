@@ -1,13 +1,22 @@
 """The turns that run now, for tools that work with the turn that calls them."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from bot.chat.turn_context import TurnContext
 from bot.chat.turn_state import TurnState
 from tools.base import Caller
 from tools.errors import ToolError
+
+MAX_HELPERS_AT_ONCE: Final = 8
+"""Of one turn; others wait."""
+
+
+def _places() -> asyncio.Semaphore:
+    return asyncio.Semaphore(MAX_HELPERS_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +26,12 @@ class LiveTurn:
     Attributes:
         state: what the model has been shown so far.
         context: what the turn's calls need.
+        helper_places: for its helpers that work at the same time.
     """
 
     state: TurnState
     context: TurnContext
+    helper_places: asyncio.Semaphore = field(default_factory=_places)
 
 
 class LiveTurns:

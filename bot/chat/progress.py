@@ -1,6 +1,7 @@
 """The sign that something is being done: one message a turn, edited as tools start and end.
 
-It says as well that the model makes the turn wait, and shows the list that a longer turn works off.
+It says as well that the model makes the turn wait, and shows what helpers do, and the list that a
+longer turn works off.
 
 What is to be seen is only noted; a task of the turn's own shows the latest of it, so nothing waits
 for Signal but the end of a turn, and that within a bound.
@@ -9,11 +10,11 @@ for Signal but the end of a turn, and that within a bound.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from bot.chat.tool_signs import HelperSigns, ToolSigns
 from bot.errors import SignalError
 from bot.messaging.messenger import Sender
 from conversation_store.models import ChatId
@@ -32,29 +33,17 @@ MAX_EDITS_FOR_MARKS: Final = 5
 LONG_CALL_SECONDS: Final = 15.0
 """A tool that runs for so long is said to be running, and again after twice that time."""
 
-LIST_PAUSE_SECONDS: Final = 15.0
-"""Once `MAX_EDITS_FOR_MARKS` are used, changes of the list are collected for so long, and for twice
-as long after each further edit: a list that changes often must not take the edits that others need.
-"""
+DETAIL_PAUSE_SECONDS: Final = 15.0
+"""Once `MAX_EDITS_FOR_MARKS` are used, changes of the list and of helpers are collected for so
+long, and for twice as long after each further edit: what changes often must not take all edits."""
+
+MAX_HELPERS_SHOWN: Final = 8
+"""The latest ones; others are counted."""
 
 STILL_TRYING: Final = "The model does not answer yet. Still trying…"
 
 Remember = Callable[[int], None]
 """Keeps the timestamp that the next edit has to name, in ms."""
-
-
-@dataclass(slots=True)
-class _Tool:
-    """What is to be seen of a tool: how many of its calls run, or how they ended."""
-
-    running: int = 0
-    failed: bool = False
-
-    @property
-    def mark(self) -> str:
-        if self.running:
-            return ""
-        return " ✗" if self.failed else " ✓"
 
 
 class Progress:
@@ -79,9 +68,10 @@ class Progress:
         self._chat = chat
         self._timestamp = timestamp
         self._remember = remember
-        self._tools: dict[str, _Tool] = {}
+        self._tools = ToolSigns()
+        self._helpers: list[HelperSigns] = []
         self._list: tuple[str, ...] = ()
-        self._list_shown: tuple[str, ...] = ()
+        self._details_shown: tuple[str, ...] = ()
         self._still_trying = False
         self._busy_since: float | None = None
         self._busy_seconds = 0.0
@@ -96,11 +86,9 @@ class Progress:
 
     def show(self, names: Iterable[str]) -> None:
         """Note that tools start; a name counts once for each of its calls."""
-        for name in names:
-            tool = self._tools.setdefault(name, _Tool())
-            # A call that starts when no other of the tool runs is a new try.
-            tool.failed = tool.failed and tool.running > 0
-            tool.running += 1
+        names = tuple(names)
+        self._tools.show(names)
+        if names:
             self._still_trying = False
             self._changed.set()
         self._note_busy()
@@ -108,11 +96,16 @@ class Progress:
 
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
-        tool = self._tools[name]
-        tool.running -= 1
-        tool.failed = tool.failed or not ok
+        self._tools.finished(name, ok=ok)
         self._note_busy()
         self._changed.set()
+
+    def helper(self, task: str) -> HelperSigns:
+        """Return the line of a new helper, which stands below the tools."""
+        signs = HelperSigns(task, changed=self._changed.set, still_trying=self.still_trying)
+        self._helpers.append(signs)
+        self._changed.set()
+        return signs
 
     def show_list(self, lines: Sequence[str]) -> None:
         """Note the lines that stand below the tools from now on, in place of those before."""
@@ -157,16 +150,15 @@ class Progress:
 
     def _note_busy(self) -> None:
         """Note since when tools run without a pause."""
-        busy = any(tool.running for tool in self._tools.values())
-        if not busy:
+        if not self._tools.busy:
             self._busy_since = None
         elif self._busy_since is None:
             self._busy_since = _now()
         self._busy_seconds = 0.0
 
     async def _something_to_show(self) -> None:
-        """Wait until something has changed, the list may be shown, or a tool runs for long."""
-        waits = [due for due in (self._next_sign_of_life, self._next_list) if due is not None]
+        """Wait until something has changed, details may be shown, or a tool runs for long."""
+        waits = [due for due in (self._next_sign_of_life, self._next_details) if due is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout_at(min(waits, default=None)):
                 await self._changed.wait()
@@ -182,12 +174,12 @@ class Progress:
         return self._busy_since + max(LONG_CALL_SECONDS, 2 * self._busy_seconds)
 
     @property
-    def _next_list(self) -> float | None:
-        """When a changed list is shown; None where nothing is to be waited for."""
+    def _next_details(self) -> float | None:
+        """When changed details are shown; None where nothing is to be waited for."""
         further = self._edits - MAX_EDITS_FOR_MARKS
-        if self._list == self._list_shown or further < 0 or self._edits >= MAX_EDITS - 1:
+        if self._details == self._details_shown or further < 0 or self._edits >= MAX_EDITS - 1:
             return None
-        return self._shown_at + LIST_PAUSE_SECONDS * 2.0**further
+        return self._shown_at + DETAIL_PAUSE_SECONDS * 2.0**further
 
     async def _keep_shown(self) -> None:
         while True:
@@ -204,26 +196,33 @@ class Progress:
             return False
         if self._timestamp is None:
             return True
-        is_news = len(self._tools) > self._tools_shown or self._list_is_due
+        is_news = len(self._tools) > self._tools_shown or self._details_are_due
         limit = MAX_EDITS if is_news else MAX_EDITS_FOR_MARKS
         return self._edits < min(limit, MAX_EDITS - 1)
 
     @property
-    def _list_is_due(self) -> bool:
-        return self._next_list is not None and _now() >= self._next_list
+    def _details_are_due(self) -> bool:
+        return self._next_details is not None and _now() >= self._next_details
+
+    @property
+    def _details(self) -> tuple[str, ...]:
+        """The lines below the tools."""
+        unseen = max(0, len(self._helpers) - MAX_HELPERS_SHOWN)
+        more = (f"↳ +{unseen}",) if unseen else ()
+        return (*more, *map(str, self._helpers[unseen:]), *self._list)
 
     def _text(self) -> str:
-        tools = ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
-        busy = any(tool.running for tool in self._tools.values())
         long = f" ({self._busy_seconds:.0f} s)" if self._busy_seconds else ""
-        using = f"Using {tools}{f'…{long}' if busy else ''}" if tools else ""
+        running = f"…{long}" if self._tools.busy else ""
+        using = f"Using {self._tools}{running}" if self._tools else ""
         waiting = STILL_TRYING if self._still_trying else ""
         said = "\n".join(filter(None, (using, waiting)))
-        return "\n".join((f"🔧 {said}".rstrip(), *self._list)) if said or self._list else ""
+        details = self._details
+        return "\n".join((f"🔧 {said}".rstrip(), *details)) if said or details else ""
 
     async def _show(self) -> None:
         """Send or edit the message; on trouble the next change tries again."""
-        text, tools, shown_list = self._text(), len(self._tools), self._list
+        text, tools, details = self._text(), len(self._tools), self._details
         self._shown_at = _now()
         self._edits += self._timestamp is not None
         try:
@@ -233,7 +232,7 @@ class Progress:
             log.info("progress.not_shown", reason=type(error).__name__)
             return
         self._timestamp, self._shown = timestamp, text
-        self._tools_shown, self._list_shown = tools, shown_list
+        self._tools_shown, self._details_shown = tools, details
         self._remember(timestamp)
 
 

@@ -9,15 +9,15 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.chat.live_turns import LiveTurn
+from bot.chat.tool_signs import fitted
 from conversation_store.models import Message
-from tools.display import visible
 from tools.errors import InvalidArguments
 from tools.schema import parse_object
 
 TODO: Final = "todo"
 MAX_ITEMS: Final = 20
 MAX_TEXT_CHARACTERS: Final = 500
-MAX_SHOWN_BYTES: Final = 1_200
+MAX_SHOWN_BYTES: Final = 1_000
 """Of all items together, so that they fit into one message beside the tools that run."""
 
 _SIGNS: Final = {"open": "☐", "doing": "◐", "done": "☑"}
@@ -56,7 +56,8 @@ async def todo(turn: LiveTurn, items: Items) -> str:
 def shown(items: Sequence[Item]) -> tuple[str, ...]:
     """Return a list as the person sees it, a line for each item, the longest cut."""
     most = MAX_SHOWN_BYTES // max(1, len(items))
-    return tuple(f"{_SIGNS[item.state]} {_cut(item.text, most)}" for item in items)
+    signed = ((_SIGNS[item.state], item.text) for item in items)
+    return tuple(f"{sign} {fitted(text, most - len(f'{sign} '.encode()))}" for sign, text in signed)
 
 
 def last_shown(messages: Sequence[Message]) -> tuple[str, ...]:
@@ -68,11 +69,3 @@ def last_shown(messages: Sequence[Message]) -> tuple[str, ...]:
         except (InvalidArguments, ValidationError):
             continue  # the model was told so, and the list before it is still shown
     return ()
-
-
-def _cut(text: str, most: int) -> str:
-    line = visible(" ".join(text.split()))
-    encoded = line.encode(errors="replace")
-    if len(encoded) <= most:
-        return encoded.decode()
-    return encoded[: most - len("…".encode())].decode(errors="ignore") + "…"

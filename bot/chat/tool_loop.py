@@ -1,7 +1,8 @@
 """The tool loop: ask the model, run the tools that it calls, until it answers in words.
 
-Every step is stored before the next one uses it, so a turn that a crash interrupts goes on from its
-last stored message.
+A helper of a turn runs through the same loop, with a state and a context of its own. Every step is
+stored before the next one uses it, so a turn that a crash interrupts goes on from its last stored
+message.
 """
 
 import asyncio
@@ -76,16 +77,14 @@ class ToolLoop:
             LlmError: the model cannot answer.
         """
         await self._wait_for_tools()
-        async with context.progress.running():
+        async with context.running():
             await self._resume(state, context)
             while self._may_call(state) and self._tools(state.prompt):
                 completion = await self._ask(state, now, self._tools(state.prompt))
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
                 asked = state.ask(completion.message)
-                await self._store.turns.record_calls(
-                    state.turn.id, asked, state.take_exchanged(), state.take_spent()
-                )
+                await context.record_calls(asked, state.take_exchanged(), state.take_spent())
                 await self._run_open_calls(state, context)
             tools = self._tools(state.prompt)
             completion = await self._ask(state, now, tools, may_call=False)
@@ -114,7 +113,8 @@ class ToolLoop:
         return Question(model.name, ModelRequest(messages, self._tools(prompt)))
 
     def _may_call(self, state: TurnState) -> bool:
-        return self._counted(state.calls).counted < self.max_tool_calls
+        has_calls_left = self._counted(state.calls).counted < self.max_tool_calls
+        return has_calls_left and not state.is_exhausted
 
     def _counted(self, calls: Iterable[ToolCall]) -> CallCount:
         count = CallCount()

@@ -1,11 +1,14 @@
 """What one turn's tool calls need beside their arguments: chat, audit, progress, approval.
 
-A call goes to its rows, its metrics and its sign in the chat before the model sees a result.
+A helper's calls need the same, and are kept as the helper's. A call goes to its rows, its metrics
+and its sign in the chat before the model sees a result.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Protocol
 
 from bot.approvals.desk import ApprovalDesk, TurnApproval
 from bot.chat.progress import Progress
@@ -17,10 +20,29 @@ from conversation_store.models import (
     AuditEntry,
     ChatId,
     Image,
+    Message,
+    NewExchange,
+    TokenSpend,
     Turn,
 )
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Outcome, ToolRequest, ToolResult
+
+
+class Signs(Protocol):
+    """Shows which tools run. Implemented by `Progress`, and for helpers by `HelperSigns`."""
+
+    def show(self, names: Iterable[str]) -> None:
+        """Note that tools start."""
+        ...
+
+    def finished(self, name: str, *, ok: bool) -> None:
+        """Note that a call that was shown has ended."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Show inside what is noted."""
+        ...
 
 
 class TurnContext:
@@ -35,6 +57,8 @@ class TurnContext:
         approval: asks a person before a call with side effects.
         keep_arguments: whether arguments are kept, beside their hash.
         clock: seconds since 1970.
+        signs: where calls are shown; None: in the progress message itself.
+        helper: whose calls they are; None: those of the turn itself.
     """
 
     def __init__(
@@ -48,12 +72,16 @@ class TurnContext:
         approval: TurnApproval,
         keep_arguments: bool,
         clock: Callable[[], float],
+        signs: Signs | None = None,
+        helper: int | None = None,
     ) -> None:
         self._store = store
-        self._message = accepted.message
+        self._accepted = accepted
         self.caller = caller
         self._turn_id = turn_id
         self.progress = progress
+        self._signs = signs or progress
+        self._helper = helper
         self.approval = approval
         self._keep_arguments = keep_arguments
         self._clock = clock
@@ -62,17 +90,50 @@ class TurnContext:
     @property
     def chat(self) -> ChatId:
         """Where the turn happens."""
-        return self._message.chat
+        return self._accepted.message.chat
+
+    def of_helper(self, helper: int, caller: Caller, signs: Signs) -> "TurnContext":
+        """Return the context of a helper of this turn.
+
+        Args:
+            helper: as the store knows it.
+            caller: whom its calls are made for, and which there are.
+            signs: where they are shown.
+        """
+        return TurnContext(
+            self._store,
+            self._accepted,
+            caller,
+            self._turn_id,
+            progress=self.progress,
+            approval=self.approval.of_helper(helper),
+            keep_arguments=self._keep_arguments,
+            clock=self._clock,
+            signs=signs,
+            helper=helper,
+        )
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Show inside what is done."""
+        return self._signs.running()
+
+    async def record_calls(
+        self, asked: Message, exchanged: Sequence[NewExchange], spent: Sequence[TokenSpend]
+    ) -> None:
+        """Store that the model asks for calls; see `TurnStore.record_calls`."""
+        await self._store.turns.record_calls(
+            self._turn_id, asked, exchanged, spent, helper=self._helper
+        )
 
     def show(self, requests: Iterable[ToolRequest]) -> None:
         """Show in the chat that calls run."""
         for request in requests:
             self._shown.add(request.call_id)
-            self.progress.show([request.tool])
+            self._signs.show([request.tool])
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call that somebody has allowed runs now, and show it."""
-        await self._store.approvals.begin(self._turn_id, request.call_id)
+        await self._store.approvals.begin(self._turn_id, request.call_id, self._helper)
         self.show([request])
 
     async def finished(self, result: ToolResult) -> None:
@@ -100,10 +161,11 @@ class TurnContext:
             entry,
             images=images_of(result),
             files=files,
+            helper=self._helper,
         )
         if result.request.call_id in self._shown:
             self._shown.remove(result.request.call_id)
-            self.progress.finished(result.request.tool, ok=result.outcome is Outcome.OK)
+            self._signs.finished(result.request.tool, ok=result.outcome is Outcome.OK)
 
 
 class TurnContexts:

@@ -58,8 +58,8 @@ class TurnState:
     ) -> None:
         self.turn = turn
         self.early = early
-        self._person = person
-        self._chat = chat
+        self.person = person
+        self.chat = chat
         self.route = route
         self.prompt = prompt
         self.still_trying = still_trying
@@ -77,6 +77,11 @@ class TurnState:
     def calls(self) -> Iterator[ToolCall]:
         """The calls that were asked for, whatever became of them."""
         return (call for message in self.messages for call in message.tool_calls)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it may ask for no more calls, however many it has asked for."""
+        return False
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -153,8 +158,8 @@ class TurnState:
         )
         self._spent.append(
             TokenSpend(
-                self._person,
-                self._chat,
+                self.person,
+                self.chat,
                 model.name,
                 usage.prompt_tokens,
                 usage.completion_tokens,

@@ -43,7 +43,12 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
         wanted, sandboxes, last_words=last_words, workspaces=workspaces
     ) as registry:
         offer_own_tools(
-            settings, registry, turn_of=only_listed, reminders_of=only_listed, store=None
+            settings,
+            registry,
+            turn_of=only_listed,
+            helpers_of=only_listed,
+            reminders_of=only_listed,
+            store=None,
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):

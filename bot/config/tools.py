@@ -90,3 +90,4 @@ class ToolsSettings(Section):
     workspace: WorkspaceSettings = WorkspaceSettings()
     commands: CommandSettings = CommandSettings()
     reminders: RemindersSettings = RemindersSettings()
+    helpers: ToolSettings = ToolSettings()

@@ -1,6 +1,7 @@
 """Which model goes on with a turn where the chosen one cannot."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Final
 
 import structlog
@@ -51,6 +52,12 @@ class Route:
     def patience(self) -> RetryPolicy | None:
         """How often the present model is tried again; None: as usual."""
         return HASTY if any(map(self._is_fit, self._left)) else None
+
+    def fork(self) -> "Route":
+        """Return a way of its own from here on, under the same conditions."""
+        fork = copy(self)
+        fork._left = list(self._left)  # noqa: SLF001 - of its own class
+        return fork
 
     def go_on(self, error: LlmError) -> bool:
         """Go on to the next model after an error of the present one; False where there is none.

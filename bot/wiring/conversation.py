@@ -7,6 +7,7 @@ from functools import partial
 
 from bot.approvals.desk import ApprovalDesk
 from bot.chat.handler import ChatHandler
+from bot.chat.helpers import Helpers
 from bot.chat.inbox import Inbox
 from bot.chat.live_turns import LiveTurns
 from bot.chat.media import open_media
@@ -73,20 +74,29 @@ async def open_conversation(
         result_limit_bytes=result_limit(settings.llm.context_tokens),
     )
     live = LiveTurns()
-    offer_tools = partial(
-        offer_own_tools,
-        registry=registry,
-        turn_of=live.of,
-        reminders_of=partial(_reminders_of, settings, store, reminders_changed, clock),
-        store=store,
-    )
-    offer_tools(settings)
     loop = ToolLoop(
         registry=registry,
         executor=executor,
         store=store,
         max_tool_calls=settings.tools.max_tool_calls,
     )
+    helpers = Helpers(
+        loop=loop,
+        store=store.helpers,
+        registry=registry,
+        prompts=prompts,
+        turn_of=live.of,
+        clock=clock,
+    )
+    offer_tools = partial(
+        offer_own_tools,
+        registry=registry,
+        turn_of=live.of,
+        helpers_of=helpers.of,
+        reminders_of=partial(_reminders_of, settings, store, reminders_changed, clock),
+        store=store,
+    )
+    offer_tools(settings)
 
     def apply(changed: Settings) -> None:
         prompts.begin_with(changed.bot.system_prompt)

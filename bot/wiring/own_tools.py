@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, Never
 
+from bot.chat.helpers import HELPER_SECONDS, HelpWith, delegate
 from bot.chat.live_turns import LiveTurn
 from bot.chat.memory_book import MemoryBook
 from bot.chat.todo import todo
@@ -33,6 +34,7 @@ def offer_own_tools(
     registry: Registry,
     *,
     turn_of: Callable[[Caller], LiveTurn],
+    helpers_of: Callable[[Caller], HelpWith],
     reminders_of: Callable[[Caller], Reminders],
     store: ConversationStore | None,
 ) -> None:
@@ -42,11 +44,22 @@ def offer_own_tools(
         settings: of the bot; they may have changed since the last time.
         registry: takes them.
         turn_of: finds the turn that a call belongs to.
+        helpers_of: finds who helps the turn that a call belongs to.
         reminders_of: finds the reminders of whoever calls.
         store: what they work with; None where they are only listed.
     """
+
+    def wanted() -> Iterator[Tool]:
+        yield tool_from(todo, bookkeeping=True, given={"turn": turn_of})
+        if settings.tools.helpers.enabled:
+            yield tool_from(
+                delegate, timeout_seconds=HELPER_SECONDS, given={"help_with": helpers_of}
+            )
+        if settings.tools.reminders.enabled:
+            yield from reminder_tools(reminders_of)
+
     if settings.tools.enabled and settings.tools.max_tool_calls:
-        for tool in _wanted(settings, turn_of, reminders_of):
+        for tool in wanted():
             registry.offer(tool.name, (tool,))
         if uses_memory(settings):
             _offer_memory(settings, registry, store)
@@ -55,16 +68,6 @@ def offer_own_tools(
 def uses_memory(settings: Settings) -> bool:
     """Whether facts are remembered, and shown to the model."""
     return settings.tools.enabled and settings.tools.memory.enabled
-
-
-def _wanted(
-    settings: Settings,
-    turn_of: Callable[[Caller], LiveTurn],
-    reminders_of: Callable[[Caller], Reminders],
-) -> Iterator[Tool]:
-    yield tool_from(todo, bookkeeping=True, given={"turn": turn_of})
-    if settings.tools.reminders.enabled:
-        yield from reminder_tools(reminders_of)
 
 
 def _offer_memory(settings: Settings, registry: Registry, store: ConversationStore | None) -> None:

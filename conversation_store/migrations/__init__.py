@@ -26,6 +26,7 @@ from conversation_store.migrations import (
     m0015_second_thoughts,
     m0016_memory,
     m0017_reminders,
+    m0018_helpers,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -46,6 +47,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0015_second_thoughts.apply,
     m0016_memory.apply,
     m0017_reminders.apply,
+    m0018_helpers.apply,
 )
 
 

@@ -144,6 +144,19 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredHelper:
+    """A part of a turn with a conversation of its own.
+
+    Attributes:
+        id: row of the call of the turn that it works off.
+        messages: what is stored of it so far, its task first.
+    """
+
+    id: int
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnUsage:
     """What a turn cost: requests to the model, and tokens, some of them perhaps estimated."""
 

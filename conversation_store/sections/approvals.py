@@ -39,6 +39,7 @@ class ApprovalStore(Section):
         chat: ChatId,
         asker: str,
         fingerprint: str,
+        helper: int | None = None,
     ) -> StoredApproval | None:
         """Return the question about an open call, made now if there is none yet.
 
@@ -49,8 +50,9 @@ class ApprovalStore(Section):
             chat: where to ask.
             asker: ACI of the person that the call is made for.
             fingerprint: of the call; the one that is stored counts.
+            helper: see `HelperStore`; None: the call is one of the turn itself.
         """
-        open_call = turns.open_call(execute, turn_id, tool_call_id)
+        open_call = turns.open_call(execute, turn_id, tool_call_id, helper)
         if open_call is None:
             return None
         execute(
@@ -188,11 +190,13 @@ class ApprovalStore(Section):
         return CountedYes(state, len(rows))
 
     @writes
-    def begin(self, execute: Execute, turn_id: int, tool_call_id: str) -> None:
+    def begin(
+        self, execute: Execute, turn_id: int, tool_call_id: str, helper: int | None = None
+    ) -> None:
         """Store that a call that somebody has allowed runs now, so that it never does again."""
         execute(
             "UPDATE approvals SET state = 'begun' WHERE id = ? AND state = 'yes'",
-            (turns.open_call(execute, turn_id, tool_call_id),),
+            (turns.open_call(execute, turn_id, tool_call_id, helper),),
         )
 
     @reads

@@ -178,6 +178,8 @@ class TurnStore(Section):
         assistant: Message,
         exchanged: Sequence[NewExchange] = (),
         spent: Sequence[TokenSpend] = (),
+        *,
+        helper: int | None = None,
     ) -> None:
         """Store that the model asks for calls, each as started, before any of them runs.
 
@@ -190,16 +192,13 @@ class TurnStore(Section):
             assistant: the model's message.
             exchanged: the exchanges that it came from, where their signatures are to be checked.
             spent: what it took, which counts also where the turn is gone.
+            helper: see `HelperStore`; None: the turn itself asks.
         """
         token_usage.add(execute, spent, self._context.now_ms())
         if not turns.is_there(execute, turn_id):
             return
         turns.add_exchanges(execute, turn_id, exchanged)
-        now = self._context.now_ms()
-        turns.add_message(execute, turn_id, assistant, now)
-        for call in assistant.tool_calls:
-            started = Message(Role.TOOL, None, tool_call_id=call.id)
-            turns.add_message(execute, turn_id, started, now)
+        turns.add_calls(execute, turn_id, assistant, self._context.now_ms(), helper)
 
     @writes_ordered
     def record_result(
@@ -212,6 +211,7 @@ class TurnStore(Section):
         *,
         images: Sequence[Image] = (),
         files: Sequence[Attachment] = (),
+        helper: int | None = None,
     ) -> None:
         """Store what a call came to, before the model sees it; on disk before the answer is.
 
@@ -225,8 +225,9 @@ class TurnStore(Section):
             entry: for the audit.
             images: shown with it; of a turn the newest are kept, `MAX_IMAGES_OF_RESULTS` of them.
             files: go out with the turn's answer, as far as they fit.
+            helper: see `HelperStore`; None: the call is one of the turn itself.
         """
-        open_call = turns.open_call(execute, turn_id, tool_call_id)
+        open_call = turns.open_call(execute, turn_id, tool_call_id, helper)
         known = entry if open_call is not None else replace(entry, arguments=None)
         execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
         if open_call is not None and images:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.chat.progress import (
-    LIST_PAUSE_SECONDS,
+    DETAIL_PAUSE_SECONDS,
     MAX_EDITS,
     MAX_EDITS_FOR_MARKS,
     PROGRESS_SECONDS,
@@ -474,7 +474,7 @@ def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() -> Non
                 progress.show_list([f"☐ {number}"])
                 await a_while()
             assert channel.texts[-1] == f"🔧\n☐ {MAX_EDITS_FOR_MARKS}"
-            await asyncio.sleep(LIST_PAUSE_SECONDS)
+            await asyncio.sleep(DETAIL_PAUSE_SECONDS)
             assert channel.texts[-1] == f"🔧\n☐ {MAX_EDITS_FOR_MARKS + 1}"
 
     run_without_waiting(scenario())

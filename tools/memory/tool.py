@@ -103,7 +103,7 @@ def memory_tools(book: Book | None) -> Sequence[Tool]:
     return (
         tool_from(remember, given=given, lasting=True, question=_QUESTION),
         tool_from(recall, given=given),
-        tool_from(forget, given=given),
+        tool_from(forget, given=given, changes=True),
     )
 
 

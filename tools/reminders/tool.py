@@ -153,7 +153,10 @@ def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool
     """Return the tools, which work with the reminders of whoever calls."""
     given = {"reminders": reminders_of}
     functions = (remind, list_reminders, cancel_reminder, set_timezone)
-    return [tool_from(function, given=given) for function in functions]
+    return [
+        tool_from(function, given=given, changes=function is not list_reminders)
+        for function in functions
+    ]
 
 
 async def _set(reminders: Reminders, text: str, at: str, repeat: str, *, is_question: bool) -> str:

@@ -39,6 +39,7 @@ def tool_from(
     timeout_seconds: float | None = None,
     probe: Callable[[], Awaitable[None]] | None = None,
     admins_only: bool = False,
+    changes: bool = False,
     bookkeeping: bool = False,
     given: Mapping[str, Callable[[Caller], object]] | None = None,
 ) -> Tool:
@@ -62,6 +63,7 @@ def tool_from(
         timeout_seconds: for one run, where it is another than that of all tools.
         probe: finds out whether it can work at all; raises ToolUnavailable.
         admins_only: it does not exist for anybody else.
+        changes: it changes or sends something, though nobody needs to be asked about it.
         bookkeeping: see `Tool`.
         given: arguments that the model neither sees nor sends, each with what it is for a caller.
 
@@ -97,6 +99,7 @@ def tool_from(
         timeout_seconds=timeout_seconds,
         probe=probe,
         admins_only=admins_only,
+        changes=changes,
         bookkeeping=bookkeeping,
     )
 

@@ -39,6 +39,7 @@ def workspace_tools(workspaces: Workspaces, read: Read) -> Sequence[Tool]:
         tool_from(
             function,
             untrusted=function in READING,
+            changes=function not in READING,
             admins_only=workspaces.admins_only,
             asks_if=changes_machine if function in WRITING else None,
             given=of_reading if function is read_file else given,

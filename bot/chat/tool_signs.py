@@ -1,0 +1,117 @@
+"""Which tools run, or how they ended, on one line: of a turn, or of one of its helpers."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tools.display import visible
+
+MAX_LINE_BYTES: Final = 90
+"""Of a helper; what does not fit is cut off."""
+
+MAX_TASK_BYTES: Final = 40
+
+
+@dataclass(slots=True)
+class _Tool:
+    """What is to be seen of a tool: how many of its calls run, or how they ended."""
+
+    running: int = 0
+    failed: bool = False
+
+    @property
+    def mark(self) -> str:
+        if self.running:
+            return ""
+        return " ✗" if self.failed else " ✓"
+
+
+class ToolSigns:
+    """The tools that were called, in the order in which they were first called."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, _Tool] = {}
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __str__(self) -> str:
+        """Return their names, each with how it ended."""
+        return ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
+
+    @property
+    def busy(self) -> bool:
+        """Whether one of them runs."""
+        return any(tool.running for tool in self._tools.values())
+
+    def show(self, names: Iterable[str]) -> None:
+        """Note that tools start; a name counts once for each of its calls."""
+        for name in names:
+            tool = self._tools.setdefault(name, _Tool())
+            # A call that starts when no other of the tool runs is a new try.
+            tool.failed = tool.failed and tool.running > 0
+            tool.running += 1
+
+    def finished(self, name: str, *, ok: bool) -> None:
+        """Note that a call that was shown has ended."""
+        tool = self._tools[name]
+        tool.running -= 1
+        tool.failed = tool.failed or not ok
+
+
+class HelperSigns:
+    """The line of one helper: what it works off, and the tools that it uses.
+
+    Args:
+        task: what it was told.
+        changed: called whenever the line has changed.
+        still_trying: called when a model makes it wait.
+    """
+
+    def __init__(
+        self, task: str, *, changed: Callable[[], None], still_trying: Callable[[], None]
+    ) -> None:
+        self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
+        self._changed = changed
+        self.still_trying = still_trying
+        self._tools = ToolSigns()
+        self._ending = "…"
+
+    def __str__(self) -> str:
+        """Return the line, cut to its bound."""
+        tools = f": {self._tools}" if self._tools else ""
+        return _cut(f"↳ {self._task}{tools}{self._ending}", MAX_LINE_BYTES)
+
+    def show(self, names: Iterable[str]) -> None:
+        """Note that tools start."""
+        self._tools.show(names)
+        self._changed()
+
+    def finished(self, name: str, *, ok: bool) -> None:
+        """Note that a call that was shown has ended."""
+        self._tools.finished(name, ok=ok)
+        self._changed()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Say that the helper works inside, and how it ended when it is left."""
+        ending = " ✗"
+        try:
+            yield
+            ending = ""
+        finally:
+            self._ending = ending
+            self._changed()
+
+
+def fitted(text: str, most: int) -> str:
+    """Return a text on one line with nothing hidden in it, cut to so many bytes as UTF-8."""
+    return _cut(visible(" ".join(text.split())), most)
+
+
+def _cut(text: str, most: int) -> str:
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= most:
+        return encoded.decode()
+    return encoded[: most - len("…".encode())].decode(errors="ignore") + "…"
