@@ -158,8 +158,9 @@ def waiting(execute: Execute) -> tuple[OutgoingMessage, ...]:
     """Return what is still to be sent, in its order."""
     rows = list(
         execute(
-            "SELECT id, chat, text, attempts, styles, quote, replaces FROM outbox"
-            " WHERE state = 'waiting' ORDER BY id"
+            "SELECT id, chat, text, attempts, styles, quote, replaces,"
+            " EXISTS (SELECT 1 FROM reminders WHERE outbox_id = outbox.id)"
+            " FROM outbox WHERE state = 'waiting' ORDER BY id"
         )
     )
     return tuple(_outgoing(row, _attachments(execute, row[0])) for row in rows)
@@ -373,7 +374,7 @@ def _json(value: Sequence[Any]) -> str | None:
 
 
 def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
-    id_, chat, text, attempts, styles, quote, replaces = row
+    id_, chat, text, attempts, styles, quote, replaces, urgent = row
     return OutgoingMessage(
         id_,
         ChatId.parse(chat),
@@ -386,6 +387,7 @@ def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
         ),
         Quote(*json.loads(quote)) if quote else None,
         replaces,
+        bool(urgent),
     )
 
 

@@ -172,7 +172,10 @@ class ChatHandler:
         return await model.complete(question.request, still_trying=still_trying)
 
     async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> Question | None:
-        messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
+        messages = [
+            await checked(piece.message, self._store.outbox, self._store.reminders)
+            for piece in pieces
+        ]
         if any(message.files for message in messages):
             return None  # to read them takes long, and may be to no purpose
         now = self._now()
@@ -290,7 +293,10 @@ class ChatHandler:
         """Begin or resume a turn; also return images not to be kept, and whether to ask."""
         if retry is not None and not pieces[0].begun:
             return await self._begin_again(pieces, retry), (), True
-        messages = [await checked(piece.message, self._store.outbox) for piece in pieces]
+        messages = [
+            await checked(piece.message, self._store.outbox, self._store.reminders)
+            for piece in pieces
+        ]
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
             resumed = await self._store.turns.resume(pieces[0])
@@ -334,7 +340,10 @@ class ChatHandler:
         earlier = await self._store.turns.find(retry.question.turn)
         if earlier is None:
             raise TurnForgotten
-        request, *more = [await checked(piece.message, self._store.outbox) for piece in pieces]
+        request, *more = [
+            await checked(piece.message, self._store.outbox, self._store.reminders)
+            for piece in pieces
+        ]
         model = self._models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:

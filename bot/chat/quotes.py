@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import replace
 from typing import Final, Protocol
 
-from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote
+from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote, StoredReminder
 from tools.results import UNTRUSTED, mark
 
 MAX_CHARACTERS: Final = 300
@@ -42,17 +42,28 @@ class Sayings(Protocol):
         ...
 
 
-async def checked(message: ReceivedMessage, sayings: Sayings) -> ReceivedMessage:
+class Bells(Protocol):
+    """What people were reminded of. Implemented by `ReminderStore`."""
+
+    async def sent_as(self, chat: ChatId, signal_timestamp: int) -> StoredReminder | None:
+        """Return what a message of the bot reminded somebody of; None where it is not known."""
+        ...
+
+
+async def checked(message: ReceivedMessage, sayings: Sayings, bells: Bells) -> ReceivedMessage:
     """Return a message with what is true of its quote, where that is said to be of the bot.
 
     The bot has said the words when they stand in the message of that timestamp which it sent to
-    the chat, whatever their punctuation and Markdown. Only a message that quotes the bot costs a
-    look into the store.
+    the chat, whatever their punctuation and Markdown. Of a reminder the store knows what it says.
+    Only a message that quotes the bot costs a look into the store.
     """
     quote = message.quote
     if quote is None or quote.timestamp is None or not (quote.by_bot and quote.text):
         return message
     said = await sayings.said(message.chat, quote.timestamp)
+    if not said and (bell := await bells.sent_as(message.chat, quote.timestamp)) is not None:
+        known = replace(quote, text=f"⏰ {bell.text}", verbatim=True, reminder=bell.number)
+        return replace(message, quote=known)
     return replace(message, quote=replace(quote, verbatim=_letters(quote.text) in _letters(said)))
 
 
@@ -73,7 +84,8 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
     if not quoted:
         return f"[in reply to {whose}{', an attachment' if quote.has_files else ''}] "
     if quote.verbatim or (quote.author == message.author and not quote.by_bot):
-        return f"[in reply to {whose}: “{quoted}”] "
+        number = f"[that was reminder {quote.reminder}] " if quote.reminder else ""
+        return f"[in reply to {whose}: “{quoted}”] {number}"
     if quote.by_bot:
         whose = "what is said to be your message"
     return f"[in reply to {whose}:]\n{mark(quoted, frame, MAX_MARKED_BYTES)}\n"

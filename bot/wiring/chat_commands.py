@@ -13,9 +13,11 @@ from bot.commands.language import Language
 from bot.commands.model import ModelCommand
 from bot.commands.models import Models
 from bot.commands.pair import Pair
+from bot.commands.reminders import RemindersCommand
 from bot.commands.retry import RetryCommand
 from bot.commands.status import Status
 from bot.commands.stop import Stop
+from bot.commands.timezone import TimezoneCommand
 from bot.commands.tools import Tools
 from bot.commands.trust import TrustCommand
 from bot.commands.undo import Undo
@@ -53,6 +55,7 @@ def chat_commands(
     turns: Turns,
     languages: Languages,
     clock: Callable[[], float],
+    reminders_changed: Callable[[], None],
 ) -> dict[str, Command]:
     """Return the commands by name, without the exclamation mark."""
     trust = TrustCommand(identities, access)
@@ -72,6 +75,8 @@ def chat_commands(
             ModelCommand(models.models, messenger, access),
             Tools(registry, access),
             Grants(store.grants, messenger, access),
+            RemindersCommand(store.reminders),
+            TimezoneCommand(store.reminders, reminders_changed, clock=clock),
             Status(
                 version=__version__,
                 models=models.models,

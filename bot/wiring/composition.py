@@ -255,6 +255,7 @@ async def wired(
                 turns=turns,
                 clock=clock.time,
                 languages=languages,
+                reminders_changed=alarm.look,
             ),
             conversation=conversation,
             turns=turns,
@@ -297,6 +298,7 @@ async def wired(
             file_cleanup=file_cleanup,
             loop_guard=loop_guard,
             expiry=expiry,
+            alarm=alarm,
             clock=clock,
         )
         reload.register(
@@ -312,6 +314,7 @@ async def wired(
                 store=store,
                 approvals=approvals,
                 mailboxes=mailboxes,
+                urgent=urgent,
                 doubts=doubts,
                 router=router,
                 changes=changes,

@@ -103,6 +103,7 @@ class OutgoingMessage:
         quote: what it replies to.
         replaces: Signal's timestamp of the message that it takes the place of. With an empty text
             and no files that message is deleted.
+        urgent: it goes out beside what its chat has in work; only known of what a start finds.
     """
 
     id: int
@@ -113,6 +114,7 @@ class OutgoingMessage:
     styles: tuple[StyleRange, ...] = ()
     quote: Quote | None = None
     replaces: int | None = None
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

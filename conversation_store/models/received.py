@@ -38,6 +38,7 @@ class ReceivedQuote:
         has_files: it has attachments.
         author_number: where it is known; never stored.
         verbatim: the bot did say so; found out when it matters, never stored.
+        reminder: it is the reminder of that number; found out and not stored as well.
     """
 
     timestamp: int | None
@@ -47,6 +48,7 @@ class ReceivedQuote:
     has_files: bool = False
     author_number: str | None = None
     verbatim: bool = False
+    reminder: int | None = None
 
 
 class ReceivedKind(StrEnum):

@@ -163,18 +163,23 @@ class ReminderStore(Section):
         Returns:
             whether it was one.
         """
-        is_done = await self._done(person, chat, signal_timestamp)
-        if is_done:
-            self._database.scrub_soon()
-        return is_done
-
-    @writes
-    def _done(self, execute: Execute, person: str, chat: ChatId, signal_timestamp: int) -> bool:
-        reminder = reminders.sent_as(execute, chat, signal_timestamp)
+        reminder = await self.sent_as(chat, signal_timestamp)
         if reminder is None or reminder.person != person:
             return False
-        reminders.done(execute, reminder, self._context.now_ms())
+        await self._done(reminder)
+        self._database.scrub_soon()
         return True
+
+    @reads
+    def sent_as(
+        self, execute: Execute, chat: ChatId, signal_timestamp: int
+    ) -> StoredReminder | None:
+        """Return what a message of the bot reminded somebody of; None where it is not known."""
+        return reminders.sent_as(execute, chat, signal_timestamp)
+
+    @writes
+    def _done(self, execute: Execute, reminder: StoredReminder) -> None:
+        reminders.done(execute, reminder, self._context.now_ms())
 
     # When their time has come
 

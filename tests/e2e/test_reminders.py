@@ -5,13 +5,16 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from bot.commands.reminders import NONE, UNKNOWN
+from bot.commands.timezone import NO_SUCH_ZONE, NOT_KNOWN
 from bot.dispatch.background.steady_clock import SteadyClock
-from conversation_store.models import ChatId
+from conversation_store.models import ChatId, Quote
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
+from tests.e2e.test_approvals import with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
-from tests.fakes.signal_side import ADA, Group, Sent
+from tests.fakes.signal_side import ADA, BOT, Group, Sent
 from tests.unit.stores import rows
 
 GROUP = "Z3JvdXA="
@@ -226,6 +229,140 @@ async def test_whoever_takes_the_message_back_takes_back_the_reminder() -> None:
         assert (await here.answer()).text == "I will."
         await here.signal.delete(asked)
         await gone(here, SECRET)
+
+
+async def test_a_thumb_up_marks_a_reminder_as_done_and_it_is_forgotten() -> None:
+    steps = script(remind(SECRET, at()), text("I will."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("remind me")
+        assert (await here.answer()).text == "I will."
+        said = await here.answer()
+        await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
+        await here.signal.say("!reminders")
+        assert f"⏰✓ {datetime.now(UTC):%Y-%m-%d}" in (await here.answer()).text
+        await here.signal.react("❤️", said.timestamp)
+        await here.signal.react("👍", said.timestamp, author=BEN)
+        await here.signal.react("👍", said.timestamp, removed=True)
+        await here.signal.say("!reminders")
+        assert SECRET in (await here.answer()).text
+        await here.signal.react("👍", said.timestamp)
+        await here.signal.say("!reminders")
+        assert (await here.answer()).text == NONE
+
+
+async def test_a_reply_to_a_reminder_tells_the_model_which_one_and_moves_it() -> None:
+    wall = Wall()
+    steps = script(
+        remind("Call mum", at(60)), text("I will."), remind("Call mum", at(3_700)), text("Later.")
+    )
+    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+        await here.signal.say("remind me to call mum")
+        assert (await here.answer()).text == "I will."
+        wall.pass_by(seconds=61)
+        said = await here.answer()
+        await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
+        quote = Quote(said.timestamp, BOT.aci or "", "⏰ Call mu")
+        await here.signal.say("in an hour", quote=quote)
+        assert (await here.answer()).text == "Later."
+        asked = here.model.requests[-1]["messages"][-3]["content"]
+        assert "[in reply to your message: “⏰ Call mum”] [that was reminder 1] in an hour" in asked
+        wall.pass_by(seconds=3_650)
+        assert (await here.answer()).text == "⏰ Call mum"
+
+
+async def test_reminders_are_listed_and_cancelled_by_their_numbers() -> None:
+    steps = script(
+        remind("Call mum", at(86_400)), text("Yes."), remind("Call dad", at(90_000)), text("Yes.")
+    )
+    async with world(steps) as here, running_bot(here.settings()):
+        for words in ("remind me of mum", "remind me of dad"):
+            await here.signal.say(words)
+            assert (await here.answer()).text == "Yes."
+        await here.signal.say("!reminders")
+        listed = (await here.answer()).text.splitlines()
+        assert [line.split()[0] for line in listed[:2]] == ["1.", "2."]
+        assert listed[0].endswith("Call mum")
+        await here.signal.say("!reminders", author=BEN)
+        assert (await here.answer()).text == NONE
+        await here.signal.say("!reminders cancel 1", author=BEN)
+        assert (await here.answer()).text == UNKNOWN
+        await here.signal.say("!reminders cancel 1")
+        assert (await here.answer()).text == "Cancelled: Call mum."
+        await here.signal.say("!reminders cancel 1")
+        assert (await here.answer()).text == UNKNOWN
+        await here.signal.say("!reminders")
+        assert "Call dad" in (listed_now := (await here.answer()).text)
+        assert "Call mum" not in listed_now
+
+
+async def test_a_group_is_told_nothing_of_private_reminders() -> None:
+    steps = script(
+        remind(SECRET, at(86_400)), text("Yes."),
+        tool_calls(("list_reminders", {}), ("cancel_reminder", {"number": 1})), text("None here."),
+    )  # fmt: skip
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("remind me")
+        assert (await here.answer()).text == "Yes."
+        await here.signal.say("!reminders", group=GROUP, mention=True)
+        assert (await here.answer()).text == NONE
+        await here.signal.say("!reminders cancel 1", group=GROUP, mention=True)
+        assert (await here.answer()).text == UNKNOWN
+        await here.signal.say("list my reminders", group=GROUP, mention=True)
+        assert (await here.answer()).text == "None here."
+        assert SECRET not in str(here.model.requests[-1]["messages"])
+        await here.signal.say("!reminders")
+        assert SECRET in (await here.answer()).text
+
+
+async def test_whoever_moves_takes_local_reminders_along_and_no_moments() -> None:
+    day = datetime.now(UTC).date() + timedelta(days=3)
+    steps = script(
+        tool_calls(
+            ("remind", {"text": "Breakfast", "at": f"{day}T08:00"}),
+            ("remind", {"text": "Launch", "at": f"{day}T08:00+00:00"}),
+        ),
+        text("Yes."),
+    )
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("!timezone")
+        assert (await here.answer()).text == NOT_KNOWN
+        await here.signal.say("!timezone Atlantis")
+        assert (await here.answer()).text == NO_SUCH_ZONE
+        await here.signal.say("!timezone utc")
+        assert (await here.answer()).text.startswith("Your time zone is UTC; it is ")
+        await here.signal.say("remind me")
+        assert (await here.answer()).text == "Yes."
+        await here.signal.say("!timezone Tokyo")
+        assert (await here.answer()).text.startswith("Your time zone is Asia/Tokyo; it is ")
+        await here.signal.say("!reminders")
+        listed = (await here.answer()).text
+        assert f"{day} 08:00 Breakfast" in listed
+        assert f"{day} 17:00 Launch" in listed
+        due = "SELECT text, due_at / 1000 FROM reminders ORDER BY due_at"
+        launch = datetime(day.year, day.month, day.day, 8, tzinfo=UTC).timestamp()
+        assert rows(here.folder, due) == [("Breakfast", launch - 9 * 3_600), ("Launch", launch)]
+
+
+async def test_after_strangers_words_a_person_is_asked_before_a_reminder_is_set() -> None:
+    steps = script(
+        tool_calls(("notes_read", {})), remind("Pay the stranger", at(60)), text("Not set.")
+    )
+    async with world(steps) as here, running_bot(with_notes(here)):
+        await here.signal.say("what do my notes say?")
+        asked = await here.answer()
+        assert asked.text.startswith("❓ Set this reminder?")
+        await here.signal.react("👎", asked.timestamp)
+        assert (await here.answer()).text == "Not set."
+        assert rows(here.folder, "SELECT 1 FROM reminders") == []
+
+
+async def test_a_person_may_have_so_many_and_no_more() -> None:
+    tools = {"reminders": {"max_per_person": 1}}
+    steps = script(remind("Call mum", at(600)), remind("Call dad", at(600)), text("One alone."))
+    async with world(steps) as here, running_bot(here.settings(tools=tools)):
+        await here.signal.say("remind me of mum and dad")
+        assert (await here.answer()).text == "One alone."
+        assert "all that one may have" in last_result(here)
 
 
 def last_result(here: World) -> str:

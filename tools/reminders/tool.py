@@ -1,7 +1,8 @@
 """`remind` and `schedule`, what lists and cancels what they set, and the person's time zone.
 
-They ask nobody, so after a crash a call runs again: the book knows by turn and call which one it
-has carried out.
+They have no effect outside, so after a crash a call runs again: the book knows by turn and call
+which one it has carried out. But what they set lasts, and the model is shown it again: so once it
+has read what strangers wrote, a person is asked first.
 """
 
 import asyncio
@@ -53,6 +54,8 @@ NO_ZONE: Final = (
     " an offset that does not repeat needs no zone.)"
 )
 
+_REMIND: Final = "Set this reminder? I have read what strangers wrote, and it may come from them."
+
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
 At = Annotated[str, Field(max_length=MAX_AT_CHARACTERS)]
 Repeat = Annotated[str, Field(max_length=MAX_RULE_CHARACTERS)]
@@ -79,7 +82,8 @@ class Reminders:
 
 
 async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") -> str:
-    """Remind the person of something at a time, in this chat. Returns its number and when it comes.
+    """Remind the person of something at a time, in this chat. A reply to a reminder that has come,
+    such as "in an hour", moves it: set it anew. One that is still to come is cancelled first.
 
     Args:
         reminders: Of the person.
@@ -87,7 +91,7 @@ async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") 
         at: ISO 8601 such as 2026-12-24T09:00, in the person's local time unless it has an offset;
             for "in 10 minutes" add to the time of their message and keep its offset, +00:00.
         repeat: An RRULE such as FREQ=WEEKLY;BYDAY=TU; empty for once.
-    """
+    """  # noqa: D205 - the model reads all of it
     return await _set(reminders, text, at, repeat, is_question=False)
 
 
@@ -152,10 +156,11 @@ async def set_timezone(
 def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool]:
     """Return the tools, which work with the reminders of whoever calls."""
     given = {"reminders": reminders_of}
-    functions = (remind, list_reminders, cancel_reminder, set_timezone)
     return [
-        tool_from(function, given=given, changes=function is not list_reminders)
-        for function in functions
+        tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND),
+        tool_from(list_reminders, given=given),
+        tool_from(cancel_reminder, given=given, changes=True),
+        tool_from(set_timezone, given=given, changes=True),
     ]
 
 

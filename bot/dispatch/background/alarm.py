@@ -15,8 +15,10 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.approvals.meaning import Meaning, meaning_of
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.language.languages import Languages
+from bot.messaging.events import Reaction
 from bot.observability import metrics
 from conversation_store.models import FurtherDate, OutgoingMessage, StoredReminder
 from conversation_store.sections.reminders import ReminderStore
@@ -107,6 +109,13 @@ class Alarm:
     def look(self) -> None:
         """Look at the store: something is due at another time than before."""
         self._look.set()
+
+    async def react(self, reaction: Reaction) -> None:
+        """Take a 👍 as the word of a person that what they were reminded of is done."""
+        if not reaction.removed and meaning_of(reaction.emoji) is Meaning.YES:
+            await self._reminders.done(
+                reaction.author.aci, reaction.chat, reaction.target_timestamp
+            )
 
     async def run(self) -> None:
         """Queue what is due, until cancelled; raises StoreError."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from bot.approvals.desk import ApprovalDesk
+from bot.dispatch.background.alarm import Alarm
 from bot.dispatch.background.expiry import Expiry
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.steady_clock import SteadyClock
@@ -97,6 +98,7 @@ class Intake:
         file_cleanup: deletes files that nobody will look at.
         loop_guard: finds out who is a bot.
         expiry: removes what disappears.
+        alarm: is told which reminders are done.
         clock: hears from messages what time it is.
     """
 
@@ -117,6 +119,7 @@ class Intake:
         file_cleanup: FileCleanup,
         loop_guard: LoopGuard,
         expiry: Expiry,
+        alarm: Alarm,
         clock: SteadyClock,
     ) -> None:
         self._access = access
@@ -133,6 +136,7 @@ class Intake:
         self._file_cleanup = file_cleanup
         self._loop_guard = loop_guard
         self._expiry = expiry
+        self._alarm = alarm
         self._clock = clock
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
@@ -151,6 +155,7 @@ class Intake:
                 event.author.aci
             ):
                 await self._approvals.react(event)
+                await self._alarm.react(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._group_permissions.changed, event))
             await self._look_into(event.chat, job)

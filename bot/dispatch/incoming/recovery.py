@@ -22,6 +22,7 @@ async def resume(
     store: ConversationStore,
     approvals: ApprovalDesk,
     mailboxes: Mailboxes,
+    urgent: Mailboxes,
     doubts: Doubts,
     router: Router,
     changes: Changes,
@@ -35,7 +36,8 @@ async def resume(
     unfinished = await store.messages.unfinished()
     log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
     for part in unfinished.outgoing:
-        mailboxes.add(part.chat, Job(partial(doubts.deliver, part)))
+        lane = urgent if part.urgent else mailboxes
+        lane.add(part.chat, Job(partial(doubts.deliver, part)))
     stopped = await _stop_what_was_to_be_stopped(store, router, unfinished.accepted)
     await approvals.resume()
     for accepted in unfinished.accepted:
