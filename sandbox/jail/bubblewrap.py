@@ -4,7 +4,7 @@ There is no process of others in it and no network, but for the port of a proxy 
 given one. The system is there to be read, one folder to
 be written, and a little memory as /tmp. Nothing in it outlives the process outside.
 
-Source: bwrap(1), prlimit(1), timeout(1), chrt(1).
+Source: bwrap(1), choom(1), prlimit(1), timeout(1), chrt(1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,8 @@ from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 
 BUBBLEWRAP: Final = "bwrap"
 PRLIMIT: Final = "prlimit"
+FIRST_TO_GO: Final = ("choom", "--adjust", "1000", "--")
+"""Where memory runs out, the kernel takes programs in jails before it takes the bot."""
 IDLE: Final = ("chrt", "--idle", "0")
 """Whoever waits for an answer comes before whoever waits for a command. The jail itself does not
 wait: it has to end thousands of processes at once."""
@@ -70,6 +72,7 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
         files: what the jail is made of.
     """
     return [
+        *FIRST_TO_GO,
         *(
             PRLIMIT,
             *(f"--{name}={limit}" for name, limit in limits(bounds).items() if name != "fsize"),

@@ -24,6 +24,7 @@ _ONLY_UNIX: Final = (1,)
 _TTY_INPUT, _TTY_CONSOLE = 0x5412, 0x541C  # TIOCSTI and TIOCLINUX type into a terminal
 _OWNER_CALLS: Final = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: whom a socket signals
 _OWNER_COMMANDS: Final = (8, 15)  # F_SETOWN, F_SETOWN_EX: whom a file signals
+_CLOSED_TO_OTHERS: Final = (4,)  # PR_SET_DUMPABLE: the bot could not see what it has open
 _COMMON_DOMAINS: Final = (0, 0x0040000, 0xFFFFFFFF)  # as it is, without random addresses, asked
 
 _PLAIN: Final = """
@@ -74,6 +75,7 @@ WITHOUT_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
     **{name: rules for name, rules in IN_NAMESPACES.items() if name not in _REACHES_OTHERS},
     "fcntl": (Demand(1, _OWNER_COMMANDS, forbidden=True),),
     "ioctl": (Demand(1, (_TTY_INPUT, _TTY_CONSOLE, *_OWNER_CALLS), forbidden=True),),
+    "prctl": (Demand(0, _CLOSED_TO_OTHERS, forbidden=True),),
     "prlimit64": (Demand(0, (0,)),),
     "socketpair": (Demand(0, _ONLY_UNIX),),
 }

@@ -22,7 +22,7 @@ from sandbox.errors import WorkError, WorkUnavailable
 from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from sandbox.jail.output import Output
-from sandbox.jail.program import Bounds, Ended, Machine, Network, Program, Stopped
+from sandbox.jail.program import PLACES, Bounds, Ended, Machine, Network, Program, Stopped
 from sandbox.jail.watch import (
     LookAtFolder,
     is_running,
@@ -34,8 +34,6 @@ from sandbox.syscalls import architecture
 
 END_SECONDS: Final = 5.0
 """From the end of a jail's first process to that of the last one."""
-PLACES: Final = 4
-"""Programs that run at the same time."""
 PLACE_SECONDS: Final = 30.0
 _TRIED_SECONDS: Final = 5.0
 _BY_SIGNAL: Final = 128
@@ -185,7 +183,7 @@ class Jail:
                 tasks.create_task(errors.read(started.errors)),
             ]
             watching = tasks.create_task(
-                watch(started.process.pid, bounds, look_at_folder, self._threads)
+                watch(started.process.pid, program.folder, bounds, look_at_folder, self._threads)
             )
             ending = tasks.create_task(_ended(started.process))
             serving = tasks.create_task(_serve(started.door, program.network))
@@ -227,6 +225,14 @@ class Jail:
             log.error("jail.not_ended")
 
     async def _start(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
+        try:
+            return await self._started(kind, program, bounds)
+        except (FileNotFoundError, PermissionError) as error:
+            raise WorkUnavailable(f"{error.filename} cannot be run: {error.strerror}") from None
+        except OSError as error:  # no process or no descriptor is left, which passes
+            raise WorkError(f"The command was not started: {error.strerror}. Try again.") from None
+
+    async def _started(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
         contents = (program.script.encode(errors="replace"), _filter(), bubblewrap.people())
         told = kind is Kind.LANDLOCK
         door = None
@@ -252,10 +258,10 @@ class Jail:
                     pass_fds=given,
                     start_new_session=True,
                 )
-            except OSError as error:
+            except OSError:
                 if door is not None:
                     door.close()
-                raise WorkUnavailable(f"{command[0]} cannot be run: {error.strerror}") from None
+                raise
         if process.stdout is None or process.stderr is None:
             raise RuntimeError("a process was started without its outputs")
         return _Started(process, process.stdout, process.stderr, told, door)

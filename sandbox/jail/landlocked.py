@@ -18,12 +18,13 @@ import select
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NoReturn
 
 from sandbox import landlock, seccomp
 from sandbox.jail.calls import ABSENT, PRETENDED, WITHOUT_NAMESPACES
 from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
-from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
+from sandbox.jail.program import PLACES, THE_SCRIPT, Bounds, Machine, Program
 from sandbox.syscalls import architecture, checked, libc
 
 NO_WALLS: Final = 113
@@ -51,6 +52,7 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, script: int
         "variables": environment(machine, home=str(program.folder)),
         "script": script,
         "limited": limits(bounds),
+        "processes": PLACES * bounds.processes,
     }
     return [sys.executable, "-I", "-m", __name__, json.dumps(said)]
 
@@ -101,6 +103,7 @@ def _become(
     variables: dict[str, str],
     script: int,
     limited: dict[str, int],
+    processes: int,
     parent: int,
 ) -> NoReturn:
     """Raise the walls around this process and go on as the program."""
@@ -111,6 +114,8 @@ def _become(
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(NO_WALLS)
+        Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, it goes first
+        limited["nproc"] = _tasks() + processes
         with suppress(OSError):  # a unit of systemd's may forbid it
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -131,6 +136,15 @@ def _become(
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="replace"))
         os._exit(NOT_FOUND)
+
+
+def _tasks() -> int:
+    """Return how many threads there are; the kernel counts those of a user, wherever they are."""
+    tasks = 0
+    for process in Path("/proc").glob("[0-9]*/task"):
+        with suppress(OSError):  # it has ended
+            tasks += process.stat().st_nlink - 2
+    return tasks
 
 
 def _limit(kind: int, wanted: int) -> None:

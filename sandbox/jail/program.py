@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+PLACES: Final = 4
+"""Programs that run at the same time."""
 THE_SCRIPT: Final = "the script"
 """Stands in a command for the path of the script; compared as an object."""
 
@@ -65,6 +67,7 @@ class Stopped(StrEnum):
     PROCESSES = "processes"
     DISK = "disk"
     FILES = "files"
+    ROOM = "room"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from sandbox.jail.program import Bounds, Stopped
@@ -26,6 +27,10 @@ SPARE_BYTES: Final = 2**20
 """Of nameless files, which the jail has itself, such as the script."""
 ALSO_THERE: Final = 3
 """Processes of the jail itself."""
+LOST_BYTES: Final = 2**30
+"""A disk may shrink by so much more than a program may write: others write there, too."""
+LEFT_SHARE: Final = 0.1
+"""Of what is free when a program begins, so much is left to others."""
 _PROC: Final = "/proc"
 _FACTS_BYTES: Final = 65_536
 """More than the kernel says of a process in one file."""
@@ -101,18 +106,19 @@ def _memory_and_threads(process: int) -> tuple[int, int]:
 
 
 async def watch(
-    first: int, bounds: Bounds, look_at_folder: LookAtFolder, threads: Executor
+    first: int, folder: Path, bounds: Bounds, look_at_folder: LookAtFolder, threads: Executor
 ) -> Stopped:
     """Return when a program takes more than it may, and what it is.
 
     Args:
         first: its first process; others are those that it has started.
+        folder: where it writes.
         bounds: of the program.
         look_at_folder: looks at what it has written.
         threads: on which processes are looked at.
     """
     looks = [
-        asyncio.ensure_future(_watch_processes(first, bounds, threads)),
+        asyncio.ensure_future(_watch_processes(first, folder, bounds, threads)),
         asyncio.ensure_future(_watch_folder(look_at_folder)),
     ]
     try:
@@ -123,14 +129,19 @@ async def watch(
             look.cancel()
 
 
-async def _watch_processes(first: int, bounds: Bounds, threads: Executor) -> Stopped:
+async def _watch_processes(first: int, folder: Path, bounds: Bounds, threads: Executor) -> Stopped:
     loop = asyncio.get_running_loop()
+    free = _free_bytes(folder)
+    enough = max(free - bounds.file_bytes - LOST_BYTES, int(free * LEFT_SHARE))
     pause = FIRST_LOOK_SECONDS
     while True:
         await asyncio.sleep(pause)
         pause = min(2 * pause, LOOK_SECONDS)
         if reason := await loop.run_in_executor(threads, _exceeded, first, bounds):
             return reason
+        # Nobody sees a nameless file that is only mapped, or on its way through a socket.
+        if _free_bytes(folder) < enough:
+            return Stopped.ROOM
 
 
 async def _watch_folder(look_at_folder: LookAtFolder) -> Stopped:
@@ -156,6 +167,11 @@ def _exceeded(first: int, bounds: Bounds) -> Stopped | None:
     if memory > bounds.memory_bytes:
         return Stopped.MEMORY
     return Stopped.DISK if sum(nameless.values()) > bounds.file_bytes + SPARE_BYTES else None
+
+
+def _free_bytes(folder: Path) -> int:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _nameless_files(process: int) -> Iterator[tuple[tuple[int, int], int]]:

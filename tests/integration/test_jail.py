@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import WorkUnavailable
+from sandbox.errors import WorkError, WorkUnavailable
 from sandbox.jail.jail import Jail, Kind
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
 from sandbox.jail.watch import processes_of
+from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
 from tools.commands.machine import this_machine
 
@@ -436,6 +438,76 @@ async def test_files_without_a_name_are_counted_too(tmp_path: Path, kind: Kind) 
     async with asyncio.timeout(5):
         ended = await run(kind, tmp_path / "here", script, shell="python3", file_bytes=most)
     assert ended.stopped is Stopped.DISK
+
+
+MAPPED = """
+import mmap, os, socket, time
+kept, ends = [], socket.socketpair()
+for number in range(4):
+    with open("file", "w+b") as file:
+        os.unlink("file")
+        file.write(bytes(1_950_000))
+        file.flush()
+        if number % 2:
+            kept.append(mmap.mmap(file.fileno(), 4096))
+        else:
+            socket.send_fds(ends[0], [b"."], [file.fileno()])
+time.sleep(9)
+"""
+
+
+@KINDS
+async def test_what_no_process_has_open_is_counted_by_what_the_disk_loses(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with mounted(memory_disk(tmp_path / "disk")) as disk:
+        async with asyncio.timeout(5):
+            ended = await run(kind, disk.folder / "here", MAPPED, shell="python3")
+        assert ended.stopped is Stopped.ROOM
+
+
+@KINDS
+async def test_where_memory_runs_out_what_is_in_a_jail_goes_first(
+    tmp_path: Path, kind: Kind
+) -> None:
+    running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
+    await until(lambda: b"sleep\x0060" in command_lines())
+    last = list(processes_of(os.getpid()))[-1]
+    score = await asyncio.to_thread(Path(f"/proc/{last}/oom_score_adj").read_text)
+    assert score == "1000\n"
+    running.cancel()
+    await asyncio.wait([running])
+
+
+@KINDS
+async def test_the_kernel_bounds_the_number_of_processes(tmp_path: Path, kind: Kind) -> None:
+    ended = await run(kind, tmp_path / "here", "ulimit -p", processes=9)
+    assert int(ended.output) < 10_000
+
+
+async def test_a_program_hides_from_the_bot_nothing_that_it_has_open(tmp_path: Path) -> None:
+    script = "import ctypes; print(ctypes.CDLL(None).prctl(4, 0))"
+    ended = await run(Kind.LANDLOCK, tmp_path / "here", script, shell="python3")
+    assert ended.output == "-1\n"
+
+
+@KINDS
+async def test_a_machine_that_has_no_descriptor_left_runs_commands_later(
+    tmp_path: Path, kind: Kind
+) -> None:
+    jail, program = Jail(this_machine(), [kind]), Program(("true",), tmp_path)
+    assert (await jail.run(program, Bounds())).exit_code == 0
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, limits[1]))
+    try:
+        with pytest.raises(
+            WorkError, match=r"not started: Too many open files\. Try again"
+        ) as found:
+            await jail.run(program, Bounds())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not isinstance(found.value, WorkUnavailable)
+    assert (await jail.run(program, Bounds())).exit_code == 0
 
 
 @KINDS

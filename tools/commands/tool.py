@@ -73,6 +73,7 @@ _STOPPED: Final = {
     Stopped.MEMORY: "It was ended: it took more than {memory} MB of memory.",
     Stopped.PROCESSES: "It was ended: it started more than {processes} processes.",
     Stopped.DISK: "It was ended: the workspace may hold {disk} MB. Delete what is not needed.",
+    Stopped.ROOM: "It was ended: the disk of the workspaces was running out of room.",
     Stopped.FILES: "It was ended: there are too many files, or some that nobody may look at.",
 }
 
