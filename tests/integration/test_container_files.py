@@ -18,6 +18,7 @@ import yaml
 
 from bot import app
 from bot.config.names import setting_names
+from sandbox.jail.program import PLACES, Bounds
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -137,6 +138,10 @@ def test_nothing_is_published_and_nothing_is_more_than_it_needs_to_be() -> None:
         assert service["pids_limit"] > 0
         assert service["mem_limit"]
         assert service["logging"]["driver"] == "none" or service["logging"]["options"]["max-size"]
+
+
+def test_there_are_processes_left_for_the_bot_when_commands_have_all_of_theirs() -> None:
+    assert services()["bot"]["pids_limit"] >= 2 * PLACES * Bounds().processes
 
 
 def test_only_java_may_run_what_it_has_written() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from conversation_store.errors import StoreError
 from conversation_store.store import open_store
+from sandbox.jail.calls import WITHOUT_NAMESPACES
 from tests.e2e.running_bot import World, world
 from tests.fakes import signal_cli_program
 from tests.fakes.openai_server import Step, echo, held, script, text, tool_calls
@@ -329,6 +330,15 @@ def test_a_unit_s_processes_cannot_reach_into_others(name: str) -> None:
     assert not allowed & INTO_OTHERS
     locks = {"landlock_create_ruleset", "landlock_restrict_self", "seccomp"}
     assert name != "signal-tee-bot" or locks <= allowed  # by which sandboxes lock themselves in
+
+
+@needs_systemd
+def test_the_bots_unit_allows_what_a_jail_is_made_of_and_what_programs_in_it_may_do() -> None:
+    allowed = allowed_calls(Unit.read("signal-tee-bot", Path("/")).all("SystemCallFilter"))
+    makes = {"close_range", "pidfd_open", "prctl", "prlimit64", "sched_setscheduler", "setpgid"}
+    assert not makes - allowed
+    # Of these, C libraries use others (prlimit64), or programs do without.
+    assert WITHOUT_NAMESPACES.keys() - allowed <= {"mincore", "setrlimit"}
 
 
 def allowed_calls(filters: tuple[str, ...]) -> frozenset[str]:
