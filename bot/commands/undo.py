@@ -1,6 +1,6 @@
 """`!undo`: what came last is taken back, a change of a file or a question with its answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from bot.commands.base import AdminList, CommandContext, Reply, asker_refusal
@@ -10,6 +10,8 @@ from sandbox.errors import WorkError
 
 NOTHING: Final = "There is nothing to undo."
 BROUGHT_BACK: Final = "{path} is back as it was before."
+ALL_BROUGHT_BACK: Final = "These files are back as they were before: {paths}."
+MAX_NAMED: Final = 20
 QUESTION_NEXT: Final = "Send !undo again to make me forget the question as well."
 FORGOTTEN: Final = (
     "I have forgotten the last question and my answer, and delete the answer for everyone."
@@ -104,12 +106,21 @@ class Undo:
             folder = self._folder_of(context)
             if folder is None or not await _was_changed(folder, since):
                 return None
-            said = BROUGHT_BACK.format(path=await folder.do("undo"))
+            said = _brought_back((await folder.do("undo")).split("\n"))
             if since and not await _was_changed(folder, since):
                 said = f"{said}\n{QUESTION_NEXT}"
             return Reply(said)
         except WorkError as error:
             return Reply(str(error))
+
+
+def _brought_back(paths: Sequence[str]) -> str:
+    """Say what is back: one file, or all that a command has changed."""
+    if len(paths) == 1:
+        return BROUGHT_BACK.format(path=paths[0])
+    named = ", ".join(paths[:MAX_NAMED])
+    more = f" … (+{len(paths) - MAX_NAMED})" if len(paths) > MAX_NAMED else ""
+    return ALL_BROUGHT_BACK.format(paths=named + more)
 
 
 async def _was_changed(folder: ChatFolder, since: int) -> bool:

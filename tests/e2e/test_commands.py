@@ -287,6 +287,29 @@ async def test_always_is_for_the_same_programs_in_the_same_chat_alone() -> None:
         assert (await here.answer()).text == "Three."
 
 
+async def test_what_a_command_has_overwritten_and_deleted_is_brought_back() -> None:
+    change = "echo new > a.txt; rm b.txt; echo made > c.txt"
+    steps = script(
+        tool_calls(
+            ("write_file", {"file_path": "a.txt", "content": "old a"}),
+            ("write_file", {"file_path": "b.txt", "content": "old b"}),
+        ),
+        text("Written."),
+        tool_calls(("run_command", {"command": change})),
+        text("Changed."),
+    )
+    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
+        for words in ("write them", "change them"):
+            await here.signal.say(words)
+            await here.answer()
+        await here.signal.say("!undo")
+        said = (await here.answer()).text
+        assert said.startswith("These files are back as they were before: a.txt, b.txt.")
+        [files] = here.folder.glob("workspaces/*/files")
+        read = {path.name: path.read_text() for path in files.iterdir()}
+        assert read == {"a.txt": "old a", "b.txt": "old b", "c.txt": "made\n"}
+
+
 async def test_a_command_that_closes_folders_keeps_no_other_from_running() -> None:
     close = "mkdir -p a/b && echo kept > a/b/c && chmod 000 a/b a . && sleep 0.5 && echo closed"
     steps = script(

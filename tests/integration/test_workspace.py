@@ -21,6 +21,7 @@ from tests.e2e.disks import memory_disk, mounted
 from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
 from tools.settings import SharedFolder, WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
+from tools.workspace.inside.snapshots import MAX_BYTES, MAX_FILE_BYTES
 from tools.workspace.rights import give_back
 from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Workspaces
 
@@ -637,6 +638,111 @@ while True:
             process.kill()
             await process.wait()
     assert stat.S_IMODE(outside.stat().st_mode) == 0o500
+
+
+async def test_all_that_a_command_has_changed_comes_back_at_once(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        for path in ("same", "in place", "replaced", "deleted", "touched", "below/deleted"):
+            await here.do("write_file", file_path=path, content=f"{path}, as it was")
+        (files / "deleted").chmod(0o640)
+        snapshot = await here.do("before_command")
+        with (files / "in place").open("r+") as file:
+            file.write("overwritten")
+        (files / "new").write_text("other")
+        (files / "new").rename(files / "replaced")
+        (files / "deleted").unlink()
+        (files / "touched").touch()
+        shutil.rmtree(files / "below")
+        (files / "made").write_text("stays")
+        await here.do("after_command", snapshot=snapshot)
+        changed = ["below/deleted", "deleted", "in place", "replaced"]
+        assert sorted((await here.do("undo")).split("\n")) == changed
+        assert all((files / path).read_text() == f"{path}, as it was" for path in changed)
+        assert stat.S_IMODE((files / "deleted").stat().st_mode) == 0o640
+        assert (files / "made").read_text() == "stays"
+        assert "Nothing was overwritten" in await refusal(here, "undo")
+        assert names_in(files.parent / "kept") == []
+
+
+async def test_a_command_that_changes_nothing_leaves_no_version(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="a", content="a")
+        await here.do("after_command", snapshot=await here.do("before_command"))
+        assert await here.kept_at() is None
+        assert names_in(files.parent / "kept") == []
+
+
+async def test_versions_of_commands_and_of_file_tools_come_back_in_turn(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        for content in ("one", "two"):
+            await here.do("write_file", file_path="a", content=content)
+        snapshot = await here.do("before_command")
+        (files / "a").write_text("three")
+        await here.do("after_command", snapshot=snapshot)
+        await here.do("write_file", file_path="a", content="four")
+        for content in ("three", "two"):  # of a file, its tools keep one version alone
+            assert await here.do("undo") == "a"
+            assert (files / "a").read_text() == content
+
+
+async def test_what_a_killed_process_has_not_finished_is_kept_all_the_same(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="a", content="as it was")
+        await here.do("before_command")
+        (files / "a").unlink()
+    async with workspace(tmp_path) as (here, files):
+        assert await here.kept_at() is not None
+        assert await here.do("undo") == "a"
+        assert (files / "a").read_text() == "as it was"
+        (files.parent / "kept" / f"{1:020}.before").write_bytes(b"half of it")
+        await here.do("after_command", snapshot=await here.do("before_command"))
+        assert names_in(files.parent / "kept") == []
+
+
+async def test_two_commands_at_the_same_time_keep_what_either_changes(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        for path in ("a", "b"):
+            await here.do("write_file", file_path=path, content="as it was")
+        first, second = [await here.do("before_command") for _ in range(2)]
+        (files / "a").write_text("changed")
+        await here.do("after_command", snapshot=first)
+        (files / "b").write_text("changed")
+        await here.do("after_command", snapshot=second)
+        assert (await here.do("undo")).split("\n") == ["a", "b"]
+
+
+async def test_small_files_are_copied_first_and_no_more_than_the_bounds(tmp_path: Path) -> None:
+    async with workspace(tmp_path, quota_bytes=2**26) as (here, files):
+        await here.usage()
+        sizes = {"large": MAX_FILE_BYTES + 1, "small": 10}
+        sizes |= {f"medium {number}": MAX_FILE_BYTES for number in range(9)}
+        for name, size in sizes.items():
+            (files / name).write_bytes(bytes(size))
+        snapshot = await here.do("before_command")
+        for name in sizes:
+            (files / name).unlink()
+        await here.do("after_command", snapshot=snapshot)
+        brought_back = (await here.do("undo")).split("\n")
+        assert "small" in brought_back
+        assert "large" not in brought_back
+        assert len(brought_back) == 1 + (MAX_BYTES - 10) // MAX_FILE_BYTES
+
+
+async def test_what_stands_in_the_way_is_left_and_the_rest_comes_back(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    async with workspace(tmp_path) as (here, files):
+        for path in ("a", "b", "below/c"):
+            await here.do("write_file", file_path=path, content="as it was")
+        snapshot = await here.do("before_command")
+        for path in ("a", "b", "below/c"):
+            (files / path).unlink()
+        (files / "below").rmdir()
+        (files / "a").mkdir()
+        (files / "below").symlink_to(outside)
+        await here.do("after_command", snapshot=snapshot)
+        assert await here.do("undo") == "b"
+        assert names_in(outside) == []
 
 
 async def test_whatever_a_command_has_left_is_cleared(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sandbox.errors import WorkError
+from sandbox.errors import SandboxBug, WorkError
 from sandbox.jail.jail import PLACE_SECONDS, Jail, Kind
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
 from sandbox.policy import SandboxPolicy
@@ -127,8 +127,21 @@ class Commands:
         program = Program(command, workspace.files, script, workspace.shared_folders)
         if (proxy := await self._proxy_for(asked)) is not None:
             program = replace(program, network=proxy.serve)
-        ended = await self._jail.run(program, bounds, self._outgrown)
+        async with self._keeping_versions():
+            ended = await self._jail.run(program, bounds, self._outgrown)
         return self._said(ended, bounds, proxy.refusals if proxy is not None else ())
+
+    @asynccontextmanager
+    async def _keeping_versions(self) -> AsyncIterator[None]:
+        """Keep what is overwritten or deleted inside; a command runs also where nothing can be."""
+        snapshot = ""
+        with suppress(WorkError, SandboxBug):
+            snapshot = await self._workspace().do("before_command")
+        try:
+            yield
+        finally:
+            with suppress(WorkError, SandboxBug):
+                await self._workspace().do("after_command", snapshot=snapshot)
 
     async def _outgrown(self) -> Stopped | None:
         workspace = self._workspace()

@@ -100,10 +100,6 @@ class Changes:
             self._kept.move(folder, name, file_path)
         return f"Deleted {shown(file_path)}.{self._kept.BACK}"
 
-    def undo(self) -> str:
-        """Bring the last file back that was overwritten or deleted, and return its path."""
-        return self._kept.restore()
-
     def receive(self, name: str, data: str) -> str:
         """Put a file that a person sent into the inbox, under a free name, and return its path."""
         stem, dot, suffix = name.rpartition(".")

@@ -1,14 +1,15 @@
 """The last versions of files that were overwritten or deleted, kept for a day.
 
-Each has two names in its folder: `N` is what it was, `N.json` says where. New contents are written
-there, too, before they take their place.
+Each has two names in its folder: `N` is what it was, `N.json` says where. All that a command has
+changed is one version: `N` is a folder of files, and `N.json` says where each was. New contents are
+written there, too, before they take their place.
 """
 
 import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,18 +17,29 @@ from sandbox.errors import WorkError
 from tools.workspace.inside.folder import CLOSED, Entry, Folder, read, said, shown
 
 KEPT_SECONDS: Final = 86_400
-_MAX_RECORD_BYTES: Final = 8_192
+_MAX_RECORD_BYTES: Final = 2**20
 _RECORD: Final = ".json"
 _DRAFT: Final = "draft"
 _DRAFT_CHARACTERS: Final = 50
 
 
+Part = tuple[str, str]
+"""A file of a version of several: its name in the version, and the path that it had."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A version that is kept: its name, and the path that it had."""
+    """A version that is kept.
+
+    Attributes:
+        name: of it.
+        path: that it had; empty for a version of several files.
+        parts: the files of such a one.
+    """
 
     name: str
     path: str
+    parts: tuple[Part, ...] = ()
 
     @property
     def kept_at(self) -> float:
@@ -92,6 +104,22 @@ class Kept:
             os.rename(name, version, src_dir_fd=folder.descriptor, dst_dir_fd=self._kept.descriptor)
         self._prune()
 
+    def adopt(self, folder: str, name: str, parts: Sequence[Part]) -> None:
+        """Make a version of several files of a folder that lies beside the versions.
+
+        Args:
+            folder: its name there.
+            name: of the version: when it was so, in µs, with 20 digits.
+            parts: the files.
+        """
+        with said(folder):
+            remove(self._kept, name + _RECORD)  # of a process that was killed
+            self._kept.write(name + _RECORD, json.dumps(parts).encode())
+            os.rename(
+                folder, name, src_dir_fd=self._kept.descriptor, dst_dir_fd=self._kept.descriptor
+            )
+        self._prune()
+
     def kept_at(self) -> str:
         """Return when the version was kept that `restore` takes, in ms; empty without one."""
         self._prune()
@@ -99,24 +127,43 @@ class Kept:
         return "" if latest is None else str(int(latest * 1_000))
 
     def restore(self) -> str:
-        """Put what was kept last back to its place and return its path.
+        """Put what was kept last back to its place and return its path, or several, one a line.
 
         Raises:
-            WorkError: nothing is kept.
+            WorkError: nothing is kept, or nothing of it can be put back.
         """
         self._prune()
         version = next(iter(reversed(list(self._versions()))), None)
         if version is None:
             raise WorkError("Nothing was overwritten or deleted in the last day.")
-        with self._files.parent(version.path, make=True) as (folder, name), said(version.path):
-            there = folder.status_here(name)
-            if there is not None and Entry(name, there).is_folder:
-                raise WorkError(f"{shown(version.path)} is a folder now; move it away first.")
-            os.rename(
-                version.name, name, src_dir_fd=self._kept.descriptor, dst_dir_fd=folder.descriptor
-            )
+        if version.parts:
+            return self._restore_parts(version)
+        self._put_back(self._kept, version.name, version.path)
         self._forget_record(version.name)
-        return version.path
+        return shown(version.path)
+
+    def _restore_parts(self, version: _Version) -> str:
+        """Put back what can be; the rest of the version goes then."""
+        restored, problems = [], []
+        with self._kept.folder(version.name) as kept:
+            for name, path in version.parts:
+                try:
+                    self._put_back(kept, name, path)
+                except WorkError as error:
+                    problems.append(error)
+                else:
+                    restored.append(shown(path))
+        if not restored:
+            raise problems[0]
+        self._drop(version)
+        return "\n".join(restored)
+
+    def _put_back(self, kept: Folder, name: str, path: str) -> None:
+        with self._files.parent(path, make=True) as (folder, target), said(path):
+            there = folder.status_here(target)
+            if there is not None and Entry(target, there).is_folder:
+                raise WorkError(f"{shown(path)} is a folder now; move it away first.")
+            os.rename(name, target, src_dir_fd=kept.descriptor, dst_dir_fd=folder.descriptor)
 
     def _record(self, path: str) -> str:
         """Note that a version of a path will be kept and return its name; earlier ones go."""
@@ -136,7 +183,11 @@ class Kept:
                 self._forget_record(name)
                 continue
             with self._kept.file(record) as (descriptor, _):
-                yield _Version(name, str(json.loads(read(descriptor, _MAX_RECORD_BYTES))))
+                record_of = json.loads(read(descriptor, _MAX_RECORD_BYTES))
+            if isinstance(record_of, str):
+                yield _Version(name, record_of)
+            else:
+                yield _Version(name, "", tuple((part, path) for part, path in record_of))
 
     def _prune(self) -> None:
         versions = list(self._versions())
@@ -185,14 +236,6 @@ class NothingKept:
         """Delete a file or folder for good."""
         with said(path):
             remove(folder, name)
-
-    def kept_at(self) -> str:
-        """Say that no version was."""
-        return ""
-
-    def restore(self) -> str:
-        """Say that there is nothing to bring back."""
-        raise WorkError("Nothing was overwritten or deleted in the last day.")
 
 
 def _refuse_closed(folder: Folder, name: str, path: str) -> None:

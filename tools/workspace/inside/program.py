@@ -17,6 +17,7 @@ from tools.workspace.inside import reading
 from tools.workspace.inside.changing import Changes
 from tools.workspace.inside.folder import CLOSED, Folder
 from tools.workspace.inside.kept import Kept, NothingKept
+from tools.workspace.inside.snapshots import Snapshots
 
 _HERE: Final = -100  # AT_FDCWD: the folder that the walls stand around
 FILES: Final = "files"
@@ -48,11 +49,19 @@ def _opened(
 ) -> Mapping[str, Callable[..., str]]:
     """Open the folder and return what can be done in it."""
     keeping: Kept | NothingKept
+    of_versions: dict[str, Callable[..., str]] = {}
     if is_shared:
         files, keeping = Folder(open_below(_HERE, ".", os.O_RDONLY | os.O_DIRECTORY)), NothingKept()
     else:
         files, kept = (Folder(_made(name)) for name in (FILES, KEPT))
         keeping = Kept(files, kept, most_bytes=quota_bytes)
+        snapshots = Snapshots(files, kept, keeping)
+        of_versions = {
+            "before_command": snapshots.before_command,
+            "after_command": snapshots.after_command,
+            "kept_at": snapshots.kept_at,
+            "undo": snapshots.undo,
+        }
     changes = Changes(
         files,
         keeping,
@@ -73,9 +82,8 @@ def _opened(
         "edit_file": changes.edit_file,
         "edit_notebook": changes.edit_notebook,
         "delete_file": changes.delete_file,
-        "undo": changes.undo,
-        "kept_at": keeping.kept_at,
         "receive": changes.receive,
+        **of_versions,
     }
 
 
