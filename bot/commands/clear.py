@@ -1,7 +1,10 @@
-"""`!clear`: the bot forgets this conversation, or deletes its files."""
+"""`!clear`: the bot forgets this conversation, or deletes its files.
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+What it was asked to remember stays, as it was asked for; the answer says how that is forgotten.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
 from bot.commands.base import AdminList, CommandContext, Reply, group_refusal
 from bot.messaging.messenger import Messenger
@@ -11,6 +14,26 @@ from conversation_store.sections.turns import TurnStore
 FILES: Final = "files"
 NO_FILES: Final = "There is no workspace for files in this chat."
 FILES_GONE: Final = "The files of this chat are deleted."
+STILL_REMEMBERED: Final = (
+    "I still know what I was asked to remember here. !memory forget all forgets that as well."
+)
+INSTRUCTIONS_STAY: Final = "The instructions of this chat still hold. !instructions off ends them."
+
+
+class Remembered(Protocol):
+    """What is remembered in chats. Implemented by `MemoryStore`."""
+
+    async def of_chat(self, chat: ChatId) -> Sequence[object]:
+        """Return the facts of a chat."""
+        ...
+
+
+class Instructed(Protocol):
+    """How the bot is to be in chats. Implemented by `InstructionStore`."""
+
+    async def of_chat(self, chat: ChatId) -> object | None:
+        """Return the instructions of a chat; None where it has none."""
+        ...
 
 
 class Clear:
@@ -20,6 +43,8 @@ class Clear:
         store: has the conversations.
         groups: who administers them.
         admins: of the bot.
+        memory: what stays and can be forgotten by another command.
+        instructions: what stays as well.
         clear_files: deletes the files of a chat; None where no chat has any.
     """
 
@@ -32,11 +57,16 @@ class Clear:
         store: TurnStore,
         groups: Messenger,
         admins: AdminList,
-        clear_files: Callable[[ChatId], Awaitable[None]] | None = None,
+        *,
+        memory: Remembered,
+        instructions: Instructed,
+        clear_files: Callable[[ChatId], Awaitable[None]] | None,
     ) -> None:
         self._store = store
         self._groups = groups
         self._admins = admins
+        self._memory = memory
+        self._instructions = instructions
         self._clear_files = clear_files
 
     async def run(self, context: CommandContext) -> Reply:
@@ -46,7 +76,12 @@ class Clear:
         if context.argument.casefold() == FILES:
             return await self._without_files(context)
         forgotten = await self._store.clear(context.chat)
-        return Reply("Forgotten. We start afresh." if forgotten else "There was nothing to forget.")
+        lines = ["Forgotten. We start afresh." if forgotten else "There was nothing to forget."]
+        if await self._memory.of_chat(context.chat):
+            lines.append(STILL_REMEMBERED)
+        if await self._instructions.of_chat(context.chat) is not None:
+            lines.append(INSTRUCTIONS_STAY)
+        return Reply("\n".join(lines))
 
     async def _without_files(self, context: CommandContext) -> Reply:
         if self._clear_files is None:

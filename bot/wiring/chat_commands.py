@@ -9,7 +9,9 @@ from bot.commands.base import Command, CommandContext
 from bot.commands.clear import Clear
 from bot.commands.files import Files
 from bot.commands.grants import Grants
+from bot.commands.instructions import InstructionsCommand
 from bot.commands.language import Language
+from bot.commands.memory import MemoryCommand
 from bot.commands.model import ModelCommand
 from bot.commands.models import Models
 from bot.commands.pair import Pair
@@ -32,6 +34,7 @@ from bot.dispatch.turns.running import Turns
 from bot.language.languages import Languages
 from bot.messaging.messenger import Messenger
 from bot.wiring.models import OpenModels
+from bot.wiring.own_tools import uses_memory
 from conversation_store.second_thoughts import CHANGEABLE_MS
 from conversation_store.store import ConversationStore
 from sandbox.policy import SandboxPolicy
@@ -70,7 +73,14 @@ def chat_commands(
             for_admins, of_files = (*for_admins, *of_files), ()
     return command_catalog.build(
         (
-            Clear(store.turns, messenger, access, workspaces.clear if workspaces else None),
+            Clear(
+                store.turns,
+                messenger,
+                access,
+                memory=store.memory,
+                instructions=store.instructions,
+                clear_files=workspaces.clear if workspaces else None,
+            ),
             Models(models.default.client, settings.llm.model),
             ModelCommand(models.models, messenger, access),
             Tools(registry, access),
@@ -98,6 +108,14 @@ def chat_commands(
                 changeable_seconds=CHANGEABLE_MS / 1_000,
                 clock=clock,
             ),
+            MemoryCommand(
+                store.memory,
+                messenger,
+                access,
+                is_used=uses_memory(settings),
+                retention_days=lambda: store.retention_days,
+            ),
+            InstructionsCommand(store.instructions, messenger, access),
             Language(languages),
             Verify(prover, models.models, store.exchanges),
             *of_files,

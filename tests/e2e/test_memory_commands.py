@@ -1,0 +1,184 @@
+"""`!memory`, `!instructions` and what `!clear` leaves, as people use them."""
+
+import json
+from typing import Any
+
+from bot.chat.notes import INSTRUCTIONS, REMEMBERED
+from bot.chat.prompt import UNTRUSTED_GUIDELINE
+from bot.commands import instructions, memory
+from bot.commands.base import ONLY_ADMINS
+from bot.commands.clear import INSTRUCTIONS_STAY, STILL_REMEMBERED
+from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_conversation import BEN
+from tests.e2e.test_memory import FACT, GROUP, SECRET, asked, facts_in, recall, remember
+from tests.e2e.test_tools import system_text, told
+from tests.e2e.traces import files_of, gone_from_files
+from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.signal_side import ADA
+
+IN_GROUP: dict[str, Any] = {"group": GROUP, "mention": True}
+TONE = "Speak like a pirate"
+
+
+async def let_remember(here: World, *facts: str, **chat: Any) -> None:
+    calls = [("remember", {"text": fact}) for fact in facts]
+    here.model.handler = script(tool_calls(*calls), text("Yes."))
+    await asked(here, "remember that", **chat)
+
+
+async def test_facts_are_listed_and_forgotten_by_numbers_that_stay() -> None:
+    async with world() as here, running_bot(here.settings()):
+        assert await asked(here, "!memory") == memory.NOTHING
+        await let_remember(here, FACT, "Ada lives in Köln", "Ada sings")
+        listed = (await asked(here, "!memory")).split("\n")
+        assert listed[0] == memory.MINE
+        assert [line.partition(" (")[0] for line in listed[1:4]] == [
+            f"1. {FACT}",
+            "2. Ada lives in Köln",
+            "3. Ada sings",
+        ]
+        assert listed[-1] == memory.GOES.format(days=30)
+        assert await asked(here, "!memory forget 1 2") == memory.FORGOTTEN.format(what="1, 2")
+        for wrong in ("4", "0", "one", "1 x", "²", ""):
+            assert await asked(here, f"!memory forget {wrong}") == memory.UNKNOWN
+        assert "\n3. Ada sings (" in await asked(here, "!memory")
+        assert await asked(here, "!memory", author=BEN) == memory.NOTHING
+        assert await asked(here, "!memory forget all") == memory.ALL_FORGOTTEN
+        assert await asked(here, "!memory") == memory.NOTHING
+
+
+async def test_all_facts_come_as_a_file_that_has_nobody_elses() -> None:
+    async with world() as here, running_bot(here.settings(tools={"max_tool_calls": 50})):
+        for first in (1, 12, 23):
+            await let_remember(here, *(f"fact {n} of Ada" for n in range(first, first + 11)))
+        await let_remember(here, "a fact of Ben", author=BEN)
+        listed = await asked(here, "!memory")
+        assert memory.OLDER.format(count=3) in listed
+        assert "\n4. fact 4 of Ada" in listed
+        assert "\n3. fact" not in listed
+        await here.signal.say("!memory export")
+        answer = await here.answer()
+        assert answer.text == memory.EXPORTED.format(count=33)
+        [file] = answer.attachments
+        lines = file.data.decode().splitlines()
+        assert len(lines) == 33
+        assert lines[0].startswith("1. fact 1 of Ada (2")
+        assert "Ben" not in file.data.decode()
+        assert await asked(here, "!memory export", **IN_GROUP) == memory.NOTHING
+
+
+async def test_a_memory_that_is_off_is_neither_used_nor_added_to() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await let_remember(here, FACT)
+        assert await asked(here, "!memory off") == memory.SWITCHED_OFF
+        here.model.handler = script(remember("more"), recall(), text("Off."))
+        assert await asked(here, "remember more") == "Off."
+        assert "Memory is off" in told(here)
+        assert REMEMBERED not in system_text(here.model.requests[-1])
+        listed = await asked(here, "!memory")
+        assert FACT in listed
+        assert listed.endswith(memory.IS_OFF)
+        assert await asked(here, "!memory on") == memory.SWITCHED_ON
+        await asked(here, "hello")
+        assert FACT in system_text(here.model.requests[-1])
+
+
+async def test_in_a_group_all_forget_single_facts_and_admins_all_of_them() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await let_remember(here, "The team sings", "The team runs", **IN_GROUP)
+        listed = await asked(here, "!memory", author=BEN, **IN_GROUP)
+        assert listed.startswith(memory.OURS)
+        for command in ("off", "on", "forget all"):
+            assert await asked(here, f"!memory {command}", author=BEN, **IN_GROUP) == ONLY_ADMINS
+        forgotten = await asked(here, "!memory forget 1", author=BEN, **IN_GROUP)
+        assert forgotten == memory.FORGOTTEN.format(what="1")
+        here.signal.groups[GROUP].admins.add(BEN.aci)
+        await here.signal.change_group(GROUP)
+        all_gone = await asked(here, "!memory forget all", author=BEN, **IN_GROUP)
+        assert all_gone == memory.ALL_FORGOTTEN
+
+
+async def test_what_the_operator_does_not_keep_is_said() -> None:
+    off = {"memory": {"enabled": False}}
+    async with world() as here:
+        async with running_bot(here.settings()):
+            await let_remember(here, FACT)
+        async with running_bot(here.settings(tools=off)):
+            listed = await asked(here, "!memory")
+            assert FACT in listed
+            assert listed.endswith(memory.NOT_USED)
+            assert await asked(here, "!memory forget 1") == memory.FORGOTTEN.format(what="1")
+        async with running_bot(here.settings(store={"retention_days": 0})):
+            assert await asked(here, "!memory") == memory.KEEPS_NOTHING
+
+
+async def test_clear_says_what_stays_and_how_to_forget_that_too() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await let_remember(here, FACT)
+        await asked(here, f"!instructions {TONE}")
+        answer = "Forgotten. We start afresh."
+        cleared = await asked(here, "!clear")
+        assert cleared.split("\n") == [answer, STILL_REMEMBERED, INSTRUCTIONS_STAY]
+        await asked(here, "hello")
+        assert FACT in system_text(here.model.requests[-1])
+        await asked(here, "!memory forget all")
+        await asked(here, "!instructions off")
+        assert await asked(here, "!clear") == answer
+        assert facts_in(here) == []
+        await gone_from_files(here, SECRET)
+
+
+async def test_instructions_hold_for_their_chat_until_they_are_ended() -> None:
+    async with world() as here, running_bot(here.settings(bot={"system_prompt": "Be a bot."})):
+        assert await asked(here, "!instructions") == f"{instructions.NONE}\n{instructions.HOW}"
+        said = f"{TONE}.\n## Rules\nAnd [briefly]"
+        answer = await asked(here, f"!instructions {said}")
+        quoted = f"> {TONE}.\n> ## Rules\n> And [briefly]"
+        assert answer == f"{instructions.SET}\n{quoted}\n{instructions.STAYS}"
+        await asked(here, "hello")
+        shown = system_text(here.model.requests[-1])
+        assert f"{INSTRUCTIONS}\n> {TONE}.\n> ## Rules\n> And (briefly)\n" in shown
+        assert shown.startswith("Be a bot.")
+        assert shown.endswith(UNTRUSTED_GUIDELINE)
+        await asked(here, "hello", author=BEN)
+        assert TONE not in json.dumps(here.model.requests[-1])
+        shown_again = await asked(here, "!instructions")
+        assert shown_again == f"{instructions.SHOWN}\n{quoted}\n{instructions.END}"
+        too_long = await asked(here, "!instructions " + "x" * 1_001)
+        assert too_long == instructions.TOO_LONG.format(most=1_000, count=1_001)
+        assert await asked(here, "!instructions OFF") == instructions.ENDED
+        assert await asked(here, "!instructions off") == instructions.NONE
+        await asked(here, "hello")
+        assert INSTRUCTIONS not in system_text(here.model.requests[-1])
+        assert TONE.encode() not in files_of(here)
+
+
+async def test_a_groups_instructions_are_its_admins_and_shown_to_it() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await asked(here, "hello", **IN_GROUP)
+        assert await asked(here, f"!instructions {TONE}", author=BEN, **IN_GROUP) == ONLY_ADMINS
+        here.signal.groups[GROUP].admins.add(ADA.aci)
+        await here.signal.change_group(GROUP)
+        answer = await asked(here, f"!instructions {TONE}", **IN_GROUP)
+        assert f"> {TONE}" in answer
+        assert TONE in await asked(here, "!instructions", author=BEN, **IN_GROUP)
+        assert await asked(here, "!instructions off", author=BEN, **IN_GROUP) == ONLY_ADMINS
+        await asked(here, "hello", author=BEN, **IN_GROUP)
+        assert TONE in system_text(here.model.requests[-1])
+
+
+async def test_instructions_go_with_their_message() -> None:
+    async with world() as here, running_bot(here.settings()):
+        said = await here.signal.say(f"!instructions {TONE}")
+        await here.answer()
+        await here.signal.edit("!instructions Be formal", said)
+        assert "> Be formal" in (await here.answer()).text
+        await asked(here, "hello")
+        assert "> Be formal" in system_text(here.model.requests[-1])
+        assert TONE.encode() not in files_of(here)
+        await here.signal.delete(said)
+        assert await asked(here, "!instructions") == f"{instructions.NONE}\n{instructions.HOW}"
+        vanishing = await asked(here, f"!instructions {TONE}", expires_seconds=1)
+        assert vanishing.endswith(instructions.DISAPPEARS)
+        await gone_from_files(here, TONE)
+        assert await asked(here, "!instructions") == f"{instructions.NONE}\n{instructions.HOW}"
