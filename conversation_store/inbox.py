@@ -219,22 +219,29 @@ def close_joined(execute: Execute, turn_id: int) -> None:
     )
 
 
-def waiting(execute: Execute) -> tuple[AcceptedMessage, ...]:
-    """Return what owes an answer, in its order; what joined an earlier message is in that one."""
+def waiting(execute: Execute, turn_id: int | None = None) -> tuple[AcceptedMessage, ...]:
+    """Return what owes an answer, in its order; what joined an earlier message is in that one.
+
+    Args:
+        execute: runs a statement.
+        turn_id: only what this turn answers; None: all of it.
+    """
+    one_turn = "" if turn_id is None else " AND (id = ?1 OR turn_id = ?1)"
     rows = list(
         execute(
-            "SELECT id, account, author, timestamp, kind, chat, body, received_at, expires_at,"
+            "SELECT id, account, author, timestamp, kind, chat, body, received_at, expires_at,"  # noqa: S608
             " replaces, turn_id, EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
-            " FROM inbox WHERE state = 'waiting' ORDER BY id"
+            f" FROM inbox WHERE state = 'waiting'{one_turn} ORDER BY id",
+            () if turn_id is None else (turn_id,),
         )
     )
     first_ids = {row[0] for row in rows}
     joined: dict[int, list[AcceptedMessage]] = {}
     first = []
-    for *columns, turn_id, begun in rows:
+    for *columns, joins, begun in rows:
         accepted = _accepted(columns, begun=bool(begun))
-        if turn_id in first_ids:
-            joined.setdefault(turn_id, []).append(accepted)
+        if joins in first_ids:
+            joined.setdefault(joins, []).append(accepted)
         else:
             first.append(accepted)
     return tuple(replace(one, joined=tuple(joined.get(one.id, ()))) for one in first)

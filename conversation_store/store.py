@@ -31,6 +31,7 @@ from conversation_store.sections.instructions import InstructionStore
 from conversation_store.sections.memory import MemoryStore
 from conversation_store.sections.messages import MessageStore
 from conversation_store.sections.outbox import OutboxStore
+from conversation_store.sections.questions import QuestionStore
 from conversation_store.sections.reminders import ReminderStore
 from conversation_store.sections.section import StoreContext
 from conversation_store.sections.turns import TurnStore
@@ -75,7 +76,8 @@ class ConversationStore:
         messages: what came in.
         turns: what the model is shown, says and calls.
         helpers: parts of turns with conversations of their own.
-        approvals: questions to people.
+        approvals: questions to people about calls with side effects.
+        questions: those of the model, for whose answers turns wait.
         outbox: what goes out.
         doubts: what a start does not know.
         exchanges: what endpoints sign.
@@ -93,6 +95,7 @@ class ConversationStore:
         self.turns = TurnStore(context)
         self.helpers = HelperStore(context)
         self.approvals = ApprovalStore(context)
+        self.questions = QuestionStore(context)
         self.outbox = OutboxStore(context)
         self.doubts = DoubtStore(context)
         self.exchanges = ExchangeStore(context)

@@ -130,6 +130,8 @@ class Tool:
         bookkeeping: it only notes what the model is about to do: people are not shown that it is
             called, and a turn may call it beside its other calls.
         for_admins: what admins are offered in its place, by the same name; None: the same.
+        answered_by_person: a person gives the result: a run may raise AwaitsPerson, and is repeated
+            once there is an answer.
         probe: finds out whether it can work at all; raises ToolUnavailable.
     """
 
@@ -151,6 +153,7 @@ class Tool:
     changes: bool = False
     bookkeeping: bool = False
     for_admins: "Tool | None" = None
+    answered_by_person: bool = False
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
 
@@ -189,6 +192,8 @@ class Outcome(StrEnum):
     BUG = "bug"
     INTERRUPTED = "interrupted"
     REFUSED = "refused"
+    AWAITS_PERSON = "awaits_person"
+    """It has not ended: a person was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +223,7 @@ class ToolRequest:
         caller: whom it is made for.
         heard: what the model knew when it made the call.
         consent: what it needs of people, once that is known.
+        resumed: it was begun before, and goes on.
     """
 
     call_id: str
@@ -226,6 +232,7 @@ class ToolRequest:
     caller: Caller
     heard: Heard = Heard()
     consent: Consent = Consent()
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,13 @@ _HIDDEN: Final = re.compile(
 _BRACKETS: Final = frozenset("⟨⟩\u2329\u232a\u276c\u276d\u3008\u3009")
 """Those of the marks, and those that look like them."""
 
+# Controls, zero width space, marks of direction, separators of lines, embeddings and isolates, tags
+# and private use. The joiners stay: emoji and several scripts need them.
+_STEERING: Final = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ue000-\uf8ff\ufeff\ufff9-\ufffc\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+
 # The blocks of right-to-left scripts; numbers stand alone, because a phone reorders them.
 _NUMBER: Final = "\u0660-\u066c\u06dd\u06f0-\u06f9\u07c0-\u07c9"
 _LETTER: Final = (
@@ -68,6 +75,22 @@ def visible(text: str) -> str:
         return known
 
     return _RIGHT_TO_LEFT.sub(r"⟨rtl \g<0> ltr⟩", _CURIOUS.sub(spell, text))
+
+
+def plain(text: str) -> str:
+    """Return a text of several lines in which nothing moves or hides letters.
+
+    Milder than `visible`: letters of every script stay as they are, so that people can read their
+    own language, and only what steers the display is spelt out. No decision about side effects is
+    shown so.
+    """
+    lines = (" ".join(line.split()) for line in text.strip().splitlines())
+    return "\n".join(_STEERING.sub(lambda found: _mark(found[0], 1), line) for line in lines)
+
+
+def one_line(text: str) -> str:
+    """Return the same on one line."""
+    return " ".join(plain(text).split())
 
 
 def _spelt_out(run: str) -> str:

@@ -7,6 +7,7 @@ ToolError             an expected failure: its text is a sentence that the model
 ├── Declined          a person said no
 ├── Unanswered        no person said yes: nobody answered in time, or nobody could be asked
 ├── Interrupted       it was begun before a restart; whether it took effect is unknown
+├── AwaitsPerson      a person has been asked for the result; the call stays open until then
 ├── ToolUnavailable   the tool cannot work until the operator mends something; the text says what
 └── ToolTimeout       the tool was stopped because it took too long
 
@@ -40,6 +41,10 @@ class Unanswered(ToolError):
 
 class Interrupted(ToolError):
     """The call was begun before a restart, and is not begun again."""
+
+
+class AwaitsPerson(ToolError):
+    """A person answers the call, which stays open; run again later, it returns the answer."""
 
 
 class ToolUnavailable(ToolError):

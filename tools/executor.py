@@ -23,6 +23,7 @@ from tools.arguments import without_unknown
 from tools.audit import Audit
 from tools.base import Caller, Consent, Outcome, Tool, ToolOutput, ToolRequest, ToolResult
 from tools.errors import (
+    AwaitsPerson,
     Declined,
     Interrupted,
     InvalidArguments,
@@ -108,6 +109,8 @@ class ToolExecutor:
     async def execute(self, request: ToolRequest, audit: Audit, approval: Approval) -> ToolResult:
         """Run one call to its end and return what the model reads of it, audited.
 
+        One that a person has to answer has not ended, and is not audited yet.
+
         Args:
             request: as the model sent it; nothing about it needs to be right.
             audit: is told before the run of what a person has allowed, and before this returns; its
@@ -119,7 +122,8 @@ class ToolExecutor:
         try:
             tool = self._find(request)
             arguments, ignored = _validate(tool, request.arguments)
-            self._limits.take(tool, request.caller.person)
+            if not request.resumed:  # it was counted when it began
+                self._limits.take(tool, request.caller.person)
             if _needs_yes(tool, arguments, request):
                 asking = replace(request, consent=await self._consent(tool, arguments))
                 question = _question(tool, arguments, asking.consent)
@@ -130,6 +134,8 @@ class ToolExecutor:
                 output = await self._run(tool, arguments, _calling(request))
             shown = self._presentable(tool, output, ignored)
             outcome = Outcome.OK
+        except AwaitsPerson:
+            return ToolResult(request, Outcome.AWAITS_PERSON, "", 0.0)
         except ToolError as error:
             outcome = _outcome(error)
             shown = ToolOutput(trim(str(error), self._result_limit_bytes))

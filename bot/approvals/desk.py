@@ -1,12 +1,9 @@
 """Asks people before a call with side effects runs, in the chat that the call came from.
 
-A question is one message, or several of which the last one says how to answer. The person whom
-the call is made for, or an admin, answers it by a 👍 or 👎 on that one, or by words such as `yes`
-or `no thanks` as a reply to it; in a private chat plain words that were written after it will do
-while only one question is open. What says neither for sure is asked back. An edit answers nothing.
-Silence is no. Question and answer are on disk, so a restart in between goes on with the same
-question, and an allowed call is begun once. A question that a crash has cut between two of its
-messages is asked again from its beginning.
+It is answered by a 👍 or 👎, or by words such as `yes` or `no thanks`. What says neither for sure
+is asked back. An edit answers nothing. Silence is no. Question and answer are on disk, so a restart
+in between goes on with the same question, and an allowed call is begun once. A question that a
+crash has cut between two of its messages is asked again from its beginning.
 
 A dangerous call in a group is allowed by admins alone, by as many as the quorum says. Each counts
 once, on disk as well; the question is edited to say how many there are. One no is enough.
@@ -16,13 +13,12 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Final
-from weakref import WeakValueDictionary
 
 import structlog
 
+from bot.approvals.asked import NOT_YOURS, TOO_LATE, YES_OR_NO, AskedQuestions
 from bot.approvals.meaning import Meaning, meaning_of
 from bot.approvals.question import (
     GRANT_DAYS,
@@ -32,18 +28,16 @@ from bot.approvals.question import (
     question_of,
     said_yes,
 )
-from bot.backoff import Backoff
-from bot.errors import SignalError, SignalRejected
+from bot.errors import SignalError
 from bot.language.languages import Languages
 from bot.messaging.events import Person, Reaction
 from bot.messaging.messenger import Sender
-from bot.messaging.questions import QuestionMessage, question_messages
+from bot.messaging.questions import question_messages
 from bot.observability import metrics
 from conversation_store.models import (
     AcceptedMessage,
     ApprovalState,
     ChatId,
-    ReceivedKind,
     ReceivedMessage,
     StoredApproval,
 )
@@ -63,13 +57,7 @@ REMIND_SECONDS: Final = 15.0
 SHOW_SECONDS: Final = 5.0
 """For showing how many have said yes: who has said the last one waits for no more than that."""
 
-SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
-
-NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can answer that question."
-YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
 NOT_COUNTED: Final = "Only admins of the bot can allow this; your yes does not count."
-TOO_LATE: Final = "That question has been answered already."
-
 REMINDER: Final = (
     "I am waiting for your 👍 or 👎 on my question above; then I will read this message."
 )
@@ -88,21 +76,14 @@ _DECISIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A message that answers a question, or tries to."""
-
-    question: Question
-    meaning: Meaning
-
-
 class ApprovalDesk:
     """The questions that wait for an answer.
 
     Args:
         store: where they are kept.
-        channel: where they are asked.
-        is_admin: whether a person may answer for others.
+        asked: the open ones.
+        channel: where it is said that one is open, and how many have said yes.
+        is_admin: whether a person may allow dangerous calls, and something for longer.
         languages: in which the bot itself speaks.
         patience_seconds: silence for so long is no.
         catch_up_seconds: after a restart, how long answers may take to come in.
@@ -117,6 +98,7 @@ class ApprovalDesk:
         self,
         *,
         store: ConversationStore,
+        asked: AskedQuestions,
         channel: Sender,
         is_admin: Callable[[Person], bool],
         languages: Languages,
@@ -126,6 +108,7 @@ class ApprovalDesk:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._asked = asked
         self._channel = channel
         self._is_admin = is_admin
         self._languages = languages
@@ -133,14 +116,13 @@ class ApprovalDesk:
         self._catch_up_seconds = catch_up_seconds
         self.quorum = quorum
         self._clock = clock
-        self._open: dict[tuple[str, int], Question] = {}
-        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def resume(self) -> None:
         """Know the questions that a restart has left open, before anything comes in."""
         for stored in await self._store.approvals.waiting():
-            if (question := question_of(stored)) is not None:
-                self._listen(question)
+            question = question_of(stored, patience_seconds=self._patience_seconds)
+            if question is not None:
+                self._asked.listen(question)
 
     def for_turn(
         self, accepted: AcceptedMessage, turn_id: int, *, is_retry: bool = False
@@ -148,36 +130,13 @@ class ApprovalDesk:
         """Return who asks for the calls of one turn; see `TurnApproval`."""
         return TurnApproval(self, self._store, accepted, turn_id, is_retry=is_retry)
 
-    def answer_in(self, message: ReceivedMessage) -> Answer | None:
-        """Return what a message says to an open question; None where it is about none.
-
-        An edit says nothing to it, whatever is edited: only what was written after the question
-        answers it.
-        """
-        if not self._open or message.edited or message.kind is ReceivedKind.EDIT:
-            return None
-        meaning = meaning_of(message.text)
-        if message.question_timestamp is not None:
-            question = self._open.get((message.chat, message.question_timestamp))
-            return Answer(question, meaning) if question is not None else None
-        here = [
-            question
-            for question in self._open.values()
-            if question.chat == message.chat and self._in_time(message.timestamp, question)
-        ]
-        if message.chat.is_group or meaning is Meaning.OTHER:
-            return None
-        if len(here) != 1 or self._is_asking(message.chat):
-            return None
-        return Answer(here[0], meaning) if self._was_written_after(here[0], message) else None
-
     def overlooked_by(self, message: ReceivedMessage) -> Question | None:
         """Return the open question that a message waits behind, once for each question.
 
         Only in a private chat: in a group, others may talk meanwhile.
         """
-        for question in self._open.values():
-            if question.chat == message.chat and not question.reminded:
+        for question in self._asked.in_chat(message.chat):
+            if isinstance(question, Question) and not question.reminded:
                 question.reminded = True
                 return None if message.chat.is_group else question
         return None
@@ -194,37 +153,35 @@ class ApprovalDesk:
         except (SignalError, TimeoutError) as error:
             log.info("approval.not_reminded", reason=type(error).__name__)
 
-    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
+    async def settle(
+        self, accepted: AcceptedMessage, question: Question, meaning: Meaning
+    ) -> str | None:
         """Take a message as an answer; return words for the person where it does not count.
 
         Without words the message is closed: the turn goes on and says the rest.
         """
         message = accepted.message
         author = Person(message.author, message.author_number, message.author_name)
-        question = answer.question
-        if not self._may_decide(author, question):
+        if not self._asked.may_answer(author, question):
             return NOT_YOURS
-        if answer.meaning not in _STATES:
+        if meaning not in _STATES:
             return YES_OR_NO
-        if question.decided.is_set() or not self._in_time(message.timestamp, question):
+        if question.decided.is_set() or not self._asked.in_time(message.timestamp, question):
             return TOO_LATE
-        state = _STATES[answer.meaning]
+        state = _STATES[meaning]
         if state is ApprovalState.YES and not self._counts(author, question):
             return NOT_COUNTED
-        await self._take(question, answer.meaning, author, accepted)
+        await self._take(question, meaning, author, accepted)
         # Else it was decided otherwise, or its turn has ended without asking after a restart.
         return None if question.state in {state, ApprovalState.OPEN} else TOO_LATE
 
-    async def react(self, reaction: Reaction) -> None:
-        """Take a reaction as an answer, if it is one."""
-        question = self._open.get((reaction.chat, reaction.target_timestamp))
+    async def react(self, reaction: Reaction, question: Question) -> None:
+        """Take a reaction to a question as an answer, if it says yes or no."""
         meaning = meaning_of(reaction.emoji)
         state = _STATES.get(meaning)
-        if question is None or reaction.removed or state is None:
+        if state is None or not self._asked.in_time(reaction.timestamp, question):
             return
-        if not self._in_time(reaction.timestamp, question):
-            return
-        may_say = self._counts if state is ApprovalState.YES else self._may_decide
+        may_say = self._counts if state is ApprovalState.YES else self._asked.may_answer
         if may_say(reaction.author, question):
             await self._take(question, meaning, reaction.author)
 
@@ -255,9 +212,9 @@ class ApprovalDesk:
 
     async def ask(self, stored: StoredApproval, tool: str, text: str, consent: Consent) -> Decision:
         """Put a question about a tool, unless that is done, and wait for its answer."""
-        question = self._open.get((stored.chat, stored.signal_timestamp or 0))
-        resumed = question is not None
-        if question is None:
+        question = self._asked.find(stored.chat, stored.signal_timestamp)
+        resumed = isinstance(question, Question)
+        if not isinstance(question, Question):
             question = await self._put(stored, tool, text, consent)
             if question is None:
                 return Decision.NOT_ASKED
@@ -271,8 +228,7 @@ class ApprovalDesk:
         except TimeoutError:
             await self._decide(question, ApprovalState.SILENCE)
         finally:
-            for timestamp in question.timestamps:
-                self._open.pop((question.chat, timestamp), None)
+            self._asked.forget(question)
         return _DECISIONS[question.state]
 
     async def _put(
@@ -281,21 +237,24 @@ class ApprovalDesk:
         """Send a question, trying again while there is no connection; None if it cannot be."""
         admins_needed = self._admins_needed(stored.chat, consent)
         how = self._how(stored.chat, consent.covers, admins_needed)
-        timestamp = await self._send_all(stored.chat, question_messages(tool, text, how))
+        messages = question_messages(tool, text, how)
+        timestamp = await self._asked.send(stored.chat, messages, seconds=self._patience_seconds)
         if timestamp is None:
             return None
+        asked_at = int(self._clock() * 1_000)
         question = Question(
             stored.id,
             stored.chat,
             stored.asker,
             timestamp,
-            int((self._clock() + self._patience_seconds) * 1000),
+            asked_at,
+            asked_at + int(self._patience_seconds * 1_000),
             consent.covers,
             consent.version,
             admins_needed,
         )
         # Before the store has it: an answer may be on its way already.
-        self._listen(question)
+        self._asked.listen(question)
         await self._store.approvals.mark_asked(
             question.id,
             timestamp,
@@ -341,55 +300,12 @@ class ApprovalDesk:
             question.line = shown
             return
         question.edits.append(shown)
-        self._open[question.chat, shown] = question
+        self._asked.listen(question)
         await self._store.approvals.mark_edited(question.id, shown)
-
-    async def _send_all(self, chat: ChatId, messages: Sequence[QuestionMessage]) -> int | None:
-        """Return the timestamp of the last message; None if not all of them could be sent."""
-        timestamp: int | None = None
-        try:
-            # One question after the other: the messages of two must not mix.
-            async with (
-                asyncio.timeout(self._patience_seconds),
-                self._asking.setdefault(chat, asyncio.Lock()),
-            ):
-                for message in messages:
-                    send = partial(
-                        self._channel.send, chat, message.text, attachments=message.attachments
-                    )
-                    timestamp = await SEND_RETRY.retry(
-                        send, on=(SignalError,), final=(SignalRejected,)
-                    )
-                return timestamp
-        except (SignalRejected, TimeoutError) as error:
-            log.warning("approval.not_asked", reason=type(error).__name__)
-            return None
-
-    def _listen(self, question: Question) -> None:
-        for timestamp in question.timestamps:
-            self._open[question.chat, timestamp] = question
 
     def _time_left(self, question: Question, *, resumed: bool) -> float:
         left = min(question.expires_at / 1000 - self._clock(), self._patience_seconds)
         return max(left, self._catch_up_seconds) if resumed else left
-
-    def _in_time(self, timestamp: int, question: Question) -> bool:
-        """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
-        return min(timestamp, self._clock() * 1000) <= question.expires_at
-
-    def _is_asking(self, chat: ChatId) -> bool:
-        """Whether a question is on its way to a chat: a plain yes may be meant for that one."""
-        asking = self._asking.get(chat)
-        return asking is not None and asking.locked()
-
-    def _was_written_after(self, question: Question, message: ReceivedMessage) -> bool:
-        """Whether a message came after a question by its author's clock and by our own.
-
-        The author's may be ahead, and what has waited since before the question is not meant for
-        it.
-        """
-        asked_at = question.expires_at - int(self._patience_seconds * 1_000)
-        return message.timestamp > question.signal_timestamp and message.received_at >= asked_at
 
     async def _allow_for_longer(self, question: Question, person: Person) -> None:
         """Keep that something is allowed here; in a group an admin alone can do that."""
@@ -401,14 +317,11 @@ class ApprovalDesk:
             question.chat, question.covers, question.version, by=person.aci, days=GRANT_DAYS
         )
 
-    def _may_decide(self, person: Person, question: Question) -> bool:
-        return person.aci == question.asker or self._is_admin(person)
-
     def _counts(self, person: Person, question: Question) -> bool:
         """Whether a person's yes counts."""
         if question.admins_needed:
             return self._is_admin(person)
-        return self._may_decide(person, question)
+        return self._asked.may_answer(person, question)
 
     def _admins_needed(self, chat: ChatId, consent: Consent) -> int:
         """Return how many admins have to allow a call; 0: whom it is made for may."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from bot.approvals.asked import Asked
 from bot.language.languages import Languages
 from conversation_store.models import ApprovalState, ChatId, StoredApproval
 from tools.display import visible
@@ -27,18 +28,10 @@ MAX_COVERED_CHARACTERS: Final = 200
 
 
 @dataclass(slots=True)
-class Question:
-    """A question that was sent; `state` is final once `decided` is set.
-
-    Its timestamps are those of its last message and of its edits: nobody can answer what is not
-    shown whole yet.
+class Question(Asked):
+    """A question about a call; `state` is final once `decided` is set.
 
     Attributes:
-        id: row of the call.
-        chat: where it was asked.
-        asker: ACI of the person that the call is made for.
-        signal_timestamp: of its last message.
-        expires_at: until when an answer counts.
         covers: what may be allowed for longer.
         version: of the tool.
         admins_needed: how many admins have to say yes; 0: the asker may decide as well.
@@ -52,11 +45,6 @@ class Question:
         changed: set with each answer.
     """
 
-    id: int
-    chat: ChatId
-    asker: str
-    signal_timestamp: int
-    expires_at: int
     covers: tuple[str, ...] = ()
     version: str = ""
     admins_needed: int = 0
@@ -71,7 +59,7 @@ class Question:
 
     @property
     def timestamps(self) -> Sequence[int]:
-        """By which phones may name it."""
+        """By which phones may name it: those of its last message and of its edits."""
         return (self.signal_timestamp, *self.edits)
 
     def decide(self, state: ApprovalState) -> None:
@@ -81,8 +69,13 @@ class Question:
         self.changed.set()
 
 
-def question_of(stored: StoredApproval) -> Question | None:
-    """Return a question as it was asked before a restart; None if it was not sent whole."""
+def question_of(stored: StoredApproval, *, patience_seconds: float) -> Question | None:
+    """Return a question as it was asked before a restart; None if it was not sent whole.
+
+    Args:
+        stored: the question.
+        patience_seconds: how long answers to it count.
+    """
     if stored.signal_timestamp is None or stored.expires_at is None:
         return None
     return Question(
@@ -90,6 +83,7 @@ def question_of(stored: StoredApproval) -> Question | None:
         stored.chat,
         stored.asker,
         stored.signal_timestamp,
+        stored.expires_at - int(patience_seconds * 1_000),
         stored.expires_at,
         stored.covers,
         stored.version,

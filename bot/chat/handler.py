@@ -194,8 +194,10 @@ class ChatHandler:
         early: EarlyRequest | None = None,
         *,
         retry: Retry | None = None,
-    ) -> TurnResult:
+    ) -> TurnResult | None:
         """Find the answer to a message, or to several that belong together; may be cancelled.
+
+        None where the turn waits on disk for people to answer questions.
 
         A model that cannot answer becomes a plain sentence, never an exception.
 
@@ -250,13 +252,16 @@ class ChatHandler:
 
     async def _answered(
         self, state: TurnState, context: TurnContext, chat: ChatId, now: datetime
-    ) -> TurnResult:
+    ) -> TurnResult | None:
         try:
             answer = await self._loop.run(state, context, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=state.turn.id)
             sentence = self._words_for(error, state.route.model)
             return await self._failed(state, chat, sentence)
+        if answer is None:
+            log.debug("turn.awaits_people", turn=state.turn.id, count=len(state.open_calls))
+            return None
         if not answer:
             return await self._failed(state, chat, EMPTY)
         written = answer

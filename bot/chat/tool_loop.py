@@ -70,8 +70,10 @@ class ToolLoop:
         self._store = store
         self.max_tool_calls = max_tool_calls
 
-    async def run(self, state: TurnState, context: TurnContext, now: datetime) -> str:
+    async def run(self, state: TurnState, context: TurnContext, now: datetime) -> str | None:
         """Return the model's answer, empty when it twice says nothing; may be cancelled.
+
+        None where the turn waits for people: its only open calls are questions to them.
 
         Raises:
             LlmError: the model cannot answer.
@@ -79,13 +81,15 @@ class ToolLoop:
         await self._wait_for_tools()
         async with context.running():
             await self._resume(state, context)
-            while self._may_call(state) and self._tools(state.prompt):
+            while not state.open_calls and self._may_call(state) and self._tools(state.prompt):
                 completion = await self._ask(state, now, self._tools(state.prompt))
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
                 asked = state.ask(completion.message)
                 await context.record_calls(asked, state.take_exchanged(), state.take_spent())
                 await self._run_open_calls(state, context)
+            if state.open_calls:
+                return None
             tools = self._tools(state.prompt)
             completion = await self._ask(state, now, tools, may_call=False)
             return await self._words(state, completion, now)
@@ -207,16 +211,20 @@ class ToolLoop:
         """Finish the calls that a crash left open; those with side effects do not run again."""
         if state.open_calls:
             log.info("turn.resumed", turn=state.turn.id, count=len(state.open_calls))
-            await self._run_open_calls(state, context)
+            await self._run_open_calls(state, context, resumed=True)
 
-    async def _run_open_calls(self, state: TurnState, context: TurnContext) -> None:
-        """Run the open calls at the same time, and show them while they run."""
-        waiting = state.open_calls
-        allowed = self._allowed(state, waiting)
+    async def _run_open_calls(
+        self, state: TurnState, context: TurnContext, *, resumed: bool = False
+    ) -> None:
+        """Run the open calls at the same time, and show them while they run.
+
+        Those that a person answers may stay open.
+        """
+        allowed = self._allowed(state)
         heard = await self._heard(state, context)
         requests = [
-            ToolRequest(call.id, call.name, call.arguments, context.caller, heard)
-            for call in waiting
+            ToolRequest(call.id, call.name, call.arguments, context.caller, heard, resumed=resumed)
+            for call in state.open_calls
         ]
         context.show(self._shown_at_once(one for one in requests if one.call_id in allowed))
         running = []
@@ -227,17 +235,21 @@ class ToolLoop:
                 await asyncio.sleep(0)  # others' turns go on between the questions of many calls
         for task in running:
             result = task.result()
-            state.close(result.request.call_id, result.content, images_of(result))
+            if result.outcome is not Outcome.AWAITS_PERSON:
+                state.close(result.request.call_id, result.content, images_of(result))
 
-    def _allowed(self, state: TurnState, waiting: Sequence[ToolCall]) -> set[str]:
-        """Return which of the open calls may run: the first ones, as far as they are allowed."""
-        count = self._counted(call for call in state.calls if call not in waiting)
+    def _allowed(self, state: TurnState) -> set[str]:
+        """Return which of the open calls may run: the first ones, as far as they are allowed.
+
+        One that goes on was allowed when it began, whatever was refused behind it.
+        """
+        count = CallCount()
         allowed = set()
-        for call in waiting:
+        for call in state.calls:
             count.add(bookkeeping=self._is_bookkeeping(call.name))
             if count.counted <= self.max_tool_calls:
                 allowed.add(call.id)
-        return allowed
+        return allowed & {call.id for call in state.open_calls}
 
     async def _heard(self, state: TurnState, context: TurnContext) -> Heard:
         """Return what the model knows; only tools that take an address, or last, need it."""
@@ -257,11 +269,15 @@ class ToolLoop:
         return result
 
     def _shown_at_once(self, requests: Iterable[ToolRequest]) -> list[ToolRequest]:
-        """Return the calls that run now; those that ask first are shown once they are allowed."""
+        """Return the calls that run now.
+
+        Those that ask first are shown once they are allowed; a question shows itself.
+        """
         return [
             request
             for request in requests
-            if self._registry.get(request.tool) is not None
-            and not self._is_bookkeeping(request.tool)
+            if (tool := self._registry.get(request.tool)) is not None
+            and not tool.bookkeeping
+            and not tool.answered_by_person
             and not self._executor.asks_first(request)
         ]

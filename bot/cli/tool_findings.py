@@ -18,6 +18,7 @@ from tools.base import Tool
 from tools.catalog import COMMANDS, open_tools
 from tools.commands.tool import kind_of_jail
 from tools.mcp.last_words import LastWords
+from tools.people import Nobody
 from tools.probing import probe
 from tools.registry import Registry
 from tools.settings import McpServer
@@ -49,6 +50,7 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
             helpers_of=only_listed,
             reminders_of=only_listed,
             store=None,
+            people=Nobody(),
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):

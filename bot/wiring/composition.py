@@ -40,6 +40,7 @@ from bot.dispatch.outgoing.proofs import AnswerProofs
 from bot.dispatch.turns.batching import Batching
 from bot.dispatch.turns.budget import TokenBudget
 from bot.dispatch.turns.loop_guard import LoopGuard
+from bot.dispatch.turns.requests import Request
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
 from bot.language.languages import Languages
@@ -48,6 +49,7 @@ from bot.messaging.events import IdentityChanged, Person
 from bot.messaging.messenger import Messenger
 from bot.observability import log_ids, logs, metrics
 from bot.observability.event_loop import measure_lag
+from bot.wiring.asking import Asking
 from bot.wiring.chat_commands import chat_commands
 from bot.wiring.conversation import open_conversation
 from bot.wiring.endpoint import OpenEndpoint, api_key
@@ -63,7 +65,7 @@ from bot.wiring.parts import (
 )
 from bot.wiring.readiness import open_health
 from bot.wiring.reload import Reload
-from conversation_store.models import ChatId
+from conversation_store.models import AcceptedMessage, ChatId
 from conversation_store.store import ConversationStore, open_store
 from sandbox.policy import SandboxPolicy
 from tools.catalog import open_tools
@@ -193,8 +195,25 @@ async def wired(
         )
         loop_guard = LoopGuard(messages_per_minute=settings.access.messages_per_minute)
 
+        # What asks people
+        file_cleanup = FileCleanup(messenger)
+
+        def queue(accepted: AcceptedMessage) -> None:
+            changes.queue(Request(accepted, router.command_in(accepted.message)))
+
+        asking = Asking.made_of(
+            store=store,
+            channel=noted_sends,
+            is_admin=access.is_admin,
+            languages=languages,
+            file_cleanup=file_cleanup,
+            quorum=settings.access.quorum,
+            queue=queue,
+            clock=clock,
+        )
+
         # What is said at its time
-        file_cleanup, expiry = FileCleanup(messenger), Expiry(store, clock=clock.past)
+        expiry = Expiry(store, ended=asking.disappeared, clock=clock.past)
         alarm = Alarm(
             store.reminders,
             lane=urgent,
@@ -207,15 +226,7 @@ async def wired(
         )
 
         # What is answered
-        turns = Turns(mailboxes, store, file_cleanup)
-        approvals = ApprovalDesk(
-            store=store,
-            channel=noted_sends,
-            is_admin=access.is_admin,
-            languages=languages,
-            quorum=settings.access.quorum,
-            clock=clock.time,
-        )
+        turns = Turns(mailboxes, store, file_cleanup, asking.suspended)
         batching = Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time)
         conversation = await opened(
             open_conversation(
@@ -228,7 +239,8 @@ async def wired(
                 is_admin=access.is_admin,
                 sandboxes=sandboxes,
                 in_tee=in_tee,
-                approvals=approvals,
+                approvals=asking.approvals,
+                people=asking.questions,
                 noted_sends=noted_sends,
                 presence=presence,
                 proofs=proofs,
@@ -260,7 +272,8 @@ async def wired(
             conversation=conversation,
             turns=turns,
             batching=batching,
-            approvals=approvals,
+            answers=asking.answers,
+            suspended=asking.suspended,
             outbox=outbox,
             store=store,
             file_cleanup=file_cleanup,
@@ -277,6 +290,7 @@ async def wired(
         changes = Changes(
             store=store,
             turns=turns,
+            suspended=asking.suspended,
             mailboxes=mailboxes,
             urgent=urgent,
             router=router,
@@ -286,7 +300,7 @@ async def wired(
         intake = Intake(
             access=access,
             store=store,
-            approvals=approvals,
+            answers=asking.answers,
             mailboxes=mailboxes,
             urgent=urgent,
             router=router,
@@ -302,25 +316,10 @@ async def wired(
             clock=clock,
         )
         reload.register(
-            partial(_reload_access, access, approvals, loop_guard),
+            partial(_reload_access, access, asking.approvals, loop_guard),
             partial(_reload_manners, presence, batching),
             partial(_reload_service, store, models),
         )
-
-        async def resume() -> None:
-            await languages.resume()
-            await identities.resume()
-            await recovery.resume(
-                store=store,
-                approvals=approvals,
-                mailboxes=mailboxes,
-                urgent=urgent,
-                doubts=doubts,
-                router=router,
-                changes=changes,
-                file_cleanup=file_cleanup,
-            )
-            await pairing.refresh()
 
         # Entered last, so that no task outlives a part that it works with.
         await opened(tasks)
@@ -331,7 +330,24 @@ async def wired(
             mailboxes=mailboxes,
             urgent=urgent,
             presence=presence,
-            resume=resume,
+            resume=partial(
+                _resume,
+                languages,
+                identities,
+                pairing,
+                partial(
+                    recovery.resume,
+                    store=store,
+                    answers=asking.answers,
+                    suspended=asking.suspended,
+                    mailboxes=mailboxes,
+                    urgent=urgent,
+                    doubts=doubts,
+                    router=router,
+                    changes=changes,
+                    file_cleanup=file_cleanup,
+                ),
+            ),
             background=(
                 *((signal_cli.run,) if signal_cli is not None else ()),
                 measure_lag,
@@ -342,6 +358,7 @@ async def wired(
                 doubts.run,
                 expiry.run,
                 alarm.run,
+                asking.questions.run,
                 file_cleanup.run,
                 _profile_keeper(settings, messenger, store).run,
                 *(endpoint.keep_verified for endpoint in models.endpoints.values()),
@@ -351,6 +368,16 @@ async def wired(
             status=partial(_status, store, messenger, turns),
             reload=reload,
         )
+
+
+async def _resume(
+    languages: Languages, identities: Identities, pairing: Pairing, unfinished: Work
+) -> None:
+    """Know again what was known, then queue unfinished work."""
+    await languages.resume()
+    await identities.resume()
+    await unfinished()
+    await pairing.refresh()
 
 
 @asynccontextmanager

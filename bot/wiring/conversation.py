@@ -33,6 +33,7 @@ from conversation_store.store import ConversationStore
 from sandbox.policy import SandboxPolicy
 from tools.base import Caller
 from tools.executor import ToolExecutor
+from tools.people import People
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
 from tools.reminders.tool import Reminders
@@ -52,6 +53,7 @@ async def open_conversation(
     sandboxes: SandboxPolicy,
     in_tee: bool,
     approvals: ApprovalDesk,
+    people: People,
     noted_sends: NotedSends,
     presence: Presence,
     proofs: AnswerProofs | None,
@@ -95,6 +97,7 @@ async def open_conversation(
         helpers_of=helpers.of,
         reminders_of=partial(_reminders_of, settings, store, reminders_changed, clock),
         store=store,
+        people=people,
     )
     offer_tools(settings)
 

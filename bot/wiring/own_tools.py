@@ -12,6 +12,7 @@ from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool
 from tools.errors import ToolError
 from tools.memory.tool import memory_tools
+from tools.people import People, ask_user_of
 from tools.registry import Registry
 from tools.reminders.tool import Reminders, reminder_tools
 from tools.schema import tool_from
@@ -37,6 +38,7 @@ def offer_own_tools(
     helpers_of: Callable[[Caller], HelpWith],
     reminders_of: Callable[[Caller], Reminders],
     store: ConversationStore | None,
+    people: People,
 ) -> None:
     """Offer the tools that the settings want.
 
@@ -47,9 +49,11 @@ def offer_own_tools(
         helpers_of: finds who helps the turn that a call belongs to.
         reminders_of: finds the reminders of whoever calls.
         store: what they work with; None where they are only listed.
+        people: asks them.
     """
 
     def wanted() -> Iterator[Tool]:
+        yield ask_user_of(people)
         yield tool_from(todo, bookkeeping=True, given={"turn": turn_of})
         if settings.tools.helpers.enabled:
             yield tool_from(

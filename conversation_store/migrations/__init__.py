@@ -27,6 +27,7 @@ from conversation_store.migrations import (
     m0016_memory,
     m0017_reminders,
     m0018_helpers,
+    m0019_questions,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -48,6 +49,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0016_memory.apply,
     m0017_reminders.apply,
     m0018_helpers.apply,
+    m0019_questions.apply,
 )
 
 

@@ -174,7 +174,9 @@ class Expired:
         next_at: when something disappears next; None: nothing that is kept ever does.
         waiting: messages that disappeared before their turn began; their text and the names of
             their files are gone.
+        ended: messages whose turn waited for a person's answer; they are closed.
     """
 
     next_at: int | None
     waiting: tuple[AcceptedMessage, ...] = ()
+    ended: tuple[AcceptedMessage, ...] = ()

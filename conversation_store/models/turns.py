@@ -285,6 +285,45 @@ class StoredGrant:
     expires_at: int
 
 
+class QuestionKind(StrEnum):
+    """What the model asks a person for."""
+
+    CHOICE = "choice"
+    PLAN = "plan"
+    """Whether a plan is carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuestion:
+    """A question of the model's to a person; its turn waits for the answer on disk.
+
+    Attributes:
+        id: row of the open call that asks it.
+        turn_id: the turn.
+        chat: where it is asked.
+        asker: ACI of the person that the turn answers.
+        kind: what it asks for.
+        options: what may be chosen.
+        multiple: whether several of them may be.
+        signal_timestamp: Signal's timestamp of its last message; None while it is not sent.
+        asked_at: when it was sent; None while it is not.
+        expires_at: until when an answer counts; None while it is not sent.
+        answer: what the model is told; None while it is open.
+    """
+
+    id: int
+    turn_id: int
+    chat: ChatId
+    asker: str
+    kind: QuestionKind
+    options: tuple[str, ...] = ()
+    multiple: bool = False
+    signal_timestamp: int | None = None
+    asked_at: int | None = None
+    expires_at: int | None = None
+    answer: str | None = None
+
+
 class ExchangeState(StrEnum):
     """What is known of the signature over a request to a model and its answer."""
 

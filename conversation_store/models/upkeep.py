@@ -56,7 +56,7 @@ class StoreSizes:
         log_bytes: of the write-ahead log beside it.
         free_bytes: of the file, what holds nothing and will be used again.
         disk_free_bytes: what is left on its disk.
-        waiting_messages: owe an answer.
+        waiting_messages: owe an answer, and wait for no person's.
         waiting_sends: messages of the bot that are not sent yet.
         waiting_signatures: of answers, that are not checked yet.
         oldest_waiting_at: when the oldest of the messages came; None where none waits.

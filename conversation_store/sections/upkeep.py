@@ -16,6 +16,7 @@ from conversation_store import (
     overheard,
     remembered,
     reminders,
+    suspended,
     token_usage,
     turns,
 )
@@ -74,8 +75,9 @@ class StoreUpkeep(Section):
             now_ms: the time that counts as now; None takes the clock.
 
         Returns:
-            when to come again, and the messages that disappeared before their turn began, without
-            their text and the names of their files: they still owe an answer.
+            when to come again, the messages that disappeared before their turn began, without
+            their text and the names of their files: they still owe an answer; and those whose
+            turn waited for a person's answer, which owe none any more.
         """
         now = self._context.now_ms() if now_ms is None else now_ms
         expired = await self._expire(now)
@@ -84,6 +86,7 @@ class StoreUpkeep(Section):
 
     @writes
     def _expire(self, execute: Execute, now_ms: int) -> Expired:
+        ended = suspended.end_expired(execute, now_ms)
         for turn_id in turns.expired(execute, now_ms):
             turns.forget(execute, turn_id, time_is_over=True)
         turns.forget_told(execute, remembered.expire(execute, now_ms))
@@ -101,7 +104,7 @@ class StoreUpkeep(Section):
             remembered.next_expiry(execute),
             instructions.next_expiry(execute),
         )
-        return Expired(min((at for at in expiries if at is not None), default=None), waiting)
+        return Expired(min((at for at in expiries if at is not None), default=None), waiting, ended)
 
     async def purge(self, now_ms: int | None = None) -> int:
         """Delete what is older than the retention and return how many turns that were.
@@ -194,7 +197,8 @@ class StoreUpkeep(Section):
         ((pages,),) = execute("PRAGMA page_count")
         ((free_pages,),) = execute("PRAGMA freelist_count")
         ((messages, oldest),) = execute(
-            "SELECT count(*), min(received_at) FROM inbox WHERE state = 'waiting'"
+            "SELECT count(*), min(received_at) FROM inbox WHERE state = 'waiting'"  # noqa: S608
+            f" AND coalesce(turn_id, id) NOT IN ({suspended.SUSPENDED})"
         )
         ((sends,),) = execute("SELECT count(*) FROM outbox WHERE state = 'waiting'")
         ((signatures,),) = execute("SELECT count(*) FROM exchanges WHERE state = 'waiting'")

@@ -11,7 +11,8 @@ from contextlib import closing
 
 import pytest
 
-from bot.approvals.desk import REMINDER, TOO_LATE, YES_OR_NO
+from bot.approvals.asked import TOO_LATE, YES_OR_NO
+from bot.approvals.desk import REMINDER
 from bot.config.settings import Settings
 from conversation_store.models import ApprovalState, ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store

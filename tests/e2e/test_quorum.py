@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from bot.approvals.desk import NOT_COUNTED, NOT_YOURS
+from bot.approvals.asked import NOT_YOURS
+from bot.approvals.desk import NOT_COUNTED
 from bot.approvals.question import ADMIN_NEEDED
 from bot.config.settings import Settings
 from bot.messaging.events import Person

@@ -2,14 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bot.approvals.desk import TOO_LATE, ApprovalDesk
+from bot.approvals.answers import Answer, Answers
+from bot.approvals.asked import TOO_LATE, AskedQuestions
+from bot.approvals.desk import CATCH_UP_SECONDS, ApprovalDesk, TurnApproval
+from bot.approvals.questions import QuestionDesk
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
 from bot.messaging.events import Person, Reaction
@@ -64,14 +67,55 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def desk_of(store: ConversationStore, phone: Phone, *, patience: float = 20.0) -> ApprovalDesk:
-    return ApprovalDesk(
-        store=store,
-        channel=phone,
-        is_admin=lambda _: False,
-        languages=Languages(store),
-        patience_seconds=patience,
-    )
+class Desk:
+    """A desk for approvals, and what people answer there."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        phone: Phone,
+        *,
+        patience: float = 20.0,
+        catch_up: float = CATCH_UP_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        asked = AskedQuestions(phone, is_admin=lambda _: False, clock=clock)
+        self._desk = ApprovalDesk(
+            store=store,
+            asked=asked,
+            channel=phone,
+            is_admin=lambda _: False,
+            languages=Languages(store),
+            patience_seconds=patience,
+            catch_up_seconds=catch_up,
+            clock=clock,
+        )
+        questions = QuestionDesk(
+            store=store, asked=asked, languages=Languages(store), go_on=self._go_on
+        )
+        self._answers = Answers(asked, self._desk, questions)
+
+    async def _go_on(self, turn_id: int) -> None:
+        raise AssertionError("No turn waits for an answer of this desk.")
+
+    async def resume(self) -> None:
+        await self._answers.resume()
+
+    def for_turn(self, accepted: AcceptedMessage, turn_id: int) -> TurnApproval:
+        return self._desk.for_turn(accepted, turn_id)
+
+    def answer_in(self, message: ReceivedMessage) -> Answer | None:
+        return self._answers.answer_in(message)
+
+    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
+        return await self._answers.settle(accepted, answer)
+
+    async def react(self, reaction: Reaction) -> None:
+        await self._answers.react(reaction)
+
+
+def desk_of(store: ConversationStore, phone: Phone, *, patience: float = 20.0) -> Desk:
+    return Desk(store, phone, patience=patience)
 
 
 @asynccontextmanager
@@ -303,14 +347,7 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
     async with open_call(tmp_path) as (store, accepted), asyncio.TaskGroup() as tasks:
         await asked_before_a_restart(store, accepted)
         phone = Phone()
-        desk = ApprovalDesk(
-            store=store,
-            channel=phone,
-            is_admin=lambda _: False,
-            languages=Languages(store),
-            catch_up_seconds=0.5,
-            clock=lambda: time.time() + 600,
-        )
+        desk = Desk(store, phone, patience=300.0, catch_up=0.5, clock=lambda: time.time() + 600)
         await desk.resume()
         approval = desk.for_turn(accepted, accepted.id)
         asking = tasks.create_task(approval.ask(REQUEST, "Write?"))

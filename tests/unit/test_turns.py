@@ -12,6 +12,7 @@ import pytest
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
+from bot.dispatch.turns.suspended import SuspendedTurns
 from conversation_store.models import AcceptedMessage, ReceivedFile
 from conversation_store.store import ConversationStore
 from tests.fakes.partial_messenger import PartialMessenger
@@ -37,11 +38,16 @@ class Place:
     pieces: list[AcceptedMessage]
 
 
+def _never(_: object) -> None:
+    raise AssertionError("No turn waits for people here.")
+
+
 @asynccontextmanager
 async def place(folder: Path, *, pieces: int = 1) -> AsyncIterator[Place]:
     async with store_at(folder) as store, asyncio.TaskGroup() as tasks:
         mailboxes = Mailboxes(tasks)
-        turns = Turns(mailboxes, store, FileCleanup(NoFiles()))
+        waiting = SuspendedTurns(store, queue=_never, forget=_never)
+        turns = Turns(mailboxes, store, FileCleanup(NoFiles()), waiting)
         accepted = [await accept(store, received(number)) for number in range(1, pieces + 1)]
         yield Place(turns, mailboxes, store, accepted)
 

@@ -41,6 +41,7 @@ def tool_from(
     admins_only: bool = False,
     changes: bool = False,
     bookkeeping: bool = False,
+    answered_by_person: bool = False,
     given: Mapping[str, Callable[[Caller], object]] | None = None,
 ) -> Tool:
     """Make a tool of an async function.
@@ -65,6 +66,7 @@ def tool_from(
         admins_only: it does not exist for anybody else.
         changes: it changes or sends something, though nobody needs to be asked about it.
         bookkeeping: see `Tool`.
+        answered_by_person: a person gives the result; see `Tool`.
         given: arguments that the model neither sees nor sends, each with what it is for a caller.
 
     Raises:
@@ -101,6 +103,7 @@ def tool_from(
         admins_only=admins_only,
         changes=changes,
         bookkeeping=bookkeeping,
+        answered_by_person=answered_by_person,
     )
 
 

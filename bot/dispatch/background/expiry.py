@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -21,15 +22,24 @@ MIN_WAIT_SECONDS: Final = 0.5
 class Expiry:
     """Removes what disappears, at its time.
 
-    A message that still waits for its answer then loses its words; its answer says so.
+    A message that still waits for its answer then loses its words; its answer says so. One whose
+    turn waits for a person's answer goes with its turn.
 
     Args:
         store: what it is removed from.
+        ended: told of messages whose turn waited for a person, and that are gone.
         clock: seconds since 1970.
     """
 
-    def __init__(self, store: ConversationStore, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: ConversationStore,
+        *,
+        ended: Callable[[AcceptedMessage], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
+        self._ended = ended
         self._clock = clock
         self._next_at: int | None = None
         self._sooner = asyncio.Event()
@@ -46,6 +56,8 @@ class Expiry:
             self._sooner.clear()
             self._next_at = None
             expired = await self._store.upkeep.expire(int(self._clock() * 1_000))
+            for accepted in expired.ended:
+                self._ended(accepted)
             if expired.next_at is not None:
                 self.at(expired.next_at)
             self._sooner.clear()

@@ -6,7 +6,7 @@ so a restart in between makes the change again; it waits for no room, so whoever
 to.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.turns.requests import Request
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
+from bot.dispatch.turns.suspended import SuspendedTurns
 from bot.messaging.events import Person
 from conversation_store.models import AcceptedMessage, ChatId
 from conversation_store.store import ConversationStore
@@ -28,6 +29,7 @@ class Changes:
     Args:
         store: where they are kept.
         turns: what runs.
+        suspended: what waits for people.
         mailboxes: what waits.
         urgent: where a deletion by somebody else waits for the group's word.
         router: answers what was edited.
@@ -40,6 +42,7 @@ class Changes:
         *,
         store: ConversationStore,
         turns: Turns,
+        suspended: SuspendedTurns,
         mailboxes: Mailboxes,
         urgent: Mailboxes,
         router: Router,
@@ -48,6 +51,7 @@ class Changes:
     ) -> None:
         self._store = store
         self._turns = turns
+        self._suspended = suspended
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
@@ -64,6 +68,11 @@ class Changes:
         chat = edit.message.chat
         target_id = await self._store.messages.find_target(edit.message)
         target = None if target_id is None else self._unanswered(chat, target_id)
+        if target is None and target_id is not None:
+            waited = await self._suspended.take_with(chat, target_id)
+            if waited is not None:
+                await self._answer_afresh(waited, edit, target_id)
+                return True
         if target is None:
             self.queue(request)
             return True
@@ -74,6 +83,24 @@ class Changes:
             self._requeue(revised)
         await self._store.messages.merge_edit(edit, target)
         return waits
+
+    async def _answer_afresh(
+        self, waited: AcceptedMessage, edit: AcceptedMessage, target_id: int
+    ) -> None:
+        """Let a turn that waited for people begin again with a message as it reads now."""
+        pieces = [replace(waited, joined=()), *waited.joined]
+        target = next(piece for piece in pieces if piece.id == target_id)
+        self._begin_again(
+            replace(piece, message=piece.message.after(edit.message)) if piece is target else piece
+            for piece in pieces
+        )
+        await self._store.messages.merge_edit(edit, target)
+
+    def _begin_again(self, pieces: Iterable[AcceptedMessage]) -> None:
+        """Queue messages whose turn is forgotten, to be answered by a new one."""
+        first, *others = (replace(piece, begun=False) for piece in pieces)
+        again = replace(first, joined=tuple(others))
+        self.queue(self._router.classify(again))
 
     def queue(self, request: Request) -> None:
         """Put the work of a message into its lane, room or not."""
@@ -108,11 +135,25 @@ class Changes:
 
     async def _forget(self, deletion: AcceptedMessage) -> None:
         chat = deletion.message.chat
-        for inbox_id in await self._store.messages.forget(deletion):
+        waited = await self._suspended_turn_of(deletion)
+        closed = await self._store.messages.forget(deletion)
+        if waited is not None:
+            pieces = (replace(waited, joined=()), *waited.joined)
+            self._file_cleanup.files_of(*(one.message for one in pieces if one.id in closed))
+            if left := [piece for piece in pieces if piece.id not in closed]:
+                self._begin_again(left)
+        for inbox_id in closed:
             if (deleted := self._unanswered(chat, inbox_id)) is not None:
                 self._file_cleanup.files_of(deleted.message)
             if deleted is not None and not self._turns.withdraw(chat, inbox_id):
                 self._mailboxes.replace(chat, inbox_id, self._job_without(deleted))
+
+    async def _suspended_turn_of(self, deletion: AcceptedMessage) -> AcceptedMessage | None:
+        """Take out the turn that waits for people about a message that is deleted."""
+        target_id = await self._store.messages.find_target(deletion.message)
+        if target_id is None:
+            return None
+        return await self._suspended.take_with(deletion.message.chat, target_id)
 
     def _job_without(self, deleted: AcceptedMessage) -> Job | None:
         """Return the work that is left of a message and those that were to be answered with it."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from bot.approvals.desk import ApprovalDesk
+from bot.approvals.answers import Answers
 from bot.dispatch.background.alarm import Alarm
 from bot.dispatch.background.expiry import Expiry
 from bot.dispatch.background.file_cleanup import FileCleanup
@@ -86,7 +86,7 @@ class Intake:
     Args:
         access: who may talk, and how much.
         store: where messages are kept.
-        approvals: takes reactions.
+        answers: takes reactions.
         mailboxes: the ordinary lane.
         urgent: the lane of what may not wait behind the turn that it concerns.
         router: does the work.
@@ -107,7 +107,7 @@ class Intake:
         *,
         access: Access,
         store: ConversationStore,
-        approvals: ApprovalDesk,
+        answers: Answers,
         mailboxes: Mailboxes,
         urgent: Mailboxes,
         router: Router,
@@ -124,7 +124,7 @@ class Intake:
     ) -> None:
         self._access = access
         self._store = store
-        self._approvals = approvals
+        self._answers = answers
         self._mailboxes = mailboxes
         self._urgent = urgent
         self._router = router
@@ -154,7 +154,7 @@ class Intake:
             if self._access.may_talk(event.author) and self._identities.is_verified(
                 event.author.aci
             ):
-                await self._approvals.react(event)
+                await self._answers.react(event)
                 await self._alarm.react(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._group_permissions.changed, event))
@@ -344,9 +344,9 @@ class Intake:
         return self._loop_guard.verdict(message.chat, message.author, len(message.text))
 
     async def _remind_of_question(self, message: ReceivedMessage) -> None:
-        question = self._approvals.overlooked_by(message)
+        question = self._answers.overlooked_by(message)
         if question is not None:
-            await self._urgent.put(message.chat, Job(partial(self._approvals.remind, question)))
+            await self._urgent.put(message.chat, Job(partial(self._answers.remind, question)))
 
 
 def _names(message: ReceivedMessage) -> dict[str, LogId | None]:

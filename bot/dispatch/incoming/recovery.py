@@ -4,13 +4,14 @@ from functools import partial
 
 import structlog
 
-from bot.approvals.desk import ApprovalDesk
+from bot.approvals.answers import Answers
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.incoming.changes import Changes
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.dispatch.outgoing.doubts import Doubts
 from bot.dispatch.turns.requests import RequestKind
 from bot.dispatch.turns.router import Router
+from bot.dispatch.turns.suspended import SuspendedTurns
 from conversation_store.models import AcceptedMessage, ReceivedKind
 from conversation_store.store import ConversationStore
 
@@ -20,7 +21,8 @@ log = structlog.get_logger()
 async def resume(
     *,
     store: ConversationStore,
-    approvals: ApprovalDesk,
+    answers: Answers,
+    suspended: SuspendedTurns,
     mailboxes: Mailboxes,
     urgent: Mailboxes,
     doubts: Doubts,
@@ -39,10 +41,14 @@ async def resume(
         lane = urgent if part.urgent else mailboxes
         lane.add(part.chat, Job(partial(doubts.deliver, part)))
     stopped = await _stop_what_was_to_be_stopped(store, router, unfinished.accepted)
-    await approvals.resume()
+    await answers.resume()
+    waiting_for_people = await suspended.resume()
     for accepted in unfinished.accepted:
         if accepted.id in stopped:
             file_cleanup.files_of(*accepted.messages)
+            continue
+        if accepted.id in waiting_for_people:
+            suspended.add(accepted.message.chat, accepted.id)
             continue
         request = router.classify(accepted)
         match request.kind:

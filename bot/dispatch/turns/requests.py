@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from bot.approvals.desk import Answer
+from bot.approvals.answers import Answer
 from bot.commands.base import Command
 from conversation_store.models import AcceptedMessage, ReceivedKind
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from bot.approvals.desk import Answer, ApprovalDesk
+from bot.approvals.answers import Answer, Answers
 from bot.chat.handler import ChatHandler, TurnForgotten, TurnResult
 from bot.commands.base import UNKNOWN_COMMAND, Command, CommandContext, Reply
 from bot.commands.retry import RetryCommand
@@ -21,6 +21,7 @@ from bot.dispatch.turns.budget import TokenBudget
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.requests import CommandCall, Request, RequestKind, parse_command
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
+from bot.dispatch.turns.suspended import SuspendedTurns
 from bot.language.languages import Languages
 from bot.messaging.events import Person
 from bot.messaging.formatting import split
@@ -81,7 +82,8 @@ class Router:
         conversation: everything that is no command.
         turns: makes the conversation stoppable.
         batching: gathers what is written in one go.
-        approvals: knows the questions that wait for an answer.
+        answers: knows the questions that wait for one.
+        suspended: the turns that wait for people's answers.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
         file_cleanup: deletes files that nobody reads.
@@ -101,7 +103,8 @@ class Router:
         conversation: ChatHandler,
         turns: Turns,
         batching: Batching,
-        approvals: ApprovalDesk,
+        answers: Answers,
+        suspended: SuspendedTurns,
         outbox: Outbox,
         store: ConversationStore,
         file_cleanup: FileCleanup,
@@ -117,7 +120,8 @@ class Router:
         self._conversation = conversation
         self._turns = turns
         self._batching = batching
-        self._approvals = approvals
+        self._answers = answers
+        self._suspended = suspended
         self._outbox = outbox
         self._store = store
         self._file_cleanup = file_cleanup
@@ -138,7 +142,7 @@ class Router:
             return Request(accepted, command)
         # What somebody says to a question counts only as far as the person's key does.
         listens = self._identity_policy.is_verified(message.author)
-        return Request(accepted, command, self._approvals.answer_in(message) if listens else None)
+        return Request(accepted, command, self._answers.answer_in(message) if listens else None)
 
     def command_in(self, message: ReceivedMessage) -> CommandCall | None:
         """Return the command that a message calls; None where it is for the model."""
@@ -234,7 +238,7 @@ class Router:
 
     async def _settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
         """Take a message as the answer to a question, or say why it does not count."""
-        words = await self._approvals.settle(accepted, answer)
+        words = await self._answers.settle(accepted, answer)
         if words is None:
             self._file_cleanup.files_of(accepted.message)
         else:
@@ -264,6 +268,12 @@ class Router:
                 result = await self._turns.run(
                     first.message.chat, pieces, partial(self._run_turn, pieces, retry)
                 )
+                if result is None:
+                    if self._answers.awaited_by(first.id):
+                        self._suspended.add(first.message.chat, first.id)
+                        return ()
+                    pieces[0] = replace(pieces[0], begun=True)  # answered at this very moment
+                    continue
                 # Outside what can be stopped: from here on the answer is certain to be sent.
                 quote = _quote_of(pieces[-1])
                 return await self._conversation.finish(pieces, result, quote=quote, retry=retry)
@@ -276,11 +286,15 @@ class Router:
                 await self._store.turns.restart(first.id)
             except TurnForgotten:
                 pieces[:] = await self._store.messages.waiting_of(pieces)
+            finally:
+                self._suspended.end_unless_waiting(first.id)
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
             command = self.command_in(pieces[0].message) if pieces else None
         return ()
 
-    async def _run_turn(self, pieces: list[AcceptedMessage], retry: Retry | None) -> TurnResult:
+    async def _run_turn(
+        self, pieces: list[AcceptedMessage], retry: Retry | None
+    ) -> TurnResult | None:
         if pieces[0].begun or retry is not None:
             return await self._conversation.run_turn(tuple(pieces), retry=retry)
         async with self._conversation.asking_early() as early:

@@ -9,6 +9,7 @@ import structlog
 
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.mailboxes import Mailboxes
+from bot.dispatch.turns.suspended import SuspendedTurns
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, ChatId
 from conversation_store.store import ConversationStore
@@ -75,14 +76,20 @@ class Turns:
         mailboxes: where a chat's further messages wait.
         store: where dropped messages are closed.
         file_cleanup: deletes the files of dropped messages.
+        suspended: turns that wait for people, and are in progress nowhere.
     """
 
     def __init__(
-        self, mailboxes: Mailboxes, store: ConversationStore, file_cleanup: FileCleanup
+        self,
+        mailboxes: Mailboxes,
+        store: ConversationStore,
+        file_cleanup: FileCleanup,
+        suspended: SuspendedTurns,
     ) -> None:
         self._mailboxes = mailboxes
         self._store = store
         self._file_cleanup = file_cleanup
+        self._suspended = suspended
         self._running: dict[str, _Running] = {}
         self._places = asyncio.Semaphore(MAX_RUNNING_TURNS)
 
@@ -107,7 +114,7 @@ class Turns:
         Args:
             chat: where.
             pieces: the messages that it answers; once it has ended, as they were changed meanwhile.
-            work: what is done.
+            work: what is done; None where it has found nothing to be stored.
 
         Raises:
             TurnStopped: somebody stopped it.
@@ -134,6 +141,8 @@ class Turns:
             running.ended.set()
         if running.interruption is TurnChanged:  # told so at the very moment when it was done
             raise TurnChanged
+        if running.interruption is TurnStopped and done is None:
+            raise TurnStopped
         running.interruption = None
         return done
 
@@ -159,7 +168,9 @@ class Turns:
         return True
 
     async def stop(self, chat: ChatId, *, before: int) -> int:
-        """Stop what was asked for in a chat before a message: its turn and what waits behind it.
+        """Stop what was asked for in a chat before a message.
+
+        That is its turn, those that wait for people, and what waits behind it.
 
         Args:
             chat: the chat.
@@ -169,14 +180,18 @@ class Turns:
             How many messages that were.
         """
         dropped = self._mailboxes.drop(chat, before=before)
+        waited = self._suspended.take_before(chat, before)
         running = self._running.get(chat)
         stopped = 0
         if running is not None and running.pieces[0].id < before:
             stopped = len(running.pieces) if await _end(running) else 0
+        for turn_id in waited:
+            if (accepted := await self._store.questions.suspended_turn(turn_id)) is not None:
+                self._file_cleanup.files_of(*accepted.messages)
         for accepted in dropped:
             self._file_cleanup.files_of(*accepted.messages)
-        await self._store.messages.stop([accepted.id for accepted in dropped])
-        return len(dropped) + stopped
+        await self._store.messages.stop([*waited, *(accepted.id for accepted in dropped)])
+        return len(waited) + len(dropped) + stopped
 
 
 async def _end(running: _Running) -> bool:

@@ -1,0 +1,167 @@
+"""Questions of the model's to people, one for each call that asks one.
+
+Sent at least once, answered at most once: every change is conditional on the state before it.
+"""
+
+import json
+from collections.abc import Sequence
+
+from conversation_store import inbox, suspended, turns
+from conversation_store.connections import Execute, Row
+from conversation_store.models import AcceptedMessage, ChatId, QuestionKind, StoredQuestion
+from conversation_store.sections.section import Section, reads, writes
+
+COLUMNS = (
+    "id, turn_id, chat, asker, kind, options, multiple, signal_timestamp, asked_at, expires_at,"
+    " answer"
+)
+
+ANSWER = "question"
+"""How a message ends that answers a question."""
+
+
+class QuestionStore(Section):
+    """Questions to people for whose answers a turn waits."""
+
+    @writes
+    def find_or_open(
+        self,
+        execute: Execute,
+        turn_id: int,
+        tool_call_id: str,
+        *,
+        chat: ChatId,
+        asker: str,
+        kind: QuestionKind,
+        options: Sequence[str],
+        multiple: bool,
+    ) -> StoredQuestion | None:
+        """Return the question of an open call, made now if there is none yet.
+
+        Args:
+            execute: runs a statement.
+            turn_id: the turn.
+            tool_call_id: the call; None is returned when it is not open.
+            chat: where to ask.
+            asker: ACI of the person that the turn answers.
+            kind: what is asked for.
+            options: what may be chosen.
+            multiple: whether several of them may be.
+        """
+        open_call = turns.open_call(execute, turn_id, tool_call_id)
+        if open_call is None:
+            return None
+        execute(
+            "INSERT INTO questions (id, turn_id, chat, asker, kind, options, multiple, state)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'open') ON CONFLICT DO NOTHING",
+            (
+                *(open_call, turn_id, chat, asker, kind),
+                *(json.dumps(list(options), ensure_ascii=False), int(multiple)),
+            ),
+        )
+        return _found(execute, open_call)
+
+    @writes
+    def mark_asked(
+        self,
+        execute: Execute,
+        question: int,
+        signal_timestamp: int,
+        *,
+        asked_at: int,
+        expires_at: int,
+    ) -> None:
+        """Remember the question's message, when it was sent and until when its answer counts."""
+        execute(
+            "UPDATE questions SET signal_timestamp = ?, asked_at = ?, expires_at = ? WHERE id = ?",
+            (signal_timestamp, asked_at, expires_at, question),
+        )
+
+    async def answer(
+        self,
+        question: int,
+        answer: str,
+        *,
+        by: str | None = None,
+        message: AcceptedMessage | None = None,
+    ) -> bool:
+        """Answer an open question; return whether this answer is the one that counts.
+
+        Args:
+            question: which.
+            answer: what the model is told.
+            by: ACI of the person who answered; None: nobody did.
+            message: the message that answers, which owes no other answer then.
+        """
+        counts = await self._answer(question, answer, by, message)
+        if message is not None:
+            self._context.leave_no_words(have_disappeared=self._context.has_disappeared(message))
+        return counts
+
+    @writes
+    def _answer(
+        self,
+        execute: Execute,
+        question: int,
+        answer: str,
+        by: str | None,
+        message: AcceptedMessage | None,
+    ) -> bool:
+        rows = list(
+            execute(
+                "UPDATE questions SET state = 'answered', answer = ?, answered_by = ?,"
+                " answered_at = ? WHERE id = ? AND state = 'open' RETURNING turn_id",
+                (answer, by, self._context.now_ms(), question),
+            )
+        )
+        for (turn_id,) in rows:
+            # What a person has answered got somewhere, however often it was begun.
+            execute("UPDATE turns SET attempts = 0 WHERE id = ?", (turn_id,))
+            if message is not None:
+                inbox.close(execute, message.id, ANSWER)
+        return bool(rows)
+
+    @reads
+    def open(self, execute: Execute) -> tuple[StoredQuestion, ...]:
+        """Return the questions that were sent and have no answer."""
+        rows = list(
+            execute(
+                f"SELECT {COLUMNS} FROM questions"  # noqa: S608
+                " WHERE state = 'open' AND signal_timestamp IS NOT NULL ORDER BY id"
+            )
+        )
+        return tuple(_question(row) for row in rows)
+
+    @reads
+    def suspended_turns(self, execute: Execute) -> frozenset[int]:
+        """Return the turns that wait for nothing but people's answers."""
+        return suspended.turn_ids(execute)
+
+    @reads
+    def suspended_turn(self, execute: Execute, turn_id: int) -> AcceptedMessage | None:
+        """Return the messages of a turn that waits, if they still owe an answer."""
+        return next(iter(inbox.waiting(execute, turn_id)), None)
+
+    @reads
+    def turn_of(self, execute: Execute, inbox_id: int) -> int:
+        """Return the turn that answers a message, or would."""
+        return inbox.turn_of(execute, inbox_id)
+
+
+def _found(execute: Execute, question: int) -> StoredQuestion:
+    (row,) = execute(f"SELECT {COLUMNS} FROM questions WHERE id = ?", (question,))  # noqa: S608
+    return _question(row)
+
+
+def _question(row: Row) -> StoredQuestion:
+    id_, turn_id, chat, asker, kind, options, multiple, *rest = row
+    return StoredQuestion(
+        id_,
+        turn_id,
+        ChatId.parse(chat),
+        asker,
+        QuestionKind(kind),
+        tuple(json.loads(options)),
+        bool(multiple),
+        *rest,
+    )

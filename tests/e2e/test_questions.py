@@ -1,0 +1,338 @@
+"""The model asks a person: how it is asked, who answers and how, and what happens meanwhile."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from bot.approvals.answers import WHICH
+from bot.approvals.asked import NOT_YOURS
+from bot.approvals.questions import NOBODY, PATIENCE_SECONDS
+from bot.dispatch.background.steady_clock import SteadyClock
+from bot.messaging.events import Person
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_conversation import BEN
+from tests.e2e.traces import gone, there
+from tests.fakes.openai_server import Request, Step, held, script, text, tool_calls
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import Sent
+
+GROUP = "Z3JvdXA="
+CARL = Person(aci="4b1c7d10-1111-4222-8333-0123456789ab", number="+15550100009")
+COLOURS = ["Red", "Green", "Blue"]
+
+
+def ask(
+    question: str = "Which colour?", options: list[str] = COLOURS, *, multiple: bool = False
+) -> Step:
+    """The model's call of `ask_user`."""
+    return tool_calls(("ask_user", asking(question, options, multiple=multiple)))
+
+
+def asking(question: str, options: list[str], *, multiple: bool = False) -> Mapping[str, object]:
+    return {"question": question, "options": options, "multiple": multiple}
+
+
+async def question(here: World) -> Sent:
+    """Return the next message of the bot, which is to be a question whose turn waits by now."""
+    sent = await here.answer()
+    assert sent.text.startswith("❓"), sent.text
+    await there(here, str(sent.timestamp))
+    return sent
+
+
+def told(here: World) -> str:
+    """Return what the model was told of its last call."""
+    content = here.model.requests[-1]["messages"][-1]["content"]
+    assert isinstance(content, str)
+    return content
+
+
+async def test_a_person_chooses_by_a_number_and_the_model_goes_on() -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await here.signal.say("2")
+            assert (await here.answer()).text == "Green it is."
+    assert asked.text.startswith("❓ Which colour?\n1. Red\n2. Green\n3. Blue\n\n")
+    assert told(here) == "The person chose: Green"
+    assert here.answers() == [asked.text, "Green it is."]
+
+
+@pytest.mark.parametrize(
+    ("said", "result"),
+    [
+        ("blue!", "The person chose: Blue"),
+        ("3️⃣", "The person chose: Blue"),
+        ("a dark one", "The person chose none of the options, and answered: a dark one"),
+        ("1, 2", "The person chose none of the options, and answered: 1, 2"),
+    ],
+)
+async def test_a_reply_answers_in_an_options_words_a_number_or_ones_own_words(
+    said: str, result: str
+) -> None:
+    async with world(script(ask(), text("All right."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await here.signal.say(said, quote=asked.timestamp)
+            assert (await here.answer()).text == "All right."
+    assert told(here) == result
+
+
+async def test_several_are_chosen_where_several_may_be() -> None:
+    async with world(script(ask(multiple=True), text("All right."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            await question(here)
+            await here.signal.say("1 and 3")
+            assert (await here.answer()).text == "All right."
+    assert told(here) == "The person chose: Red; Blue"
+
+
+async def test_a_reaction_with_a_number_chooses() -> None:
+    async with world(script(ask(), text("All right."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await here.signal.react("👍", asked.timestamp)
+            await here.signal.react("1️⃣", asked.timestamp)
+            assert (await here.answer()).text == "All right."
+    assert told(here) == "The person chose: Red"
+
+
+async def test_while_a_turn_waits_the_chat_goes_on_and_nothing_is_in_progress() -> None:
+    async with world(script(ask(), text("Sunny."), text("Green it is."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            await question(here)
+            await here.signal.say("and the weather?")
+            assert (await here.answer()).text == "Sunny."
+            await here.signal.say("!status")
+            assert "Answers in progress: 0" in (await here.answer()).text
+            await here.signal.say("green")
+            assert (await here.answer()).text == "Green it is."
+
+
+async def test_it_waits_through_ten_restarts_and_goes_on_where_it_was() -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+        for number in range(10):
+            async with running_bot(here.settings()) as bot:
+                await here.signal.until(lambda: here.signal.subscribed)
+                if number % 2:
+                    await kill(bot)
+        assert len(here.model.requests) == 1
+        async with running_bot(here.settings()):
+            await here.signal.say("2", quote=asked.timestamp)
+            assert (await here.answer()).text == "Green it is."
+    assert here.answers() == [asked.text, "Green it is."]
+    assert told(here) == "The person chose: Green"
+
+
+class Clock:
+    """A clock of the machine that is set while nothing else happens."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def wall(self) -> float:
+        return time.time() + self.ahead
+
+    def elapsed(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def steady(self) -> SteadyClock:
+        return SteadyClock(wall=self.wall, elapsed=self.elapsed)
+
+
+async def test_after_a_day_of_silence_the_model_goes_on_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.approvals.questions.CATCH_UP_SECONDS", 0.0)
+    clock = Clock()
+    async with world(script(ask(), text("I took red."))) as here:
+        async with running_bot(here.settings(), clock=clock.steady()):
+            await here.signal.say("paint it")
+            await question(here)
+        clock.ahead = PATIENCE_SECONDS - 3_600
+        async with running_bot(here.settings(), clock=clock.steady()):
+            await here.signal.say("!status")
+            assert "Answers in progress: 0" in (await here.answer()).text
+        clock.ahead = PATIENCE_SECONDS + 60
+        async with running_bot(here.settings(), clock=clock.steady()):
+            assert (await here.answer()).text == "I took red."
+    assert told(here) == NOBODY
+
+
+async def test_two_open_questions_are_told_apart_and_asked_back_about_once() -> None:
+    size = ask("Which size?", ["Small", "Large"])
+    steps = script(ask(), size, text("One what?"), text("Large."), text("Red."))
+    async with world(steps) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            colour = await question(here)
+            await here.signal.say("and print it")
+            await question(here)
+            await here.signal.say("1")
+            assert (await here.answer()).text == WHICH
+            await here.signal.say("1")
+            assert (await here.answer()).text == "One what?"
+            await here.signal.say("large")
+            assert (await here.answer()).text == "Large."
+            await here.signal.say("1", quote=colour.timestamp)
+            assert (await here.answer()).text == "Red."
+    assert told(here) == "The person chose: Red"
+
+
+async def test_in_a_group_strangers_do_not_answer_and_admins_may() -> None:
+    access = {"policy": "open", "admins": BEN.aci}
+    async with world(script(ask(), text("Green it is."))) as here:
+        async with running_bot(here.settings(access=access)):
+            await here.signal.say("paint it", group=GROUP, mention=True)
+            asked = await question(here)
+            await here.signal.react("1️⃣", asked.timestamp, author=CARL, group=GROUP)
+            await here.signal.say("1", author=CARL, group=GROUP, quote=asked.timestamp)
+            assert (await here.answer()).text == NOT_YOURS
+            await here.signal.say("2", author=BEN, group=GROUP, quote=asked.timestamp)
+            assert (await here.answer()).text == "Green it is."
+    assert told(here) == "The person chose: Green"
+
+
+async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> None:
+    async with world(script(ask(), text("Two what?"))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await here.signal.say("!stop")
+            assert (await here.answer()).text == "Stopped."
+            await here.signal.say("2", quote=asked.timestamp)
+            assert (await here.answer()).text == "Two what?"
+            await here.signal.say("!stop")
+            assert (await here.answer()).text == "There is nothing to stop."
+
+
+async def test_an_edit_of_the_message_begins_afresh_and_a_deletion_forgets_it() -> None:
+    async with world(script(ask(), ask("Which wall?", ["North", "South"]))) as here:
+        async with running_bot(here.settings()):
+            asked_for = await here.signal.say("paint it")
+            first = await question(here)
+            await here.signal.edit("paint the wall", asked_for)
+            await question(here)
+            assert "paint the wall" in json.dumps(here.model.requests[-1]["messages"])
+            assert "Which colour?" not in json.dumps(here.model.requests[-1]["messages"])
+            await here.signal.delete(asked_for)
+            await gone(here, "Which wall?")
+            await here.signal.say("!stop")
+            assert (await here.answer()).text == "There is nothing to stop."
+    assert first.text.startswith("❓ Which colour?")
+
+
+async def test_a_question_disappears_with_its_message() -> None:
+    async with world(script(ask("Which secret colour?"))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it", expires_seconds=1)
+            await question(here)
+            await gone(here, "secret")
+            await here.signal.say("!stop")
+            assert (await here.answer()).text == "There is nothing to stop."
+
+
+@pytest.mark.parametrize("order", ["answer first", "stop first"])
+async def test_of_an_answer_and_a_stop_that_come_together_the_first_wins(order: str) -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            slow = asyncio.Event()
+            here.model.handler = held(slow, text("Green it is."))
+            if order == "answer first":
+                await here.signal.react("2️⃣", asked.timestamp)
+                await here.signal.say("!stop")
+            else:
+                await here.signal.say("!stop")
+                await here.signal.react("2️⃣", asked.timestamp)
+            assert (await here.answer()).text == "Stopped."
+            slow.set()
+            await here.signal.say("!stop")
+            assert (await here.answer()).text == "There is nothing to stop."
+    assert here.answers() == [asked.text, "Stopped.", "There is nothing to stop."]
+
+
+async def test_many_turns_that_wait_hold_nobody_up_and_each_gets_its_own_answer() -> None:
+    people = [Person(aci=f"{number:08x}-0000-4000-8000-000000000000") for number in range(50)]
+    async with world(_asking_for_a_number) as here:
+        async with running_bot(here.settings()):
+            for person in people:
+                await here.signal.say("ask me", author=person)
+            asked = [await here.answer() for _ in people]
+            status = ""
+            while "Answers in progress: 0" not in status:
+                await here.signal.say("!status")
+                status = (await here.answer()).text
+        async with running_bot(here.settings()):
+            for sent in reversed(asked):
+                (person,) = (one for one in people if one.aci == sent.chat.value)
+                number = people.index(person) % 10 + 1
+                await here.signal.say(str(number), quote=sent.timestamp, author=person)
+            answers = [await here.answer() for _ in people]
+    for sent in answers:
+        number = [one.aci for one in people].index(sent.chat.value) % 10 + 1
+        assert sent.text == f"The person chose: No {number}"
+
+
+async def _asking_for_a_number(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Ask once, then repeat what came of it."""
+    last = request.body["messages"][-1]
+    numbers = [f"No {number}" for number in range(1, 11)]
+    step = text(last["content"]) if last["role"] == "tool" else ask("Which?", numbers)
+    await step(request, writer)
+
+
+async def test_a_model_without_tool_calling_asks_as_well() -> None:
+    call = json.dumps({"tool": "ask_user", "input": asking("Which colour?", COLOURS)})
+    async with world(script(text(call), text("Green it is."))) as here:
+        llm = {"tool_calling": "prompt"}
+        async with running_bot(here.settings(llm=llm)):
+            await here.signal.say("paint it")
+            await question(here)
+        async with running_bot(here.settings(llm=llm)):
+            await here.signal.say("2")
+            assert (await here.answer()).text == "Green it is."
+    assert told(here) == "Result of ask_user:\nThe person chose: Green"
+
+
+async def test_over_the_rest_api_questions_are_asked_and_answered_as_well() -> None:
+    async with world(script(ask(), text("Green it is."))) as here, SignalRestApi.listen() as api:
+        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
+            await api.wait_for_receiver()
+            await api.say("paint it")
+            await api.wait_until(lambda: len(api.sent) == 1)
+            await there(here, str(api.sent[0].timestamp))
+            await api.say("2", quote=api.sent[0].timestamp)
+            await api.wait_until(lambda: len(api.sent) == 2)
+    assert [sent.text for sent in api.sent][1] == "Green it is."
+
+
+async def test_what_steers_a_display_is_spelt_out_and_letters_of_all_scripts_stay() -> None:
+    options = ["\u202etxt.exe", "أحمر", "Red\n4. Everything"]
+    async with world(script(ask("Which\u2028one?", options))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+    lines = asked.text.splitlines()
+    assert lines[:4] == ["❓ Which", "one?", "1. ⟨U+202E⟩txt.exe", "2. أحمر"]
+    assert lines[4] == "3. Red 4. Everything"
+
+
+@pytest.mark.parametrize("options", [["Red"], ["Red", "red"], [str(n) for n in range(11)]])
+async def test_options_that_leave_no_choice_are_the_models_to_mend(options: list[str]) -> None:
+    async with world(script(ask(options=options), text("I took red."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            assert (await here.answer()).text == "I took red."
