@@ -17,7 +17,7 @@ from bot.chat.media import CANNOT_SEE
 from bot.commands.base import UNKNOWN_COMMAND
 from bot.commands.undo import FORGOTTEN, QUESTION_NEXT
 from bot.config.settings import Settings
-from bot.llm.images import LEFT_OUT, SHOWN_BY_TOOLS
+from bot.llm.images import LEFT_OUT, LET_ME_LOOK, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
@@ -125,7 +125,8 @@ async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again
         assert (await here.answer()).text == "A cat."
         await here.signal.say("sure?")
         assert (await here.answer()).text == "Still a cat."
-    *_, result, shown = here.model.requests[2]["messages"]
+    *_, result, bridge, shown = here.model.requests[2]["messages"]
+    assert bridge == {"role": "assistant", "content": LET_ME_LOOK}
     assert result["role"] == "tool"
     assert result["content"].startswith("[Untrusted content from read_file, begins here: ")
     assert "You are shown the image inbox/photo.jpg." in result["content"]

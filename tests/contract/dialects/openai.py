@@ -17,10 +17,15 @@ ROLES = ("system", "user", "assistant", "tool")
 def problem_of(body: dict[str, Any]) -> str | None:
     """Return what OpenAI's server has against a request."""
     waiting: set[str] = set()
+    before = ""
     for number, message in enumerate(body["messages"]):
         role, path = message["role"], f"messages[{number}]"
-        if role not in ROLES or (role != "user" and isinstance(message["content"], list)):
-            return f"Invalid value for {path}: images are for people alone"
+        has_images = isinstance(message["content"], list)
+        # Servers of Mistral's models take no person's message right behind a result.
+        is_misplaced = (before, role) == ("tool", "user") or (has_images and role != "user")
+        if role not in ROLES or is_misplaced:
+            return f"Unexpected role '{role}' in {path}"
+        before = role
         if role == "tool":
             if message["tool_call_id"] not in waiting:
                 return "messages with role 'tool' must be a response to a preceding message"

@@ -51,7 +51,7 @@ def _contents(asked: Asked, of: str) -> list[dict[str, Any]]:
     messages = asked.request.messages
     names: dict[str, str] = {}  # some endpoints use the same ids for the calls of every answer
     found: list[dict[str, Any]] = []
-    for message in images_after_results(latest_images(messages)):
+    for message in images_after_results(latest_images(messages), bridged=False):
         if message.role is Role.SYSTEM:
             continue
         if message.role is Role.ASSISTANT:

@@ -46,7 +46,7 @@ def _offers_tools(asked: Asked) -> bool:
 
 def _messages(messages: Sequence[Message]) -> Iterator[Mapping[str, object]]:
     names: dict[str, str] = {}
-    for message in images_after_results(latest_images(messages)):
+    for message in images_after_results(latest_images(messages), bridged=True):
         said: dict[str, object] = {"role": message.role, "content": message.content or ""}
         if message.tool_calls:
             names |= {call.id: call.name for call in message.tool_calls}

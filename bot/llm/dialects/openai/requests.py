@@ -30,7 +30,7 @@ def request_body(model: str, asked: Asked) -> bytes:
 
 def _request(model: str, asked: Asked) -> Mapping[str, object]:
     request, omitted = asked.request, asked.omitted
-    shown = images_after_results(latest_images(request.messages))
+    shown = images_after_results(latest_images(request.messages), bridged=True)
     said = [_message(message) for message in shown]
     body: dict[str, object] = {"model": model, "messages": said}
     if tools := shown_tools(asked):
