@@ -139,6 +139,13 @@ def forget_turn(execute: Execute, turn_id: int) -> None:
     execute("DELETE FROM reminders WHERE turn_id = ?", (turn_id,))
 
 
+def hand_on(execute: Execute, turn_id: int, heir: int) -> None:
+    """Let what was asked for in a turn belong to another one, which answers its question anew."""
+    # Calls of two turns may have the same id; those of the earlier one are over.
+    sql = "UPDATE reminders SET turn_id = ?, call_id = NULL WHERE turn_id = ?"
+    execute(sql, (heir, turn_id))
+
+
 def expire(execute: Execute, now_ms: int) -> None:
     """Forget what was delivered and has disappeared."""
     sql = "SELECT id FROM reminders WHERE expires_at <= ?"

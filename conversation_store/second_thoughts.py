@@ -6,7 +6,7 @@ that was answered is kept. A request to answer it anew knows the turn that it is
 
 from typing import Final
 
-from conversation_store import inbox, outgoing, remembered, turns
+from conversation_store import inbox, outgoing, remembered, reminders, turns
 from conversation_store.connections import Execute
 from conversation_store.models import ChatId, Question
 
@@ -77,8 +77,9 @@ def conclude(execute: Execute, inbox_id: int, question: Question, now_ms: int) -
     Returns:
         the row whose answer it takes the place of; None where Signal edits that no more.
     """
-    # The model was told which tools were called, so it remembers nothing a second time.
+    # The model was told which tools were called, so it neither remembers nor reminds a second time.
     remembered.hand_on(execute, question.turn, inbox_id)
+    reminders.hand_on(execute, question.turn, inbox_id)
     turns.forget(execute, question.turn)
     inbox.replace_answer(execute, inbox_id, question.root)
     return question.root if question.asked_at >= now_ms - CHANGEABLE_MS else None

@@ -81,6 +81,30 @@ def begin(
     _add_images(execute, turn.id, first.chat, turn.messages[0].images)
 
 
+def hear(
+    execute: Execute,
+    turn_id: int,
+    pieces: Sequence[AcceptedMessage],
+    content: str,
+    now_ms: int,
+) -> bool:
+    """Add messages to a turn that runs, unless it or one of them was forgotten meanwhile."""
+    rows = list(
+        execute("SELECT expires_at FROM turns WHERE id = ? AND state = 'running'", (turn_id,))
+    )
+    if not rows or not all(inbox.is_waiting(execute, piece.id) for piece in pieces):
+        return False
+    expiry = [at for (at,) in rows] + [piece.message.expires_at for piece in pieces]
+    execute(
+        "UPDATE turns SET expires_at = ? WHERE id = ?",
+        (min((at for at in expiry if at is not None), default=None), turn_id),
+    )
+    for piece in pieces:
+        inbox.join(execute, piece.id, turn_id)
+    add_message(execute, turn_id, Message(Role.USER, content), now_ms)
+    return True
+
+
 def resume(execute: Execute, turn_id: int) -> Turn | None:
     """Count one more attempt and return what is stored of a turn; None for one that is gone."""
     rows = list(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -27,6 +28,7 @@ from bot.chat.turn_context import TurnContext, TurnContexts
 from bot.chat.turn_state import TurnState
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
+from bot.llm.failover import Route
 from bot.llm.messages import Completion
 from bot.llm.model import Model
 from bot.llm.models import Models
@@ -68,6 +70,10 @@ CUT: Final = (
 )
 ANSWERED_BY: Final = "\n\n(answered by {name})"
 MODEL_GONE: Final = "The model {name}, which was chosen here, is gone; the default one answers now."
+
+
+Hear = Callable[[], Sequence[AcceptedMessage]]
+"""Returns messages that have become part of a turn since it was called last."""
 
 
 class TurnForgotten(Exception):
@@ -172,10 +178,7 @@ class ChatHandler:
         return await model.complete(question.request, still_trying=still_trying)
 
     async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> Question | None:
-        messages = [
-            await checked(piece.message, self._store.outbox, self._store.reminders)
-            for piece in pieces
-        ]
+        messages = await self._checked(pieces)
         if any(message.files for message in messages):
             return None  # to read them takes long, and may be to no purpose
         now = self._now()
@@ -193,6 +196,7 @@ class ChatHandler:
         pieces: Sequence[AcceptedMessage],
         early: EarlyRequest | None = None,
         *,
+        hear: Hear = tuple,
         retry: Retry | None = None,
     ) -> TurnResult | None:
         """Find the answer to a message, or to several that belong together; may be cancelled.
@@ -204,6 +208,7 @@ class ChatHandler:
         Args:
             pieces: the messages.
             early: may have the answer to the first request already.
+            hear: takes what the person has written since, between two steps.
             retry: the first message asks for this; what else there is was written with it.
 
         Raises:
@@ -240,6 +245,7 @@ class ChatHandler:
             route=route,
             prompt=prompt,
             still_trying=context.progress.still_trying,
+            further=partial(self._further, turn.id, hear, prompt, route),
         )
         context.progress.show_list(last_shown(turn.messages))
         try:
@@ -249,6 +255,25 @@ class ChatHandler:
             # Of a turn that is stopped: what it has spent counts all the same.
             if spent := state.take_spent():
                 self._store.usage.add(spent)
+
+    async def _checked(self, pieces: Sequence[AcceptedMessage]) -> list[ReceivedMessage]:
+        """Return messages with what is true of what they quote."""
+        outbox, reminders = self._store.outbox, self._store.reminders
+        return [await checked(piece.message, outbox, reminders) for piece in pieces]
+
+    async def _further(
+        self, turn_id: int, hear: Hear, prompt: Prompt, route: Route
+    ) -> Message | None:
+        """Return what a person has written while a turn runs, once that is stored as its part."""
+        pieces = hear()
+        if not pieces:
+            return None
+        messages = await self._checked(pieces)
+        content = prompt.user_content(messages, route.model.traits)
+        # Of what was deleted meanwhile nothing is heard; the turn is told so as well.
+        if not await self._store.turns.hear(turn_id, pieces, content):
+            return None
+        return Message(Role.USER, content)
 
     async def _answered(
         self, state: TurnState, context: TurnContext, chat: ChatId, now: datetime
@@ -298,10 +323,7 @@ class ChatHandler:
         """Begin or resume a turn; also return images not to be kept, and whether to ask."""
         if retry is not None and not pieces[0].begun:
             return await self._begin_again(pieces, retry), (), True
-        messages = [
-            await checked(piece.message, self._store.outbox, self._store.reminders)
-            for piece in pieces
-        ]
+        messages = await self._checked(pieces)
         has_files = any(message.files for message in messages)
         if pieces[0].begun:
             resumed = await self._store.turns.resume(pieces[0])
@@ -345,10 +367,7 @@ class ChatHandler:
         earlier = await self._store.turns.find(retry.question.turn)
         if earlier is None:
             raise TurnForgotten
-        request, *more = [
-            await checked(piece.message, self._store.outbox, self._store.reminders)
-            for piece in pieces
-        ]
+        request, *more = await self._checked(pieces)
         model = self._models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:

@@ -82,6 +82,7 @@ class ToolLoop:
         async with context.running():
             await self._resume(state, context)
             while not state.open_calls and self._may_call(state) and self._tools(state.prompt):
+                await state.hear()
                 completion = await self._ask(state, now, self._tools(state.prompt))
                 if not completion.message.tool_calls:
                     return await self._words(state, completion, now)
@@ -90,6 +91,7 @@ class ToolLoop:
                 await self._run_open_calls(state, context)
             if state.open_calls:
                 return None
+            await state.hear()
             tools = self._tools(state.prompt)
             completion = await self._ask(state, now, tools, may_call=False)
             return await self._words(state, completion, now)

@@ -1,6 +1,6 @@
 """A turn on its way through the tool loop: what the model has been shown, and what it cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -24,6 +24,13 @@ from conversation_store.models import (
 )
 from tools.base import Heard
 
+Further = Callable[[], Awaitable[Message | None]]
+"""Returns what a person has written while a turn runs; stored before the model sees it."""
+
+
+async def nothing_further() -> None:
+    """Be what nobody adds to."""
+
 
 class TurnState:
     """One turn on its way: what the model has been shown so far, and what it cost.
@@ -38,6 +45,7 @@ class TurnState:
         route: through the models.
         prompt: how the turn is put before a model.
         still_trying: told when the model makes the turn wait.
+        further: returns what the person has written meanwhile, as the model sees it.
 
     Attributes:
         is_cut: the answer ends where the model may not write more.
@@ -55,6 +63,7 @@ class TurnState:
         route: Route,
         prompt: Prompt,
         still_trying: StillTrying,
+        further: Further = nothing_further,
     ) -> None:
         self.turn = turn
         self.early = early
@@ -63,6 +72,7 @@ class TurnState:
         self.route = route
         self.prompt = prompt
         self.still_trying = still_trying
+        self._further = further
         self.history = history
         asked, *rest = turn.messages
         self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
@@ -98,6 +108,11 @@ class TurnState:
     def heard(self) -> Heard:
         """What the model has been told so far."""
         return heard_in([*chain.from_iterable(self.history), *self.messages])
+
+    async def hear(self) -> None:
+        """Add what the person has written since tools were called."""
+        if self.rounds and (message := await self._further()) is not None:
+            self.messages.append(message)
 
     def ask(self, assistant: Message) -> Message:
         """Add a message that calls tools, with every call open and no id used twice."""

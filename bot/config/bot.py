@@ -37,4 +37,5 @@ class BotSettings(Section):
     profile_picture: Path | None = None
     ack_reaction: Annotated[str | None, AfterValidator(_reaction)] = None
     read_receipts: bool = False
+    steering: bool = True
     settle_seconds: float = Field(1.5, ge=0, le=30, allow_inf_nan=False)

@@ -43,6 +43,7 @@ from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.requests import Request
 from bot.dispatch.turns.router import Router
 from bot.dispatch.turns.running import Turns
+from bot.dispatch.turns.steering import Steering
 from bot.language.languages import Languages
 from bot.llm.models import Models
 from bot.messaging.events import IdentityChanged, Person
@@ -227,7 +228,10 @@ async def wired(
 
         # What is answered
         turns = Turns(mailboxes, store, file_cleanup, asking.suspended)
-        batching = Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time)
+        batching, steering = (
+            Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time),
+            Steering(mailboxes, identities, enabled=settings.bot.steering, clock=clock.time),
+        )
         conversation = await opened(
             open_conversation(
                 settings,
@@ -274,6 +278,7 @@ async def wired(
             batching=batching,
             answers=asking.answers,
             suspended=asking.suspended,
+            steering=steering,
             outbox=outbox,
             store=store,
             file_cleanup=file_cleanup,
@@ -317,7 +322,7 @@ async def wired(
         )
         reload.register(
             partial(_reload_access, access, asking.approvals, loop_guard),
-            partial(_reload_manners, presence, batching),
+            partial(_reload_manners, presence, batching, steering),
             partial(_reload_service, store, models),
         )
 
@@ -531,9 +536,12 @@ def _reload_access(
     loop_guard.messages_per_minute = settings.access.messages_per_minute
 
 
-def _reload_manners(presence: Presence, batching: Batching, settings: Settings) -> None:
+def _reload_manners(
+    presence: Presence, batching: Batching, steering: Steering, settings: Settings
+) -> None:
     presence.ack_reaction, presence.read_receipts = acknowledgements(settings)
     batching.settle_seconds = settings.bot.settle_seconds
+    steering.enabled = settings.bot.steering
 
 
 def _reload_service(store: ConversationStore, models: OpenModels, settings: Settings) -> None:

@@ -42,6 +42,7 @@ LIVE: Final = frozenset(
         "BOT__ACK_REACTION",
         "BOT__READ_RECEIPTS",
         "BOT__SETTLE_SECONDS",
+        "BOT__STEERING",
     }
 )
 """What can change while the bot runs."""

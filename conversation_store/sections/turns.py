@@ -124,6 +124,23 @@ class TurnStore(Section):
         """
         return turns.resume(execute, accepted.id)
 
+    @writes
+    def hear(
+        self, execute: Execute, turn_id: int, pieces: Sequence[AcceptedMessage], content: str
+    ) -> bool:
+        """Let a turn that runs answer further messages as well.
+
+        Args:
+            execute: runs a statement.
+            turn_id: the turn.
+            pieces: the messages.
+            content: what they say, as the model sees it.
+
+        Returns:
+            False where the turn or one of them was forgotten meanwhile; then nothing is stored.
+        """
+        return turns.hear(execute, turn_id, pieces, content, self._context.now_ms())
+
     async def restart(self, turn_id: int) -> None:
         """Forget what was begun, so that its messages, which wait on, can begin afresh."""
         await self._forget(turn_id)

@@ -109,7 +109,11 @@ class Trial:
         self._traffic = Traffic(here.signal, Random(seed), self._step)
         here.model.handler = self._traffic.model
         self._settings = environment(
-            here, ACCESS__GROUPS="always", LLM__CONTEXT_TOKENS="3000", LOG__LEVEL="error"
+            here,
+            ACCESS__GROUPS="always",
+            BOT__STEERING="false",  # the traffic counts one answer for each message
+            LLM__CONTEXT_TOKENS="3000",
+            LOG__LEVEL="error",
         )
         self._store = EMPTY
         self._lost: frozenset[int] = frozenset()

@@ -22,7 +22,7 @@ from bot.config.names import ANY_NAME, setting_names
 from bot.dispatch.incoming.access import AccessRules
 from bot.dispatch.incoming.pairing import WELCOME
 from bot.observability import logs
-from bot.wiring import composition, conversation
+from bot.wiring import asking, composition, conversation
 from bot.wiring.composition import wired
 from bot.wiring.reload import LIVE, Reload
 from tests.e2e.daemon_process import Daemon, daemon, environment
@@ -188,15 +188,17 @@ EVERYTHING = {
     "BOT__ACK_REACTION": "🌵",
     "BOT__READ_RECEIPTS": "false",
     "BOT__SETTLE_SECONDS": "0.5",
+    "BOT__STEERING": "false",
 }
 """Every setting that can change, and what none of them is before."""
 
 
 PARTS = {
     composition: (
-        *("Access", "ApprovalDesk", "GroupPermissions", "Notices"),
-        *("LoopGuard", "Batching", "Presence"),
+        *("Access", "GroupPermissions", "Notices"),
+        *("LoopGuard", "Batching", "Presence", "Steering"),
     ),
+    asking: ("ApprovalDesk",),
     conversation: ("RateLimits", "ToolExecutor", "ToolLoop"),
 }
 
@@ -267,6 +269,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
             assert (parts.ratelimits.per_person, parts.ratelimits.per_bot) == (65, 660)
             assert (parts.presence.ack_reaction, parts.presence.read_receipts) == ("🌵", False)
             assert parts.batching.settle_seconds == 0.5
+            assert not parts.steering.enabled
 
 
 # What does not ------------------------------------------------------------------------------------

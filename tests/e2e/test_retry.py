@@ -1,6 +1,7 @@
 """`!retry` has the last question answered anew, and the new answer takes the old one's place."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -13,6 +14,7 @@ from conversation_store import second_thoughts
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_models import settings_of, two_models
+from tests.e2e.test_reminders import there_is
 from tests.e2e.traces import files_of, rows_with
 from tests.fakes.openai_server import echo, held, script, status, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
@@ -272,3 +274,18 @@ async def test_over_the_rest_api_the_new_answer_takes_the_old_ones_place_as_well
             await api.wait_until(lambda: len(api.sent) == 2)
     old, new = api.sent
     assert (new.text, new.replaces) == (NEW, old.timestamp)
+
+
+async def test_what_the_first_answer_remembered_and_reminds_of_stays_with_the_new_one() -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    remind = ("remind", {"text": "plutonium", "at": tomorrow})
+    remember = ("remember", {"text": "sesquipedalian"})
+    steps = script(tool_calls(remind, remember), text(OLD), text(NEW))
+    async with world(steps) as here, running_bot(here.settings()):
+        await ask(here, "remind me, and remember")
+        await ask(here, "!retry")
+        await there_is(here, "SELECT 1 FROM reminders WHERE text = 'plutonium'")
+        await there_is(here, "SELECT 1 FROM remembered WHERE text = 'sesquipedalian'")
+        await ask(here, "!undo")
+        assert not rows_with(here, "plutonium")
+        assert not rows_with(here, "sesquipedalian")

@@ -291,8 +291,9 @@ class Intake:
                 if await self._changes.edit(request):
                     await self._remind_of_question(message)
             case RequestKind.URGENT_COMMAND | RequestKind.ANSWER:
-                # What a person writes after !stop does not belong to the turn that it ends.
-                self._mailboxes.divide(message.chat)
+                if kind is RequestKind.URGENT_COMMAND:
+                    # What a person writes after !stop does not belong to the turn that it ends.
+                    self._mailboxes.divide(message.chat)
                 await self._urgent.put(message.chat, self._router.job(request))
             case RequestKind.COMMAND | RequestKind.CONVERSATION:
                 await self._mailboxes.put(message.chat, self._router.job(request))

@@ -21,6 +21,7 @@ from bot.dispatch.turns.budget import TokenBudget
 from bot.dispatch.turns.loop_guard import LoopGuard
 from bot.dispatch.turns.requests import CommandCall, Request, RequestKind, parse_command
 from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
+from bot.dispatch.turns.steering import Steering
 from bot.dispatch.turns.suspended import SuspendedTurns
 from bot.language.languages import Languages
 from bot.messaging.events import Person
@@ -84,6 +85,7 @@ class Router:
         batching: gathers what is written in one go.
         answers: knows the questions that wait for one.
         suspended: the turns that wait for people's answers.
+        steering: finds what is written while a turn runs.
         outbox: sends what was answered.
         store: where an answer without a turn is kept.
         file_cleanup: deletes files that nobody reads.
@@ -105,6 +107,7 @@ class Router:
         batching: Batching,
         answers: Answers,
         suspended: SuspendedTurns,
+        steering: Steering,
         outbox: Outbox,
         store: ConversationStore,
         file_cleanup: FileCleanup,
@@ -122,6 +125,7 @@ class Router:
         self._batching = batching
         self._answers = answers
         self._suspended = suspended
+        self._steering = steering
         self._outbox = outbox
         self._store = store
         self._file_cleanup = file_cleanup
@@ -295,8 +299,9 @@ class Router:
     async def _run_turn(
         self, pieces: list[AcceptedMessage], retry: Retry | None
     ) -> TurnResult | None:
+        hear = partial(self._hear, pieces)
         if pieces[0].begun or retry is not None:
-            return await self._conversation.run_turn(tuple(pieces), retry=retry)
+            return await self._conversation.run_turn(tuple(pieces), hear=hear, retry=retry)
         async with self._conversation.asking_early() as early:
 
             def paused() -> None:
@@ -304,10 +309,20 @@ class Router:
                     early.ask(tuple(pieces))
 
             await self._batching.gather(pieces[0].message.chat, pieces, paused=paused)
-            for piece in pieces[1:]:
-                if piece.message.chat.is_group:
-                    self.notice(piece.message)
-            return await self._conversation.run_turn(tuple(pieces), early)
+            self._notice_joined(pieces[1:])
+            return await self._conversation.run_turn(tuple(pieces), early, hear=hear)
+
+    def _hear(self, pieces: list[AcceptedMessage]) -> Sequence[AcceptedMessage]:
+        """Let a turn answer as well what its person has written since it began."""
+        taken = self._steering.take(pieces[0].message.chat, pieces)
+        self._notice_joined(taken)
+        return taken
+
+    def _notice_joined(self, pieces: Sequence[AcceptedMessage]) -> None:
+        """Let people see that messages were taken; in private they have seen it already."""
+        for piece in pieces:
+            if piece.message.chat.is_group:
+                self.notice(piece.message)
 
     async def _reply_at_once(
         self, pieces: Sequence[AcceptedMessage], command: CommandCall | None
