@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from bot.cli.finding import Finding, failed, ok, warning
@@ -10,13 +11,14 @@ from bot.config.settings import Settings
 from bot.wiring.own_tools import offer_own_tools, only_listed
 from bot.wiring.parts import tool_settings
 from sandbox.errors import WorkError, WorkUnavailable
+from sandbox.jail.control_groups import Controller
 from sandbox.jail.jail import Kind
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import survey
 from sandbox.walls import ESSENTIAL, Wall
 from tools.base import Tool
 from tools.catalog import COMMANDS, open_tools
-from tools.commands.tool import kind_of_jail
+from tools.commands.tool import try_jail
 from tools.mcp.last_words import LastWords
 from tools.people import Nobody
 from tools.probing import probe
@@ -26,6 +28,11 @@ from tools.web.proxy import PORTS
 from tools.workspace.workspaces import Workspaces
 
 PART_SECONDS: Final = 20.0
+_BOUNDED: Final = {
+    Controller.MEMORY: "memory",
+    Controller.PIDS: "processes",
+    Controller.CPU: "share of the processor",
+}
 
 
 async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
@@ -58,11 +65,12 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
         troubles = await probe(registry)
         if registry.offered_by(COMMANDS):
             try:
-                kind = await kind_of_jail()
+                kind, controllers = await try_jail()
             except WorkUnavailable as error:
                 registry.withdraw(COMMANDS, str(error))
             else:
-                yield _commands(settings, kind)
+                walls = _commands(settings, kind)
+                yield replace(walls, words=f"{walls.words} {_bounded_by(controllers)}")
         servers = {server.name for server in wanted.mcp_servers}
         for finding in _built_in(registry, troubles, servers):
             yield finding
@@ -86,6 +94,20 @@ def _built_in(
     for name, reason in sorted(registry.absent.items()):
         if name not in servers:
             yield warning(name, reason)
+
+
+def _bounded_by(controllers: frozenset[Controller] | None) -> str:
+    """Say what bounds all processes of a command together."""
+    if controllers is None:
+        return (
+            "The bot looks at the memory and the processes of each command ten times a second: no"
+            " control group was handed over to it (Delegate= in the unit)."
+        )
+    held = [name for controller, name in _BOUNDED.items() if controller in controllers]
+    looked_at = [name for controller, name in _BOUNDED.items() if controller not in controllers]
+    said = "Each command has a control group, which the kernel ends at once"
+    said += f" and bounds in {', '.join(held)}." if held else "."
+    return f"{said} The bot looks at: {', '.join(looked_at)}." if looked_at else said
 
 
 def _commands(settings: Settings, kind: Kind) -> Finding:

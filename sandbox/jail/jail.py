@@ -6,9 +6,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -21,6 +21,7 @@ from sandbox import seccomp
 from sandbox.errors import WorkError, WorkUnavailable
 from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
+from sandbox.jail.control_groups import ControlGroup, ControlGroups, Controller
 from sandbox.jail.output import Output
 from sandbox.jail.program import PLACES, Bounds, Ended, Machine, Network, Program, Stopped
 from sandbox.jail.watch import (
@@ -73,6 +74,7 @@ class _Started:
         errors: of the program.
         told: whether it ends everything when its standard input ends.
         door: through which it hands out the port of a proxy; None: it has none.
+        group: of all its processes; None: there are no groups.
     """
 
     process: asyncio.subprocess.Process
@@ -80,6 +82,7 @@ class _Started:
     errors: asyncio.StreamReader
     told: bool
     door: socket.socket | None
+    group: ControlGroup | None
 
 
 class Jail:
@@ -88,15 +91,23 @@ class Jail:
     Args:
         machine: what programs find here beside their folders.
         kinds: that are tried, the best one first.
+        open_groups: makes control groups, once the first program is to run.
     """
 
-    def __init__(self, machine: Machine, kinds: Sequence[Kind] = tuple(Kind)) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        kinds: Sequence[Kind] = tuple(Kind),
+        open_groups: Callable[[], Awaitable[ControlGroups | None]] = ControlGroups.open,
+    ) -> None:
         self._machine = machine
         self._kinds = kinds
         self._places = asyncio.Semaphore(PLACES)
         self._threads = ThreadPoolExecutor(PLACES, "jail")
         self._trying = asyncio.Lock()
         self._kind: Kind | None = None
+        self._open_groups = open_groups
+        self._groups: ControlGroups | None = None
 
     async def run(
         self, program: Program, bounds: Bounds, look_at_folder: LookAtFolder = nothing_to_see
@@ -136,8 +147,17 @@ class Jail:
         """
         async with self._trying:
             if self._kind is None:
+                self._groups = await self._open_groups()
                 self._kind = await self._tried(folder)
             return self._kind
+
+    @property
+    def controllers(self) -> frozenset[Controller] | None:
+        """What bounds all processes of a jail together; None: it has no control group.
+
+        Known once the kind is.
+        """
+        return None if self._groups is None else self._groups.controllers
 
     async def _tried(self, folder: Path) -> Kind:
         reasons = []
@@ -162,7 +182,32 @@ class Jail:
     async def _run(
         self, kind: Kind, program: Program, bounds: Bounds, look_at_folder: LookAtFolder
     ) -> Ended:
-        starting = asyncio.ensure_future(self._start(kind, program, bounds))
+        async with self._group(bounds) as group:
+            return await self._run_in(group, kind, program, bounds, look_at_folder)
+
+    @asynccontextmanager
+    async def _group(self, bounds: Bounds) -> AsyncIterator[ControlGroup | None]:
+        """Provide the group of a jail, and remove it with all that is in it; None: it has none."""
+        try:
+            group = self._groups.make(bounds) if self._groups is not None else None
+        except OSError as error:
+            log.warning("jail.no_group", error=type(error).__name__)
+            group = None
+        try:
+            yield group
+        finally:
+            if group is not None:
+                await group.remove()
+
+    async def _run_in(
+        self,
+        group: ControlGroup | None,
+        kind: Kind,
+        program: Program,
+        bounds: Bounds,
+        look_at_folder: LookAtFolder,
+    ) -> Ended:
+        starting = asyncio.ensure_future(self._start(kind, program, bounds, group))
         try:
             started = await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -182,8 +227,9 @@ class Jail:
                 tasks.create_task(output.read(started.output)),
                 tasks.create_task(errors.read(started.errors)),
             ]
+            first, folder = started.process.pid, program.folder
             watching = tasks.create_task(
-                watch(started.process.pid, program.folder, bounds, look_at_folder, self._threads)
+                watch(first, folder, bounds, look_at_folder, threads=self._threads, group=group)
             )
             ending = tasks.create_task(_ended(started.process))
             serving = tasks.create_task(_serve(started.door, program.network))
@@ -195,6 +241,8 @@ class Jail:
                     stopped = watching.result()
                 elif not ending.done():
                     stopped = Stopped.TIME
+                elif group is not None:
+                    stopped = group.exceeded()
             finally:
                 watching.cancel()
                 serving.cancel()
@@ -210,29 +258,41 @@ class Jail:
     async def _end(self, started: _Started) -> None:
         """End all that a jail runs."""
         process = started.process
+        try:
+            if started.group is not None:
+                _kill_one(process.pid)  # it may not have entered its group yet
+                started.group.kill()
+            else:
+                await self._end_without_group(process)
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            log.error("jail.not_ended")
+
+    async def _end_without_group(self, process: asyncio.subprocess.Process) -> None:
         if process.stdin is not None:
             process.stdin.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await _ended(process)
         kill = _kill if process.returncode is None else _kill_session
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await loop.run_in_executor(self._threads, kill, process.pid)
-                await process.wait()
-        except TimeoutError:
-            log.error("jail.not_ended")
+        async with asyncio.timeout(END_SECONDS):
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, kill, process.pid)
 
-    async def _start(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
+    async def _start(
+        self, kind: Kind, program: Program, bounds: Bounds, group: ControlGroup | None
+    ) -> _Started:
         try:
-            return await self._started(kind, program, bounds)
+            return await self._started(kind, program, bounds, group)
         except (FileNotFoundError, PermissionError) as error:
             raise WorkUnavailable(f"{error.filename} cannot be run: {error.strerror}") from None
         except OSError as error:  # no process or no descriptor is left, which passes
             raise WorkError(f"The command was not started: {error.strerror}. Try again.") from None
 
-    async def _started(self, kind: Kind, program: Program, bounds: Bounds) -> _Started:
+    async def _started(
+        self, kind: Kind, program: Program, bounds: Bounds, group: ControlGroup | None
+    ) -> _Started:
         contents = (program.script.encode(errors="replace"), _filter(), bubblewrap.people())
         told = kind is Kind.LANDLOCK
         door = None
@@ -250,7 +310,7 @@ class Jail:
                 command = bubblewrap.command_line(program, bounds, self._machine, files)
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *command,
+                    *(command if group is None else group.entering(command)),
                     stdin=asyncio.subprocess.PIPE if told else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
@@ -264,7 +324,7 @@ class Jail:
                 raise
         if process.stdout is None or process.stderr is None:
             raise RuntimeError("a process was started without its outputs")
-        return _Started(process, process.stdout, process.stderr, told, door)
+        return _Started(process, process.stdout, process.stderr, told, door, group)
 
 
 async def _serve(door: socket.socket | None, network: Network | None) -> None:
@@ -317,9 +377,13 @@ def _kill(first: int) -> None:
         os.kill(first, signal.SIGSTOP)
         _wait_until_stopped(first)
         for process in reversed(list(processes_of(first))):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+            _kill_one(process)
     _kill_session(first)
+
+
+def _kill_one(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 def _wait_until_stopped(process: int) -> None:

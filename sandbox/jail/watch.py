@@ -1,7 +1,7 @@
 """Watches the processes and the folder of a program, for what no limit of the kernel's bounds.
 
-The kernel bounds each process (memory, files, time); a program may start many. Where nothing
-better is delegated, somebody has to look: often enough that little gets past, rarely enough that
+The kernel bounds each process (memory, files, time); a program may start many. What no control
+group bounds, somebody has to look at: often enough that little gets past, rarely enough that
 looking costs little. A look at 64 processes takes 5 ms, so it is done on a thread, and the event
 loop stays with those who talk. Source: proc(5).
 """
@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sandbox.jail.control_groups import ALSO_THERE, ControlGroup, Controller
 from sandbox.jail.program import Bounds, Stopped
 
 FIRST_LOOK_SECONDS: Final = 0.02
@@ -25,8 +26,6 @@ LOOKING_SHARE: Final = 0.1
 RARELY_SECONDS: Final = 2.0
 SPARE_BYTES: Final = 2**20
 """Of nameless files, which the jail has itself, such as the script."""
-ALSO_THERE: Final = 3
-"""Processes of the jail itself."""
 LOST_BYTES: Final = 2**30
 """A disk may shrink by so much more than a program may write: others write there, too."""
 LEFT_SHARE: Final = 0.1
@@ -106,7 +105,13 @@ def _memory_and_threads(process: int) -> tuple[int, int]:
 
 
 async def watch(
-    first: int, folder: Path, bounds: Bounds, look_at_folder: LookAtFolder, threads: Executor
+    first: int,
+    folder: Path,
+    bounds: Bounds,
+    look_at_folder: LookAtFolder,
+    *,
+    threads: Executor,
+    group: ControlGroup | None,
 ) -> Stopped:
     """Return when a program takes more than it may, and what it is.
 
@@ -116,9 +121,10 @@ async def watch(
         bounds: of the program.
         look_at_folder: looks at what it has written.
         threads: on which processes are looked at.
+        group: in which it runs; None: there are no groups.
     """
     looks = [
-        asyncio.ensure_future(_watch_processes(first, folder, bounds, threads)),
+        asyncio.ensure_future(_watch_processes(first, folder, bounds, threads, group)),
         asyncio.ensure_future(_watch_folder(look_at_folder)),
     ]
     try:
@@ -129,7 +135,9 @@ async def watch(
             look.cancel()
 
 
-async def _watch_processes(first: int, folder: Path, bounds: Bounds, threads: Executor) -> Stopped:
+async def _watch_processes(
+    first: int, folder: Path, bounds: Bounds, threads: Executor, group: ControlGroup | None
+) -> Stopped:
     loop = asyncio.get_running_loop()
     free = _free_bytes(folder)
     enough = max(free - bounds.file_bytes - LOST_BYTES, int(free * LEFT_SHARE))
@@ -137,7 +145,7 @@ async def _watch_processes(first: int, folder: Path, bounds: Bounds, threads: Ex
     while True:
         await asyncio.sleep(pause)
         pause = min(2 * pause, LOOK_SECONDS)
-        if reason := await loop.run_in_executor(threads, _exceeded, first, bounds):
+        if reason := await loop.run_in_executor(threads, _exceeded, first, bounds, group):
             return reason
         # Nobody sees a nameless file that is only mapped, or on its way through a socket.
         if _free_bytes(folder) < enough:
@@ -154,11 +162,14 @@ async def _watch_folder(look_at_folder: LookAtFolder) -> Stopped:
         looked = time.monotonic() - begun
 
 
-def _exceeded(first: int, bounds: Bounds) -> Stopped | None:
+def _exceeded(first: int, bounds: Bounds, group: ControlGroup | None) -> Stopped | None:
+    if group is not None and (reason := group.exceeded()):
+        return reason
+    held = group is not None and {Controller.MEMORY, Controller.PIDS} <= group.controllers
     memory = processes = 0
     nameless: dict[tuple[int, int], int] = {}
-    for process in processes_of(first):
-        its_memory, its_threads = _memory_and_threads(process)
+    for process in processes_of(first) if group is None else group.processes():
+        its_memory, its_threads = (0, 0) if held else _memory_and_threads(process)
         memory += its_memory
         processes += its_threads
         if processes > bounds.processes + ALSO_THERE:

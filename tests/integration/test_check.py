@@ -24,6 +24,7 @@ from bot.cli.machine import MIN_FREE_BYTES
 from bot.config.loading import load_settings
 from bot.config.names import setting_names
 from bot.config.settings import Settings
+from sandbox.jail.control_groups import ControlGroups
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes import signal_cli_program
@@ -189,6 +190,8 @@ async def test_check_says_what_walls_commands_off_and_what_they_reach(
         found = (await report(settings))["commands"]
     assert found.verdict == verdict
     assert words in found.words
+    bounded = "Each command has a control group" if await ControlGroups.open() else "The bot looks"
+    assert bounded in found.words
 
 
 def test_check_says_that_no_setting_gives_commands_a_network_without_bubblewrap(

@@ -400,4 +400,5 @@ def test_a_command_runs_as_the_service_does_with_its_secrets_and_arguments(tmp_p
     unit = Unit.read("signal-tee-bot", tmp_path)
     assert f"--uid={unit.one('User')}" in options
     assert f"--working-directory={unit.one('WorkingDirectory')}" in options
-    assert f"--property=UMask={unit.one('UMask')}" in options
+    for name in ("UMask", "RestrictNamespaces", "Delegate"):
+        assert f"--property={name}={unit.one(name)}" in options

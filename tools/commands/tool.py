@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sandbox.errors import SandboxBug, WorkError
+from sandbox.jail.control_groups import Controller
 from sandbox.jail.jail import PLACE_SECONDS, Jail, Kind
 from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
 from sandbox.policy import SandboxPolicy
@@ -279,15 +280,16 @@ class _Reading(BaseModel):
     is_open: bool
 
 
-async def kind_of_jail() -> Kind:
-    """Try a jail and return which kind this machine allows.
+async def try_jail() -> tuple[Kind, frozenset[Controller] | None]:
+    """Try a jail and return which kind this machine allows, and what bounds it as a whole.
 
     For whoever only looks: a bot finds it out with the first command.
 
     Raises:
         WorkUnavailable: none; says why.
     """
-    return await _kind_of(Jail(this_machine()))
+    jail = Jail(this_machine())
+    return await _kind_of(jail), jail.controllers
 
 
 async def _kind_of(jail: Jail) -> Kind:
