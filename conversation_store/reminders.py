@@ -10,12 +10,12 @@ from conversation_store.connections import Execute, Row
 from conversation_store.models import ChatId, DueReminder, FurtherDate, StoredReminder
 
 COLUMNS: Final = (
-    "reminders.id, number, reminders.person, chat, kind, text, local_at, repeat, due_at,"
+    "reminders.id, number, reminders.person, account, chat, kind, text, local_at, repeat, due_at,"
     " (SELECT zone FROM clocks WHERE clocks.person = reminders.person), state, person_name,"
     " person_number, timer_ms, failures"
 )
 
-FAILURES_AT_MOST: Final = 3
+MAX_FAILURES: Final = 3
 """A question that nothing comes of so often in a row is asked no more."""
 
 
@@ -146,6 +146,31 @@ def hand_on(execute: Execute, turn_id: int, heir: int) -> None:
     execute(sql, (heir, turn_id))
 
 
+def count_run(execute: Execute, inbox_id: int, *, has_failed: bool, now_ms: int) -> None:
+    """Count what came of a question; one that has failed too often in a row is due at once.
+
+    Then the alarm says that it is asked no more.
+    """
+    if not has_failed:
+        execute("UPDATE reminders SET failures = 0 WHERE inbox_id = ?", (inbox_id,))
+        return
+    execute(
+        "UPDATE reminders SET failures = failures + 1,"
+        " due_at = iif(failures + 1 >= ?, ?, due_at) WHERE inbox_id = ? AND state = 'waiting'",
+        (MAX_FAILURES, now_ms, inbox_id),
+    )
+
+
+def free_timestamp(execute: Execute, reminder: StoredReminder) -> int:
+    """Return a timestamp for a question that is due: its time, or the next that is not taken."""
+    ((timestamp,),) = execute(
+        "SELECT max(?1, coalesce(max(timestamp) + 1, 0)) FROM inbox WHERE account = ?2"
+        " AND author = ?3 AND kind = 'scheduled' AND timestamp >= ?1",
+        (reminder.due_at, reminder.account, reminder.person),
+    )
+    return int(timestamp)
+
+
 def expire(execute: Execute, now_ms: int) -> None:
     """Forget what was delivered and has disappeared."""
     sql = "SELECT id FROM reminders WHERE expires_at <= ?"
@@ -170,12 +195,15 @@ def purge(execute: Execute, before: int, at_most: int) -> int:
 
 def stored(row: Row) -> StoredReminder:
     """Return what a row of `COLUMNS` says."""
-    id_, number, person, chat, kind, text, local_at, repeat, due_at, zone, state, *more = row
+    id_, number, person, account, chat, kind, text, local_at, repeat, due_at, zone, state, *more = (
+        row
+    )
     person_name, person_number, timer_ms, failures = more
     return StoredReminder(
         id_,
         number,
         person,
+        account,
         ChatId.parse(chat),
         is_question=kind == "question",
         text=text or "",

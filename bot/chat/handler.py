@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import structlog
 
 from bot.chat.asked_again import asked_again
+from bot.chat.bells import headings, token_bound
 from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_early
 from bot.chat.history_window import HistoryWindow
 from bot.chat.live_turns import LiveTurn, LiveTurns
@@ -246,6 +247,7 @@ class ChatHandler:
             prompt=prompt,
             still_trying=context.progress.still_trying,
             further=partial(self._further, turn.id, hear, prompt, route),
+            most_tokens=token_bound(accepted.message),
         )
         context.progress.show_list(last_shown(turn.messages))
         try:
@@ -339,6 +341,7 @@ class ChatHandler:
         notices = [self._languages.say(chat, one) for one in prepared.notices]
         if gone is not None:
             notices.insert(0, self._languages.say(chat, MODEL_GONE).format(name=gone))
+        notices[:0] = await headings(messages[0], self._store.reminders, self._languages)
         overheard = await self._overheard(chat)
         turn = self._store.turns.begin(
             pieces,
@@ -386,7 +389,7 @@ class ChatHandler:
         pieces: Sequence[AcceptedMessage],
         result: TurnResult,
         *,
-        quote: Quote,
+        quote: Quote | None,
         retry: Retry | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """Store the answer as what is to be sent, and count the turn.

@@ -21,6 +21,7 @@ from bot.llm.model import ModelTraits
 from conversation_store.models import (
     Message,
     OverheardMessage,
+    ReceivedKind,
     ReceivedMessage,
     Role,
 )
@@ -97,6 +98,10 @@ HELPER: Final = (
     f"{ASKING_GUIDELINE}"
 )
 RULES: Final = "## What the assistant itself goes by\n{rules}"
+SCHEDULED: Final = (
+    "[Nobody has written just now: this question was scheduled for this time. Answer it as it"
+    " stands.] "
+)
 CUT: Final = "\n[The message was longer than can be read; the rest is cut off.]"
 
 
@@ -319,6 +324,8 @@ def _line(message: ReceivedMessage, text: str) -> str:
     """A message with its time, in groups its author, and what it replies to."""
     at = _time(message.sent_at or message.received_at)
     quote = reply(message, message.quote) if message.quote is not None else ""
+    if message.kind is ReceivedKind.SCHEDULED:
+        quote = SCHEDULED
     if not message.chat.startswith("group:"):
         return f"{at} {quote}{text}"
     # Indented from the second line on, so that nobody can begin a line in another's name.

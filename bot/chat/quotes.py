@@ -9,6 +9,7 @@ import unicodedata
 from dataclasses import replace
 from typing import Final, Protocol
 
+from bot.chat.bells import BELL
 from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote, StoredReminder
 from tools.results import UNTRUSTED, mark
 
@@ -62,7 +63,7 @@ async def checked(message: ReceivedMessage, sayings: Sayings, bells: Bells) -> R
         return message
     said = await sayings.said(message.chat, quote.timestamp)
     if not said and (bell := await bells.sent_as(message.chat, quote.timestamp)) is not None:
-        known = replace(quote, text=f"⏰ {bell.text}", verbatim=True, reminder=bell.number)
+        known = replace(quote, text=BELL + bell.text, verbatim=True, reminder=bell.number)
         return replace(message, quote=known)
     return replace(message, quote=replace(quote, verbatim=_letters(quote.text) in _letters(said)))
 

@@ -46,6 +46,7 @@ class TurnState:
         prompt: how the turn is put before a model.
         still_trying: told when the model makes the turn wait.
         further: returns what the person has written meanwhile, as the model sees it.
+        most_tokens: after so many it asks for no more calls; None: no bound.
 
     Attributes:
         is_cut: the answer ends where the model may not write more.
@@ -64,6 +65,7 @@ class TurnState:
         prompt: Prompt,
         still_trying: StillTrying,
         further: Further = nothing_further,
+        most_tokens: int | None = None,
     ) -> None:
         self.turn = turn
         self.early = early
@@ -73,6 +75,7 @@ class TurnState:
         self.prompt = prompt
         self.still_trying = still_trying
         self._further = further
+        self._most_tokens = most_tokens
         self.history = history
         asked, *rest = turn.messages
         self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
@@ -91,7 +94,8 @@ class TurnState:
     @property
     def is_exhausted(self) -> bool:
         """Whether it may ask for no more calls, however many it has asked for."""
-        return False
+        used = self.usage.prompt_tokens + self.usage.completion_tokens
+        return self._most_tokens is not None and used >= self._most_tokens
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:

@@ -132,9 +132,10 @@ APPROVALS = _counter(
 
 REMINDERS = _counter(
     "reminders",
-    "Reminders whose time has come: said, said late, or passed over because their person may not"
-    " talk to the bot, or the bot may not write there",
-    outcome=("on_time", "late", "passed_over"),
+    "Reminders whose time has come: said, said late, asked (a scheduled question), stopped after"
+    " nothing came of it three times, or passed over because their person may not talk to the bot,"
+    " or the bot may not write there",
+    outcome=("on_time", "late", "asked", "stopped", "passed_over"),
 )
 
 # What goes out ------------------------------------------------------------------------------------

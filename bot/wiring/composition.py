@@ -218,6 +218,8 @@ async def wired(
         alarm = Alarm(
             store.reminders,
             lane=urgent,
+            turns=mailboxes,
+            answering=lambda question: router.job(router.classify(question)),
             connection=messenger,
             outbox=outbox,
             is_welcome=StillWelcome(access, group_permissions, identities).is_welcome,

@@ -57,6 +57,8 @@ class ReceivedKind(StrEnum):
     MESSAGE = "message"
     EDIT = "edit"
     DELETION = "deletion"
+    SCHEDULED = "scheduled"
+    """A question that somebody has told the bot to ask itself at a time."""
 
 
 @dataclass(frozen=True, slots=True)

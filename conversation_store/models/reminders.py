@@ -13,6 +13,7 @@ class StoredReminder:
         id: its row.
         number: what its person calls it.
         person: ACI.
+        account: number of the account that it was asked of.
         chat: where it is said.
         is_question: the bot asks itself its text, and says the answer.
         text: what is said or asked.
@@ -31,6 +32,7 @@ class StoredReminder:
     id: int
     number: int
     person: str
+    account: str
     chat: ChatId
     is_question: bool
     text: str = field(repr=False)

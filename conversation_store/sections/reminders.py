@@ -6,13 +6,16 @@ in) and is closed or moved to its next date. So a crash leaves either, never bot
 
 from collections.abc import Sequence
 
-from conversation_store import outgoing, reminders
+from conversation_store import inbox, outgoing, reminders
 from conversation_store.connections import Execute
 from conversation_store.models import (
+    AcceptedMessage,
     ChatId,
     DueReminder,
     FurtherDate,
     OutgoingMessage,
+    ReceivedKind,
+    ReceivedMessage,
     StoredReminder,
 )
 from conversation_store.sections.section import Section, reads, writes
@@ -238,11 +241,57 @@ class ReminderStore(Section):
         reminders.was_sent_as(execute, reminder.id, note.id)
         if further is not None:
             reminders.go_on(execute, reminder, further)
-        elif self._context.retention_days:
+        elif self._context.retention_days and not reminder.is_question:
             reminders.keep_delivered(execute, reminder.id, expires_at, now_ms)
         else:
             reminders.end(execute, reminder.id, now_ms)
         return note
+
+    @writes
+    def ask(
+        self,
+        execute: Execute,
+        question: StoredReminder,
+        further: FurtherDate | None,
+        now_ms: int,
+    ) -> AcceptedMessage | None:
+        """Let a question become a message that owes an answer, and wait for its next date.
+
+        Args:
+            execute: runs a statement.
+            question: as it was read.
+            further: when it comes again; None: no more.
+            now_ms: the time.
+
+        Returns:
+            the message; None where the question was cancelled or moved meanwhile.
+        """
+        if not reminders.is_still(execute, question):
+            return None
+        accepted = inbox.insert(
+            execute,
+            ReceivedMessage(
+                question.account,
+                question.person,
+                reminders.free_timestamp(execute, question),
+                question.chat,
+                question.text,
+                now_ms,
+                sent_at=now_ms,
+                kind=ReceivedKind.SCHEDULED,
+                author_number=question.person_number,
+                author_name=question.person_name,
+                expires_at=None if question.timer_ms is None else now_ms + question.timer_ms,
+            ),
+        )
+        if accepted is None:
+            return None
+        reminders.was_asked_as(execute, question.id, accepted.id)
+        if further is not None:
+            reminders.go_on(execute, question, further)
+        else:
+            reminders.end(execute, question.id, now_ms)
+        return accepted
 
     @writes
     def pass_over(

@@ -9,6 +9,7 @@ from conversation_store import (
     inbox,
     outgoing,
     overheard,
+    reminders,
     second_thoughts,
     token_usage,
     turns,
@@ -27,6 +28,7 @@ from conversation_store.models import (
     OverheardMessage,
     Question,
     Quote,
+    ReceivedKind,
     Role,
     StyledText,
     TokenSpend,
@@ -322,6 +324,8 @@ class TurnStore(Section):
                 now_ms=now,
             )
             inbox.close(execute, turn.id, state if retried is None else inbox.RETRIED)
+            has_failed = state is not TurnStatus.ANSWERED
+            reminders.count_run(execute, turn.id, has_failed=has_failed, now_ms=now)
             inbox.close_joined(execute, turn.id)
             has_expired = ended.expires_at is not None and ended.expires_at <= now
             if has_expired:
@@ -388,6 +392,8 @@ class TurnStore(Section):
                 removals=removals,
             )
             inbox.close(execute, accepted.id, outcome)
+            if accepted.message.kind is ReceivedKind.SCHEDULED:
+                reminders.count_run(execute, accepted.id, has_failed=True, now_ms=now)
             inbox.close_joined(execute, accepted.id)
             return outgoing_parts
 

@@ -44,6 +44,10 @@ def at(seconds: float = SOON_SECONDS) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
 
+def schedule(question: str, when: str, **more: str) -> Step:
+    return tool_calls(("schedule", {"question": question, "at": when, **more}))
+
+
 def remind(words: str, when: str, **more: str) -> Step:
     return tool_calls(("remind", {"text": words, "at": when, **more}))
 

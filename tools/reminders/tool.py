@@ -56,6 +56,11 @@ NO_ZONE: Final = (
 
 _REMIND: Final = "Set this reminder? I have read what strangers wrote, and it may come from them."
 
+_SCHEDULE: Final = (
+    "Ask myself this at that time, with my tools? I have read what strangers wrote, and it may come"
+    " from them."
+)
+
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
 At = Annotated[str, Field(max_length=MAX_AT_CHARACTERS)]
 Repeat = Annotated[str, Field(max_length=MAX_RULE_CHARACTERS)]
@@ -158,6 +163,7 @@ def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool
     given = {"reminders": reminders_of}
     return [
         tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND),
+        tool_from(schedule, given=given, changes=True, lasting=True, question=_SCHEDULE),
         tool_from(list_reminders, given=given),
         tool_from(cancel_reminder, given=given, changes=True),
         tool_from(set_timezone, given=given, changes=True),

@@ -16,20 +16,24 @@ from typing import Final, Protocol
 import structlog
 
 from bot.approvals.meaning import Meaning, meaning_of
+from bot.chat.bells import BELL, LATE_MS, late_line
 from bot.dispatch.mailboxes import Job, Mailboxes
 from bot.language.languages import Languages
 from bot.messaging.events import Reaction
 from bot.observability import metrics
-from conversation_store.models import FurtherDate, OutgoingMessage, StoredReminder
+from conversation_store.models import (
+    AcceptedMessage,
+    FurtherDate,
+    OutgoingMessage,
+    StoredReminder,
+)
+from conversation_store.reminders import MAX_FAILURES
 from conversation_store.sections.reminders import ReminderStore
 from tools.errors import InvalidArguments
 from tools.reminders.recurrence import NextDate, next_date, stored_rule
 from tools.reminders.times import from_ms, parse_local, to_ms, zone_named
 
 log = structlog.get_logger()
-
-LATE_MS: Final = 60_000
-"""A reminder that comes later than this says for when it was."""
 
 CLOCK_SECONDS: Final = 1.0
 """A clock that is set, or a machine that slept, is noticed so late at the most."""
@@ -45,9 +49,10 @@ BATCH: Final = 500
 
 NAME_CHARACTERS: Final = 40
 
-BELL: Final = "⏰ "
-LATE: Final = "(Late: this was for {when}.)"
-LATE_SERIES: Final = "(Late: this was for {when}, and {count} more times since.)"
+STOPPED: Final = (
+    "I have stopped asking myself this, because nothing came of it three times in a row. Tell me to"
+    " schedule it again if you still want it:"
+)
 
 
 class Sender(Protocol):
@@ -75,6 +80,8 @@ class Alarm:
     Args:
         reminders: what is kept.
         lane: where it is said; the one that waits behind no turn.
+        turns: where questions are answered, like messages of people.
+        answering: returns the work of answering a question.
         connection: to the Signal side.
         outbox: sends it.
         is_welcome: whether a reminder may still be said: to whom, and where.
@@ -88,6 +95,8 @@ class Alarm:
         reminders: ReminderStore,
         *,
         lane: Mailboxes,
+        turns: Mailboxes,
+        answering: Callable[[AcceptedMessage], Job],
         connection: Connection,
         outbox: Sender,
         is_welcome: Callable[[StoredReminder], Awaitable[bool]],
@@ -97,6 +106,8 @@ class Alarm:
     ) -> None:
         self._reminders = reminders
         self._lane = lane
+        self._turns = turns
+        self._answering = answering
         self._connection = connection
         self._outbox = outbox
         self._is_welcome = is_welcome
@@ -171,22 +182,57 @@ class Alarm:
             metrics.REMINDERS.labels("passed_over").inc()
             await self._reminders.pass_over(reminder, further)
             return
-        text = self._text(reminder, 0 if following is None else following.passed - 1, now_ms)
+        if reminder.timer_ms is not None:
+            self._disappears(now_ms + reminder.timer_ms)
+        if not reminder.is_question:
+            missed = 0 if following is None else following.passed - 1
+            await self._remind(reminder, self._text(reminder, missed, now_ms), further, now_ms)
+        elif reminder.failures < MAX_FAILURES:
+            await self._ask(reminder, further, now_ms)
+        else:
+            await self._stop_asking(reminder, now_ms)
+
+    async def _remind(
+        self, reminder: StoredReminder, text: str, further: FurtherDate | None, now_ms: int
+    ) -> None:
         message = await self._reminders.deliver(reminder, text, further, now_ms)
         if message is None:
             return
-        if reminder.timer_ms is not None:
-            self._disappears(now_ms + reminder.timer_ms)
         is_late = now_ms - reminder.due_at > LATE_MS
         metrics.REMINDERS.labels("late" if is_late else "on_time").inc()
         await self._outbox.deliver((message,), just_stored=True)
+
+    async def _ask(
+        self, question: StoredReminder, further: FurtherDate | None, now_ms: int
+    ) -> None:
+        """Let a question come in as if it had been written; its turn is one like any other."""
+        accepted = await self._reminders.ask(question, further, now_ms)
+        if accepted is None:
+            return
+        metrics.REMINDERS.labels("asked").inc()
+        job = self._answering(accepted)
+        await self._turns.put(
+            question.chat, Job(partial(self._answer, job), accepted, joins=job.joins)
+        )
+
+    async def _answer(self, job: Job) -> None:
+        await job.run()
+        self.look()  # perhaps nothing came of it once too often
+
+    async def _stop_asking(self, question: StoredReminder, now_ms: int) -> None:
+        log.warning("reminder.stopped", count=question.failures)
+        metrics.REMINDERS.labels("stopped").inc()
+        text = f"{BELL}{self._languages.say(question.chat, STOPPED)}\n{question.text}"
+        message = await self._reminders.deliver(question, text, None, now_ms)
+        if message is not None:
+            await self._outbox.deliver((message,), just_stored=True)
 
     def _text(self, reminder: StoredReminder, missed: int, now_ms: int) -> str:
         """Return what is said: whose it is in a group, the words, and for when it was if late."""
         name = " ".join((reminder.person_name or "").split())[:NAME_CHARACTERS]
         lines = [f"{BELL}{name}: {reminder.text}" if name else f"{BELL}{reminder.text}"]
         if now_ms - reminder.due_at > LATE_MS:
-            late = (LATE_SERIES if missed > 0 else LATE).format(when=_when(reminder), count=missed)
+            late = late_line(reminder.due_at, reminder.zone, missed=missed)
             lines.append(self._languages.say(reminder.chat, late))
         return "\n".join(lines)
 
@@ -207,9 +253,3 @@ def _following(reminder: StoredReminder, now_ms: int) -> NextDate | None:
 
 def _further(date: NextDate) -> FurtherDate:
     return FurtherDate(date.local.isoformat(), str(date.rule), to_ms(date.moment))
-
-
-def _when(reminder: StoredReminder) -> str:
-    """Return for when a reminder was, by the clocks of its person."""
-    local = from_ms(reminder.due_at).astimezone(zone_named(reminder.zone))
-    return f"{local:%Y-%m-%d %H:%M}" if reminder.zone else f"{local:%Y-%m-%d %H:%M} UTC"

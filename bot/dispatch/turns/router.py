@@ -140,6 +140,8 @@ class Router:
     def classify(self, accepted: AcceptedMessage) -> Request:
         """Return what a message is; ask once, and again only when its text has changed."""
         message = accepted.message
+        if message.kind is ReceivedKind.SCHEDULED:
+            return Request(accepted)
         self._languages.notice(message.chat, message.text)
         command = self.command_in(message)
         if command is not None and command.urgent:
@@ -150,6 +152,8 @@ class Router:
 
     def command_in(self, message: ReceivedMessage) -> CommandCall | None:
         """Return the command that a message calls; None where it is for the model."""
+        if message.kind is ReceivedKind.SCHEDULED:
+            return None
         return parse_command(message.text, self._commands)
 
     def job(self, request: Request) -> Job:
@@ -157,11 +161,14 @@ class Router:
         accepted = request.accepted
         if request.answer is not None:
             return Job(partial(self._settle, accepted, request.answer), accepted)
-        joins = request.kind is RequestKind.CONVERSATION and not accepted.begun
+        stands_alone = accepted.begun or accepted.message.kind is ReceivedKind.SCHEDULED
+        joins = request.kind is RequestKind.CONVERSATION and not stands_alone
         return Job(partial(self.handle, request), accepted, joins=joins)
 
     def notice(self, message: ReceivedMessage) -> None:
         """Let people see at once that a message was taken."""
+        if message.kind is ReceivedKind.SCHEDULED:
+            return
         self._presence.noticed(
             message.chat,
             message.author,
@@ -299,6 +306,8 @@ class Router:
     async def _run_turn(
         self, pieces: list[AcceptedMessage], retry: Retry | None
     ) -> TurnResult | None:
+        if pieces[0].message.kind is ReceivedKind.SCHEDULED:
+            return await self._conversation.run_turn(tuple(pieces))
         hear = partial(self._hear, pieces)
         if pieces[0].begun or retry is not None:
             return await self._conversation.run_turn(tuple(pieces), hear=hear, retry=retry)
@@ -383,9 +392,11 @@ def _author(message: ReceivedMessage) -> Person:
     return Person(message.author, message.author_number, message.author_name)
 
 
-def _quote_of(accepted: AcceptedMessage) -> Quote:
+def _quote_of(accepted: AcceptedMessage) -> Quote | None:
     """What an answer is shown as a reply to; phones know a message by its first timestamp."""
     message = accepted.message
+    if message.kind is ReceivedKind.SCHEDULED:
+        return None  # nobody's phone has it
     timestamp = message.target_timestamp or message.timestamp
     return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])
 

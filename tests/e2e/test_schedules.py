@@ -1,0 +1,183 @@
+"""Questions that the bot asks itself at a time: answered like others, once, and not for ever."""
+
+import asyncio
+
+from bot.chat.bells import MAX_TOKENS
+from bot.commands.reminders import NONE
+from bot.dispatch.background.alarm import STOPPED
+from conversation_store.models import ChatId
+from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
+from tests.e2e.test_approvals import with_notes
+from tests.e2e.test_conversation import BEN
+from tests.e2e.test_reminders import GROUP, Wall, at, schedule, there_is
+from tests.e2e.traces import gone
+from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
+from tests.fakes.signal_side import ADA, Group
+
+QUESTION = "How is the weather in Rome?"
+TWO_ASKED = "SELECT 1 WHERE (SELECT count(*) FROM inbox WHERE kind = 'scheduled') = 2"
+NONE_WAITS = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE state = 'waiting')"
+SUM = ("calculate", {"expression": "127*43"})
+
+
+def asked_last(here: World) -> str:
+    """Return the last thing that was said to the model as a person's."""
+    messages = here.model.requests[-1]["messages"]
+    return str([one["content"] for one in messages if one["role"] == "user"][-1])
+
+
+async def test_a_scheduled_question_is_answered_with_tools_and_says_what_was_asked() -> None:
+    steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(SUM), text("Sunny."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("tell me then how the weather is")
+        assert (await here.answer()).text == "I will."
+        answer = await here.answer()
+        assert answer.text == f"⏰ {QUESTION}\n\nSunny."
+        assert answer.quote is None
+        assert "Nobody has written just now" in asked_last(here)
+        assert asked_last(here).endswith(QUESTION)
+        await here.signal.say("!reminders")
+        assert (await here.answer()).text == NONE
+
+
+async def test_a_scheduled_question_is_no_command_and_no_answer_to_another_question() -> None:
+    write = ("notes_write", {"text": "buy milk"})
+    steps = script(
+        tool_calls(("schedule", {"question": "yes", "at": at(0.5)}),
+                   ("schedule", {"question": "!help", "at": at(0.5)})),
+        text("I will."), tool_calls(write), text("Noted."), text("Yes what?"), text("Help whom?"),
+    )  # fmt: skip
+    async with world(steps) as here, running_bot(with_notes(here)):
+        await here.signal.say("ask yourself two odd things")
+        assert (await here.answer()).text == "I will."
+        await here.signal.say("note: buy milk")
+        asked = await here.answer()
+        assert asked.text.startswith("❓")
+        await there_is(here, TWO_ASKED)
+        await here.signal.react("👍", asked.timestamp)
+        said = [(await here.answer()).text for _ in range(3)]
+    assert said == ["Noted.", "⏰ yes\n\nYes what?", "⏰ !help\n\nHelp whom?"]
+
+
+async def test_a_question_that_a_crash_interrupts_is_answered_once() -> None:
+    never = asyncio.Event()
+    steps = script(schedule(QUESTION, at()), text("I will."), held(never))
+    async with world(steps) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("tell me then how the weather is")
+            assert (await here.answer()).text == "I will."
+            async with asyncio.timeout(WAIT_SECONDS):
+                await here.model.wait_for_requests(3)
+            await kill(bot)
+        here.model.handler = text("Sunny.")
+        for _ in range(2):
+            async with running_bot(here.settings()):
+                await here.signal.wait_for(lambda sent: sent.text.endswith("Sunny."))
+                await there_is(here, NONE_WAITS)
+    assert here.answers() == ["I will.", f"⏰ {QUESTION}\n\nSunny."]
+
+
+async def test_a_question_of_which_nothing_came_three_times_is_asked_no_more() -> None:
+    wall = Wall()
+    steps = script(
+        tool_calls(("set_timezone", {"zone": "UTC"})),
+        schedule(QUESTION, at(3_600), repeat="FREQ=HOURLY"),
+        text("I will."),
+    )
+    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+        await here.signal.say("every hour, please")
+        assert (await here.answer()).text == "I will."
+        here.model.handler = status(401)
+        for number in range(3):
+            wall.pass_by(hours=1.003 if number == 0 else 1)
+            assert (await here.answer()).text.startswith(f"⏰ {QUESTION}\n\nThe model")
+        assert (await here.answer()).text == f"⏰ {STOPPED}\n{QUESTION}"
+        await here.signal.say("!reminders")
+        assert (await here.answer()).text == NONE
+        wall.pass_by(hours=3)
+        await here.signal.say("!reminders")
+        await here.answer()
+    assert sum(said.startswith(f"⏰ {QUESTION}") for said in here.answers()) == 3
+
+
+async def test_an_answer_in_between_lets_it_go_on() -> None:
+    wall = Wall()
+    steps = script(
+        tool_calls(("set_timezone", {"zone": "UTC"})),
+        schedule(QUESTION, at(3_600), repeat="FREQ=HOURLY"),
+        text("I will."),
+    )
+    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+        await here.signal.say("every hour, please")
+        assert (await here.answer()).text == "I will."
+        for number in range(6):
+            here.model.handler = text("Sunny.") if number == 2 else status(401)
+            wall.pass_by(hours=1.003 if number == 0 else 1)
+            assert (await here.answer()).text.startswith(f"⏰ {QUESTION}")
+            if number == 5:
+                assert (await here.answer()).text.startswith(f"⏰ {STOPPED}")
+
+
+async def test_a_run_that_takes_too_many_tokens_has_to_be_answered_with_what_there_is() -> None:
+    usage = {"prompt_tokens": MAX_TOKENS, "completion_tokens": 1, "total_tokens": MAX_TOKENS + 1}
+    function = {"name": "calculate", "arguments": '{"expression": "127*43"}'}
+    call = {"index": 0, "id": "call_0", "type": "function", "function": function}
+    costly = sse(
+        chunk({"role": "assistant", "tool_calls": [call]}),
+        chunk({}, finish_reason="tool_calls"),
+        {**chunk({}), "choices": [], "usage": usage},
+    )
+    steps = script(schedule(QUESTION, at()), text("I will."), costly, text("Enough."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("tell me then how the weather is")
+        assert (await here.answer()).text == "I will."
+        assert (await here.answer()).text.endswith("Enough.")
+        assert here.model.requests[-1].get("tool_choice") == "none"
+
+
+async def test_in_a_group_the_answer_goes_to_the_group() -> None:
+    steps = script(schedule(QUESTION, at()), text("I will."), text("Sunny."))
+    async with world(steps) as here, running_bot(here.settings()):
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        await here.signal.say("tell us then", group=GROUP, mention=True)
+        assert (await here.answer()).text == "I will."
+        answer = await here.answer()
+        assert answer.chat == ChatId.group(GROUP)
+        assert answer.text == f"⏰ {QUESTION}\n\nSunny."
+        assert f"{ADA.name}: [Nobody has written" in asked_last(here)
+
+
+async def test_a_question_that_was_missed_is_asked_once_and_its_answer_says_for_when() -> None:
+    wall = Wall()
+    steps = script(schedule(QUESTION, at(3_600)), text("I will."), text("Sunny."))
+    async with world(steps) as here:
+        async with running_bot(here.settings(), clock=wall.clock):
+            await here.signal.say("in an hour, please")
+            assert (await here.answer()).text == "I will."
+        wall.pass_by(hours=30)
+        async with running_bot(here.settings(), clock=wall.clock):
+            said = (await here.answer()).text
+    assert said.startswith(f"⏰ {QUESTION}\n(Late: this was for ")
+    assert said.endswith(" UTC.)\n\nSunny.")
+
+
+async def test_where_messages_disappear_so_does_the_answer_to_a_scheduled_question() -> None:
+    steps = script(schedule("sesquipedalian", at()), text("I will."), text("Sunny."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("please", expires_seconds=1)
+        assert (await here.answer()).text == "I will."
+        assert (await here.answer()).text.endswith("Sunny.")
+        await gone(here, "sesquipedalian")
+        await gone(here, "Sunny")
+
+
+async def test_stop_ends_a_scheduled_turn_like_any_other() -> None:
+    never = asyncio.Event()
+    steps = script(schedule(QUESTION, at()), text("I will."), held(never))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("please")
+        assert (await here.answer()).text == "I will."
+        async with asyncio.timeout(WAIT_SECONDS):
+            await here.model.wait_for_requests(3)
+        await here.signal.say("!stop")
+        assert (await here.answer()).text == "Stopped."
