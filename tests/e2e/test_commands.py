@@ -17,6 +17,11 @@ from tests.fakes.signal_side import ADA, SharedFile
 from tests.integration.test_jail import NO_BUBBLEWRAP
 from tests.integration.test_spawned import until
 
+
+def note(words: str) -> SharedFile:
+    return SharedFile("text/plain", words.encode(), "note.txt")
+
+
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\nFebruary,4\n", "sums.csv")
 PLOT = """
 import csv, struct, zlib
@@ -106,6 +111,27 @@ async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> 
         await here.signal.react("👍", (await question(here)).timestamp)
         await here.answer()
     assert "exit code 0\nstdout:\n$HOME; exit 3|a b|" in told(here)
+
+
+async def test_a_command_finds_nothing_of_the_bots_own_and_nothing_of_another_chat() -> None:
+    async with world() as here, running_bot(for_everyone(here)):
+        (here.folder / ".env").write_text("LLM__API_KEY=hedgehog")
+        look = (
+            "word=hedge; echo $word''hog | grep -rlas -f - "  # for its own words do not count
+            f". {here.folder} /proc/*/environ /proc/*/cmdline /run;"
+            f" ls -A {here.folder} {here.folder}/*; cat {here.folder}/.env; echo looked"
+        )
+        call = tool_calls(("run_command", {"command": look}))
+        here.model.handler = script(text("Kept."), call, text("No."))
+        await here.signal.say("keep the hedgehog", files=[note("hedgehog")], author=BEN)
+        await here.answer()
+        assert len(folders(here)) == 1
+        await here.signal.say("look for it")
+        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.answer()
+    found = told(here).partition("stderr")[0]
+    assert found.rstrip().endswith("stdout:\nlooked")
+    assert "hedgehog" not in told(here)
 
 
 async def test_commands_can_be_switched_off() -> None:

@@ -103,6 +103,28 @@ ATTACKS = {
     "change rights": "chmod 777 {beside}/secret; chown 12345 {beside}/secret",
     "change times": "touch -d 2001-01-01 {beside}/secret",
     "change what is read": "chmod 0 {packages}/pytest/__init__.py; touch {packages}/pytest",
+    "exchange the folder itself": "cd ..; mv here there; ln -s / here; rmdir here; rm here",
+    "a link that changes": (
+        "(while :; do ln -sfn {beside}/secret l; ln -sfn /dev/null l; done) & "
+        "for i in $(seq 300); do cat l; done"
+    ),
+    "a folder that changes": (
+        "mkdir d; touch d/secret; (while :; do mv d e; ln -s {beside} d; rm d; mv e d; done) & "
+        "for i in $(seq 300); do cat d/secret; done"
+    ),
+    "a FIFO": "mkfifo f && echo mounted; mknod f p && echo mounted",
+    "credentials": (
+        "cat /run/secrets/* /run/credentials/*/* $CREDENTIALS_DIRECTORY/* ~/.env .env "
+        "{beside}/.env {beside}/*/.env /etc/shadow /root/.ssh/*"
+    ),
+    "folders of others": "cat /proc/*/cwd/secret /proc/*/root{beside}/secret /*/secret /*/*/secret",
+    "SUID programs": (
+        "cp /bin/cat c; chmod 4755 c; ./c {beside}/secret; newgrp root; pkexec id; "
+        "find /usr/bin -perm -4000 -exec {} -c 'cat {beside}/secret' ';' < /dev/null"
+    ),
+    "a library of one's own": (
+        "echo x > e.so; LD_PRELOAD=./e.so LD_LIBRARY_PATH=. true; LD_AUDIT=./e.so cat ../secret"
+    ),
     "kill the bot": "kill -9 {outside}; kill -9 -1; kill -9 -{outside}",
     "renice the bot": "renice -n 19 -p {outside}; prlimit --nofile=1 --pid {outside}",
 }
@@ -250,6 +272,9 @@ go_on()
 SWELL = "import time; x = bytearray(50_000_000); time.sleep(9)"
 HOGS = {
     "a loop": ("while :; do :; done", {"seconds": 1.0}, Stopped.TIME),
+    "a pipe that nobody writes into": ("sleep 100 | cat", {"seconds": 1.0}, Stopped.TIME),
+    "what stops itself": ("kill -STOP $$ 1 -1; sleep 100", {"seconds": 1.0}, Stopped.TIME),
+    "what closes its outputs": ("exec >&- 2>&-; sleep 100", {"seconds": 1.0}, Stopped.TIME),
     "a long sleep": ("sleep 100", {"seconds": 1.0}, Stopped.TIME),
     "what ignores being told": ("trap '' TERM INT HUP; sleep 100", {"seconds": 1.0}, Stopped.TIME),
     # No bomb: where the tests are root, it would take the processes of the other tests.
@@ -313,10 +338,110 @@ async def test_no_file_is_larger_than_it_may_be(tmp_path: Path, kind: Kind) -> N
     assert (tmp_path / "here" / "a").stat().st_size == 1_000_000
 
 
+TAR = """
+import io, tarfile
+with tarfile.open("bomb.tgz", "w:gz") as bomb:
+    for name in ("a", "b"):
+        member = tarfile.TarInfo(name)
+        member.size = 50_000_000
+        bomb.addfile(member, io.BytesIO(bytes(member.size)))
+"""
+ZIP = """
+import zipfile
+with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as bomb:
+    bomb.writestr("a", bytes(50_000_000))
+zipfile.ZipFile("bomb.zip").extractall()
+"""
+BOMBS = {
+    "a sparse file": "truncate -s 1T sparse; ls; dd if=/dev/zero of=b bs=1 count=1 seek=4T",
+    "a huge one": "fallocate -l 1G huge",
+    "gzip": "head -c 300000000 /dev/zero | gzip -1 > bomb.gz; gzip -dc bomb.gz > bomb",
+    "tar": f"python3 -I -c '{TAR}'; tar -xzf bomb.tgz",
+    "zip": f"python3 -I -c '{ZIP}'",
+}
+
+
+@KINDS
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_what_is_small_and_becomes_large_becomes_no_larger_than_a_file_may_be(
+    tmp_path: Path, kind: Kind, bomb: str
+) -> None:
+    folder, most = tmp_path / "here", 2_000_000
+    ended = await run(kind, folder, BOMBS[bomb], file_bytes=most)
+    assert ended.exit_code != 0
+    assert all(path.stat().st_size <= most for path in folder.rglob("*"))
+
+
+NEXT = """
+import os, site, sys
+for folder in (site.getusersitepackages(), "."):
+    os.makedirs(folder, exist_ok=True)
+    for name in ("evil.pth", "sitecustomize.py", "usercustomize.py", "struct.py", "encodings.py"):
+        with open(f"{folder}/{name}", "w") as file:
+            file.write("import os; os.write(1, b'infected')\\n")
+for name in (".profile", ".bashrc", ".shinit", ".pythonrc.py", "python3", "cat"):
+    with open(name, "w") as file:
+        file.write("#!/bin/sh\\necho infected\\n")
+    os.chmod(name, 0o755)
+"""
+
+
+@KINDS
+async def test_what_a_command_leaves_behind_is_not_run_by_the_next_one(
+    tmp_path: Path, kind: Kind
+) -> None:
+    folder = tmp_path / "here"
+    await run(kind, folder, NEXT, shell="python3")
+    program = Program(("python3", "-I", THE_SCRIPT), folder, "import struct; print(1)")
+    ended = await Jail(this_machine(), [kind]).run(program, Bounds())
+    assert (ended.output, ended.errors) == ("1\n", "")
+    pythons = f"python3 {sys.base_prefix}/bin/python3"  # the second one has places for users
+    script = f"for one in {pythons}; do $one -P -c 'import struct; print(2)'; done; cat /dev/null"
+    ended = await run(kind, folder, script)
+    assert (ended.output, ended.errors) == ("2\n2\n", "")
+
+
+DAEMON = """
+import os, time
+for leave in (os.setsid, int):
+    if os.fork():
+        os._exit(0)
+    try:
+        leave()
+    except OSError:
+        pass
+os.close(1)
+os.close(2)
+time.sleep(60)
+"""
+OPEN = """
+import os
+for descriptor in range(1024):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        continue
+    print(descriptor, oct(os.fstat(descriptor).st_mode >> 12))
+"""
+
+
+@KINDS
+async def test_a_command_has_its_outputs_and_its_script_and_nothing_else(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.set_inheritable(True)
+        ended = await run(kind, tmp_path / "here", OPEN, shell="python3")
+    assert [line.split()[1] for line in ended.output.splitlines()][:3] == ["0o2", "0o1", "0o1"]
+    assert {line.split()[1] for line in ended.output.splitlines()[3:]} <= {"0o10"}
+    assert len(ended.output.splitlines()) <= 5
+
+
 @KINDS
 @pytest.mark.parametrize(
     "script",
     [
+        f"python3 -c '{DAEMON}'",
         "sleep 60 &",
         "(sleep 60 &) ; setsid sleep 60 & nohup sleep 60 & echo",
         "sleep 60 & exec true",

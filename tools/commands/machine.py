@@ -12,6 +12,9 @@ _ONE_THREAD: Final = dict.fromkeys(
 )
 """Libraries for numbers would start a thread for each processor, and reserve memory for each."""
 
+_NOTHING_OF_HOME: Final = {"PYTHONNOUSERSITE": "1"}
+"""Where home is the workspace, one command could leave there what each later Python runs first."""
+
 
 def this_machine() -> Machine:
     """Return what commands find here.
@@ -24,5 +27,5 @@ def this_machine() -> Machine:
     return Machine(
         readable=tuple(readable),
         path=f"{programs}:{_SYSTEM_PATH}",
-        variables={**_ONE_THREAD, "MPLBACKEND": "Agg"},
+        variables={**_ONE_THREAD, **_NOTHING_OF_HOME, "MPLBACKEND": "Agg"},
     )
