@@ -1,4 +1,4 @@
-"""`ask_user`: the model asks a person, and goes on once there is an answer."""
+"""`ask_user`, `propose_plan`: the model asks a person, and goes on once there is an answer."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final, Protocol
@@ -20,6 +20,13 @@ MAX_SHOWN_BYTES: Final = 4_000
 
 SENDING_SECONDS: Final = 330.0
 """For putting a question while there is no connection: longer than the bot tries."""
+
+MAX_PLAN_CHARACTERS: Final = 6_000
+
+ASK_USER: Final = "ask_user"
+PROPOSE_PLAN: Final = "propose_plan"
+
+_NOBODY: Final = "Nobody can be asked here."
 
 Option = Annotated[str, Field(min_length=1, max_length=MAX_OPTION_CHARACTERS)]
 
@@ -51,13 +58,21 @@ class People(Protocol):
         """
         ...
 
+    async def decide(self, caller: Caller, plan: str) -> str:
+        """Return what a person says to a plan in Markdown; raises what `choose` raises."""
+        ...
+
 
 class Nobody:
     """Asks nobody, for those who only look at the tools. Implements `People`."""
 
     async def choose(self, caller: Caller, choice: Choice) -> str:
         """Refuse."""
-        raise ToolError("Nobody can be asked here.")
+        raise ToolError(_NOBODY)
+
+    async def decide(self, caller: Caller, plan: str) -> str:
+        """Refuse."""
+        raise ToolError(_NOBODY)
 
 
 def ask_user_of(people: People) -> Tool:
@@ -85,6 +100,30 @@ def ask_user_of(people: People) -> Tool:
 
     return tool_from(
         ask_user,
+        answered_by_person=True,
+        timeout_seconds=SENDING_SECONDS,
+        given={"caller": lambda caller: caller},
+    )
+
+
+def propose_plan_of(people: People) -> Tool:
+    """Return the tool that puts a plan before a person."""
+
+    async def propose_plan(
+        caller: Caller, plan: Annotated[str, Field(min_length=1, max_length=MAX_PLAN_CHARACTERS)]
+    ) -> str:
+        """Put a plan before the person, and wait until it is accepted, refused or to be changed.
+
+        Do so before longer work that changes something, once you know what there is to do.
+
+        Args:
+            caller: Who decides.
+            plan: What you are going to do, in Markdown, as a numbered list of its steps.
+        """
+        return await people.decide(caller, plan)
+
+    return tool_from(
+        propose_plan,
         answered_by_person=True,
         timeout_seconds=SENDING_SECONDS,
         given={"caller": lambda caller: caller},

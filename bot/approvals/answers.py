@@ -132,5 +132,5 @@ def _has_words_for(question: Asked, message: ReceivedMessage) -> bool:
 def _fits(question: Asked, text: str, meaning: Meaning) -> bool:
     """Whether plain words can be an answer to a question."""
     if isinstance(question, ModelQuestion):
-        return bool(question.choice_in(text))
+        return question.fits(text)
     return meaning is not Meaning.OTHER

@@ -152,7 +152,11 @@ class AskedQuestions:
             ):
                 for message in messages:
                     send = partial(
-                        self._channel.send, chat, message.text, attachments=message.attachments
+                        self._channel.send,
+                        chat,
+                        message.text,
+                        styles=message.styles,
+                        attachments=message.attachments,
                     )
                     timestamp = await SEND_RETRY.retry(
                         send, on=(SignalError,), final=(SignalRejected,)

@@ -7,7 +7,7 @@ same messages again. After a day of silence the model is told that nobody answer
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,14 +15,21 @@ import structlog
 
 from bot.approvals.asked import NOT_YOURS, TOO_LATE, Asked, AskedQuestions
 from bot.approvals.choices import chosen
+from bot.approvals.meaning import Meaning, meaning_of
 from bot.language.languages import Languages
 from bot.messaging.events import Person, Reaction
-from bot.messaging.questions import question_messages
-from conversation_store.models import AcceptedMessage, ChatId, QuestionKind, StoredQuestion
+from bot.messaging.questions import QuestionMessage, question_messages, styled_messages
+from conversation_store.models import (
+    AcceptedMessage,
+    ChatId,
+    QuestionKind,
+    StoredQuestion,
+    StyledText,
+)
 from conversation_store.store import ConversationStore
 from tools.base import Caller
 from tools.errors import AwaitsPerson, ToolError
-from tools.people import Choice
+from tools.people import ASK_USER, Choice
 
 log = structlog.get_logger()
 
@@ -49,10 +56,29 @@ HOW_TO_CHOOSE_SEVERAL: Final = (
     " I wait for a day."
 )
 
+HOW_TO_DECIDE: Final = (
+    "This is my plan. 👍 this message or reply “yes”, and I carry it out; 👎 or “no”, and I drop"
+    " it; or reply with what to change. I wait for a day."
+)
+YES_NO_OR_CHANGES: Final = "Please reply to my plan with “yes”, “no” or what to change."
+
 CHOSE: Final = "The person chose: {options}"
 WROTE: Final = "The person chose none of the options, and answered: {words}"
 NOBODY: Final = (
     "Nobody answered within a day. Go on without the answer, and say what you assumed instead."
+)
+ACCEPTED: Final = (
+    "The person accepted the plan. Carry it out now, and keep the list of its steps with todo. What"
+    " has side effects is still asked about by itself."
+)
+REFUSED: Final = (
+    "The person refused the plan. Do not carry it out, nor propose it again; tell the person that"
+    " it is dropped."
+)
+CHANGES: Final = "The person wants the plan changed: {words}\nPropose the changed plan."
+NOBODY_DECIDED: Final = (
+    "Nobody answered within a day, so the plan is not accepted. Do not carry it out; tell the"
+    " person that it may be asked for again."
 )
 NOT_ASKED: Final = "Nobody could be asked. Go on without the answer."
 TOO_MANY: Final = (
@@ -83,9 +109,18 @@ class ModelQuestion(Asked):
         """Return which options a text chooses, by their places."""
         return chosen(text, self.options, multiple=self.multiple)
 
+    def fits(self, text: str) -> bool:
+        """Whether plain words, which reply to nothing, may be an answer to it."""
+        if self.kind is QuestionKind.PLAN:
+            return meaning_of(text) is not Meaning.OTHER
+        return bool(self.choice_in(text))
+
 
 GoOn = Callable[[int], Awaitable[None]]
 """Lets a turn go on, by its id, if it waits."""
+
+Render = Callable[[str], Awaitable[Sequence[StyledText]]]
+"""Makes messages of Markdown."""
 
 
 class QuestionDesk:
@@ -96,6 +131,7 @@ class QuestionDesk:
         asked: the open ones.
         languages: in which the bot itself speaks.
         go_on: called when a turn has all its answers.
+        render: shows plans.
         clock: seconds since 1970.
         past: up to when time has passed for certain: silence goes by this.
     """
@@ -107,6 +143,7 @@ class QuestionDesk:
         asked: AskedQuestions,
         languages: Languages,
         go_on: GoOn,
+        render: Render,
         clock: Callable[[], float] = time.time,
         past: Callable[[], float] = time.time,
     ) -> None:
@@ -114,6 +151,7 @@ class QuestionDesk:
         self._asked = asked
         self._languages = languages
         self._go_on = go_on
+        self._render = render
         self._clock = clock
         self._past = past
         self._of_turns: dict[int, list[ModelQuestion]] = {}
@@ -140,19 +178,24 @@ class QuestionDesk:
         stored = await self._find_or_open(
             caller, QuestionKind.CHOICE, choice.options, multiple=choice.multiple
         )
-        if stored.answer is not None:
-            return stored.answer
         if stored.signal_timestamp is None:
             how = HOW_TO_CHOOSE_SEVERAL if choice.multiple else HOW_TO_CHOOSE
             numbered = (f"{number}. {option}" for number, option in enumerate(choice.options, 1))
             messages = question_messages(
-                "ask_user",
+                ASK_USER,
                 "\n".join((choice.question, *numbered)),
                 self._languages.say(stored.chat, how),
             )
-            timestamp = await self._asked.send(stored.chat, messages, seconds=SENDING_SECONDS)
-            await self._note(stored, timestamp)
-        raise AwaitsPerson
+            await self._put(stored, messages)
+        return _answer_of(stored)
+
+    async def decide(self, caller: Caller, plan: str) -> str:
+        """Return what a person says to a plan; see `tools.people.People`."""
+        stored = await self._find_or_open(caller, QuestionKind.PLAN)
+        if stored.signal_timestamp is None:
+            how = self._languages.say(stored.chat, HOW_TO_DECIDE)
+            await self._put(stored, styled_messages(await self._render(plan), how))
+        return _answer_of(stored)
 
     async def settle(
         self, accepted: AcceptedMessage, question: ModelQuestion, text: str
@@ -164,22 +207,26 @@ class QuestionDesk:
             return NOT_YOURS
         if not self._asked.in_time(message.timestamp, question):
             return TOO_LATE
-        counts = await self._answer(question, _told(question, text), by=author, message=accepted)
+        told = _told(question, text, replies=message.question_timestamp is not None)
+        if told is None:
+            return YES_NO_OR_CHANGES
+        counts = await self._answer(question, told, by=author, message=accepted)
         return None if counts else TOO_LATE
 
     async def react(self, reaction: Reaction, question: ModelQuestion) -> None:
-        """Take a reaction to a question as its answer, if it is the picture of a number."""
-        choice = question.choice_in(reaction.emoji)
+        """Take a reaction to a question as its answer: the picture of a number, or a thumb."""
+        told = _told_by_emoji(question, reaction.emoji)
         in_time = self._asked.in_time(reaction.timestamp, question)
-        if choice and in_time and self._asked.may_answer(reaction.author, question):
-            await self._answer(question, _chose(question, choice), by=reaction.author)
+        if told is not None and in_time and self._asked.may_answer(reaction.author, question):
+            await self._answer(question, told, by=reaction.author)
 
     async def run(self) -> None:
         """End what nobody has answered in time, until cancelled."""
         while True:
             self._changed.clear()
             for question in self._overdue():
-                await self._answer(question, NOBODY)
+                is_plan = question.kind is QuestionKind.PLAN
+                await self._answer(question, NOBODY_DECIDED if is_plan else NOBODY)
             await self._until_due()
 
     def _overdue(self) -> list[ModelQuestion]:
@@ -205,8 +252,18 @@ class QuestionDesk:
         return [question for questions in self._of_turns.values() for question in questions]
 
     async def _find_or_open(
-        self, caller: Caller, kind: QuestionKind, options: tuple[str, ...], *, multiple: bool
+        self,
+        caller: Caller,
+        kind: QuestionKind,
+        options: tuple[str, ...] = (),
+        *,
+        multiple: bool = False,
     ) -> StoredQuestion:
+        """Return the question of a call, made now if there is none yet.
+
+        Raises:
+            ToolError: nobody can be asked.
+        """
         if caller.turn is None:
             raise ToolError(NOT_ASKED)
         chat = ChatId.parse(caller.chat)
@@ -229,12 +286,13 @@ class QuestionDesk:
     def _count_in(self, chat: ChatId) -> int:
         return sum(isinstance(one, ModelQuestion) for one in self._asked.in_chat(chat))
 
-    async def _note(self, stored: StoredQuestion, timestamp: int | None) -> None:
-        """Listen for the answer to a question that was sent.
+    async def _put(self, stored: StoredQuestion, messages: Sequence[QuestionMessage]) -> None:
+        """Send a question, and listen for its answer.
 
         Raises:
             ToolError: it could not be sent.
         """
+        timestamp = await self._asked.send(stored.chat, messages, seconds=SENDING_SECONDS)
         if timestamp is None:
             raise ToolError(NOT_ASKED)
         asked_at = int(self._clock() * 1_000)
@@ -288,8 +346,39 @@ class QuestionDesk:
         return counts
 
 
-def _told(question: ModelQuestion, text: str) -> str:
-    """Return what the model is told of words."""
+def _answer_of(stored: StoredQuestion) -> str:
+    """Return a person's answer; raises AwaitsPerson as long as there is none."""
+    if stored.answer is None:
+        raise AwaitsPerson
+    return stored.answer
+
+
+_DECIDED: Final = {
+    Meaning.YES: ACCEPTED,
+    Meaning.ALWAYS: ACCEPTED,
+    Meaning.NO: REFUSED,
+}
+
+
+def _told_by_emoji(question: ModelQuestion, emoji: str) -> str | None:
+    """Return what the model is told of a reaction; None where it answers nothing."""
+    if question.kind is QuestionKind.PLAN:
+        return _DECIDED.get(meaning_of(emoji))
+    choice = question.choice_in(emoji)
+    return _chose(question, choice) if choice else None
+
+
+def _told(question: ModelQuestion, text: str, *, replies: bool) -> str | None:
+    """Return what the model is told of words; None where they have to be asked back.
+
+    Args:
+        question: which they answer.
+        text: the words.
+        replies: they are a reply to it, so that any words are meant for it.
+    """
+    if question.kind is QuestionKind.PLAN:
+        changes = CHANGES.format(words=text.strip()) if replies else None
+        return _DECIDED.get(meaning_of(text), changes)
     choice = question.choice_in(text)
     return _chose(question, choice) if choice else WROTE.format(words=text.strip())
 

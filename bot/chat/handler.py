@@ -19,6 +19,7 @@ from bot.chat.history_window import HistoryWindow
 from bot.chat.live_turns import LiveTurn, LiveTurns
 from bot.chat.media import Media, Prepared
 from bot.chat.notes import ChatNotes
+from bot.chat.plan_mode import PLANNING, is_to_be_planned, without_command
 from bot.chat.prompt import Prompt, Prompts
 from bot.chat.quotes import checked
 from bot.chat.rendering.client import Renderer
@@ -186,8 +187,10 @@ class ChatHandler:
         chat = messages[0].chat
         model = self._models.route(chat).model
         overheard = await self._overheard(chat)
-        prompt = await self._prompt(self._caller(messages[-1]), chat)
+        messages, is_planned = without_command(messages)
+        prompt = await self._prompt(self._caller(messages[-1]), chat, is_planned=is_planned)
         content = prompt.user_content(messages, model.traits, overheard=overheard)
+        content = _asked(content, is_planned=is_planned)
         most = prompt.history_bytes(now, model.traits, [Message(Role.USER, content)])
         history = await self._window.read(chat, max_bytes=most)
         return await self._loop.first_request(prompt, model, history, content, now)
@@ -231,6 +234,9 @@ class ChatHandler:
         route = self._models.route(accepted.message.chat, wanted)
         caller = self._caller(accepted.message, retry)
         prompt = await self._prompt(caller, accepted.message.chat)
+        planning = None
+        if is_to_be_planned(turn.messages):
+            planning = await self._prompt(caller, accepted.message.chat, is_planned=True)
         most = prompt.history_bytes(now, route.model.traits, turn.messages)
         history = await self._window.read(accepted.message.chat, max_bytes=most, before=before)
         context = self._contexts.of(
@@ -248,6 +254,7 @@ class ChatHandler:
             still_trying=context.progress.still_trying,
             further=partial(self._further, turn.id, hear, prompt, route),
             most_tokens=token_bound(accepted.message),
+            planning=planning,
         )
         context.progress.show_list(last_shown(turn.messages))
         try:
@@ -308,8 +315,10 @@ class ChatHandler:
         is_own = retry is None or retry.question.asker == message.author
         return Caller(message.author, message.chat, is_admin=is_own and self._is_admin(person))
 
-    async def _prompt(self, caller: Caller, chat: ChatId) -> Prompt:
-        return self._prompts.of(caller).with_notes(await self._notes.of(chat))
+    async def _prompt(self, caller: Caller, chat: ChatId, *, is_planned: bool = False) -> Prompt:
+        prompts = self._prompts
+        prompt = prompts.of_planner(caller) if is_planned else prompts.of(caller)
+        return prompt.with_notes(await self._notes.of(chat))
 
     async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
         return await self._store.messages.overheard(chat) if chat.is_group else ()
@@ -343,14 +352,16 @@ class ChatHandler:
             notices.insert(0, self._languages.say(chat, MODEL_GONE).format(name=gone))
         notices[:0] = await headings(messages[0], self._store.reminders, self._languages)
         overheard = await self._overheard(chat)
+        messages, is_planned = without_command(messages)
+        content = self._prompts.of(self._caller(messages[-1])).user_content(
+            messages,
+            model.traits,
+            words=_said(messages, prepared),
+            overheard=overheard,
+        )
         turn = self._store.turns.begin(
             pieces,
-            self._prompts.of(self._caller(messages[-1])).user_content(
-                messages,
-                model.traits,
-                words=_said(messages, prepared),
-                overheard=overheard,
-            ),
+            _asked(content, is_planned=is_planned),
             images=prepared.images,
             notices=notices,
             overheard=overheard,
@@ -467,6 +478,11 @@ def _result(
         exchanged=state.take_exchanged(),
         spent=state.take_spent(),
     )
+
+
+def _asked(content: str, *, is_planned: bool) -> str:
+    """Return what is asked, with what says that it is to be planned."""
+    return f"{content}\n{PLANNING}" if is_planned else content
 
 
 def _as_written(messages: Sequence[ReceivedMessage]) -> Prepared:

@@ -264,6 +264,7 @@ class Prompts:
     ) -> None:
         self._registry = registry
         self._system_prompt = system_prompt
+        self._in_tee = in_tee
         self._of_admins, self._of_everybody = (
             Prompt(_Offered(registry, caller), system_prompt=system_prompt, in_tee=in_tee)
             for caller in (Caller("", is_admin=True), Caller(""))
@@ -279,6 +280,14 @@ class Prompts:
         """Return the prompt for whoever asks."""
         return self._of_admins if caller.is_admin else self._of_everybody
 
+    def of_planner(self, caller: Caller) -> Prompt:
+        """Return the prompt for somebody who plans: with the tools that only read."""
+        return Prompt(
+            _Offered(self._registry, caller, only_reading=True),
+            system_prompt=self._system_prompt,
+            in_tee=self._in_tee,
+        )
+
     def of_helper(self, caller: Caller) -> Prompt:
         """Return the prompt for a helper that works for somebody, with the tools that it has."""
         rules = () if self._system_prompt is None else (RULES.format(rules=self._system_prompt),)
@@ -289,9 +298,10 @@ class Prompts:
 class _Offered:
     """What a registry offers to a caller. Implements `ToolList`."""
 
-    def __init__(self, registry: Registry, caller: Caller) -> None:
+    def __init__(self, registry: Registry, caller: Caller, *, only_reading: bool = False) -> None:
         self._registry = registry
         self._caller = caller
+        self._only_reading = only_reading
         self._found_in: tuple[Tool, ...] | None = None
         self._tools: tuple[Tool, ...] = ()
 
@@ -299,7 +309,9 @@ class _Offered:
     def tools(self) -> tuple[Tool, ...]:
         if self._found_in is not (there_are := self._registry.tools):
             self._found_in = there_are
-            self._tools = self._registry.offered_to(self._caller)
+            offered = self._registry.offered_to(self._caller)
+            readers = tuple(tool for tool in offered if tool.only_reads)
+            self._tools = readers if self._only_reading else offered
         return self._tools
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.chat.live_turns import LiveTurn
 from bot.chat.tool_signs import fitted
-from conversation_store.models import Message
+from conversation_store.models import Message, ToolCall
 from tools.errors import InvalidArguments
 from tools.schema import parse_object
 
@@ -60,12 +60,26 @@ def shown(items: Sequence[Item]) -> tuple[str, ...]:
     return tuple(f"{sign} {fitted(text, most - len(f'{sign} '.encode()))}" for sign, text in signed)
 
 
+def done_in(call: ToolCall) -> int:
+    """Return how many items of a list a call says are done; 0 for any other call."""
+    items = _items(call)
+    return sum(item.state == "done" for item in items or ())
+
+
+def _items(call: ToolCall) -> Items | None:
+    """Return the list that a call keeps; None where it keeps none."""
+    if call.name != TODO:
+        return None
+    try:
+        return _List.model_validate(parse_object(call.arguments)).items
+    except (InvalidArguments, ValidationError):
+        return None  # the model was told so, and the list before it is still shown
+
+
 def last_shown(messages: Sequence[Message]) -> tuple[str, ...]:
     """Return the list that a turn has kept last, as the person sees it; empty without one."""
-    calls = [call for message in messages for call in message.tool_calls if call.name == TODO]
+    calls = [call for message in messages for call in message.tool_calls]
     for call in reversed(calls):
-        try:
-            return shown(_List.model_validate(parse_object(call.arguments)).items)
-        except (InvalidArguments, ValidationError):
-            continue  # the model was told so, and the list before it is still shown
+        if (items := _items(call)) is not None:
+            return shown(items)
     return ()

@@ -24,7 +24,7 @@ from bot.llm.images import without_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest, ToolSpec
 from bot.llm.model import Model
 from bot.llm.vision import may_be_about_images
-from conversation_store.models import Message, Role, ToolCall
+from conversation_store.models import Message, Role
 from conversation_store.store import ConversationStore
 from tools.base import Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
@@ -41,6 +41,11 @@ TOOLS_START_SECONDS: Final = 20.0
 
 OVER_LIMIT: Final = (
     "Not run: no more tool calls are allowed for this message. Answer with what you have."
+)
+
+OVER_STEP: Final = (
+    "Not run: this step of the plan may make no more calls. If it is done, say so with todo, and go"
+    " on with the next one. Otherwise answer with what you have."
 )
 
 
@@ -119,13 +124,11 @@ class ToolLoop:
         return Question(model.name, ModelRequest(messages, self._tools(prompt)))
 
     def _may_call(self, state: TurnState) -> bool:
-        has_calls_left = self._counted(state.calls).counted < self.max_tool_calls
-        return has_calls_left and not state.is_exhausted
+        return self._counted(state).has_room and not state.is_exhausted
 
-    def _counted(self, calls: Iterable[ToolCall]) -> CallCount:
-        count = CallCount()
-        for call in calls:
-            count.add(bookkeeping=self._is_bookkeeping(call.name))
+    def _counted(self, state: TurnState) -> CallCount:
+        count = CallCount(self.max_tool_calls, self._is_bookkeeping)
+        count.add(state.messages)
         return count
 
     def _is_bookkeeping(self, name: str) -> bool:
@@ -222,36 +225,25 @@ class ToolLoop:
 
         Those that a person answers may stay open.
         """
-        allowed = self._allowed(state)
-        heard = await self._heard(state, context)
+        count = self._counted(state)
+        allowed = count.allowed
+        heard, caller = await self._heard(state, context), state.confined(context.caller)
         requests = [
-            ToolRequest(call.id, call.name, call.arguments, context.caller, heard, resumed=resumed)
+            ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
             for call in state.open_calls
         ]
         context.show(self._shown_at_once(one for one in requests if one.call_id in allowed))
         running = []
         async with asyncio.TaskGroup() as tasks:
             for request in requests:
-                call = self._run_call(request, context, within=request.call_id in allowed)
+                refusal = None if request.call_id in allowed else _refusal(count)
+                call = self._run_call(request, context, refusal)
                 running.append(tasks.create_task(call))
                 await asyncio.sleep(0)  # others' turns go on between the questions of many calls
         for task in running:
             result = task.result()
             if result.outcome is not Outcome.AWAITS_PERSON:
                 state.close(result.request.call_id, result.content, images_of(result))
-
-    def _allowed(self, state: TurnState) -> set[str]:
-        """Return which of the open calls may run: the first ones, as far as they are allowed.
-
-        One that goes on was allowed when it began, whatever was refused behind it.
-        """
-        count = CallCount()
-        allowed = set()
-        for call in state.calls:
-            count.add(bookkeeping=self._is_bookkeeping(call.name))
-            if count.counted <= self.max_tool_calls:
-                allowed.add(call.id)
-        return allowed & {call.id for call in state.open_calls}
 
     async def _heard(self, state: TurnState, context: TurnContext) -> Heard:
         """Return what the model knows; only tools that take an address, or last, need it."""
@@ -262,11 +254,11 @@ class ToolLoop:
         return replace(state.heard, strangers_before=strangers_before)
 
     async def _run_call(
-        self, request: ToolRequest, context: TurnContext, *, within: bool
+        self, request: ToolRequest, context: TurnContext, refusal: str | None
     ) -> ToolResult:
-        if within or self._registry.get(request.tool) is None:
+        if refusal is None or self._registry.get(request.tool) is None:
             return await self._executor.execute(request, context, context.approval)
-        result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
+        result = ToolResult(request, Outcome.REFUSED, refusal, 0.0)
         await context.finished(result)
         return result
 
@@ -283,3 +275,8 @@ class ToolLoop:
             and not tool.answered_by_person
             and not self._executor.asks_first(request)
         ]
+
+
+def _refusal(count: CallCount) -> str:
+    """Return what the model is told of a call that may not run any more."""
+    return OVER_STEP if count.is_in_plan else OVER_LIMIT

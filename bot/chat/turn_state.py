@@ -6,6 +6,7 @@ from itertools import chain
 
 from bot.chat.early_request import EarlyRequest, StillTrying
 from bot.chat.media import CANNOT_SEE
+from bot.chat.plan_mode import is_accepted
 from bot.chat.prompt import Prompt
 from bot.chat.quotes import without_bots_words
 from bot.llm.failover import Route
@@ -22,7 +23,7 @@ from conversation_store.models import (
     Turn,
     TurnUsage,
 )
-from tools.base import Heard
+from tools.base import Caller, Heard
 
 Further = Callable[[], Awaitable[Message | None]]
 """Returns what a person has written while a turn runs; stored before the model sees it."""
@@ -47,6 +48,8 @@ class TurnState:
         still_trying: told when the model makes the turn wait.
         further: returns what the person has written meanwhile, as the model sees it.
         most_tokens: after so many it asks for no more calls; None: no bound.
+        planning: how the turn is put before a model until a plan is accepted; None where none has
+            to be.
 
     Attributes:
         is_cut: the answer ends where the model may not write more.
@@ -66,13 +69,15 @@ class TurnState:
         still_trying: StillTrying,
         further: Further = nothing_further,
         most_tokens: int | None = None,
+        planning: Prompt | None = None,
     ) -> None:
         self.turn = turn
         self.early = early
         self.person = person
         self.chat = chat
         self.route = route
-        self.prompt = prompt
+        self._prompt = prompt
+        self._planning = planning
         self.still_trying = still_trying
         self._further = further
         self._most_tokens = most_tokens
@@ -85,6 +90,21 @@ class TurnState:
         self.rounds = sum(bool(message.tool_calls) for message in turn.messages)
         self.exchanged: list[NewExchange] = []
         self._spent: list[TokenSpend] = []
+
+    @property
+    def _is_planning(self) -> bool:
+        return self._planning is not None and not is_accepted(self.messages)
+
+    @property
+    def prompt(self) -> Prompt:
+        """How the turn is put before a model now."""
+        return self._planning if self._planning and self._is_planning else self._prompt
+
+    def confined(self, caller: Caller) -> Caller:
+        """Return the caller of the turn with the tools that exist for it now."""
+        if not self._is_planning:
+            return caller
+        return replace(caller, tools=frozenset(tool.name for tool in self.prompt.tools))
 
     @property
     def calls(self) -> Iterator[ToolCall]:

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from bot.commands.base import AdminList, CommandContext, Reply, group_refusal
 from bot.messaging.messenger import Messenger
 from conversation_store.models import ChatId
-from conversation_store.sections.turns import TurnStore
 
 FILES: Final = "files"
 NO_FILES: Final = "There is no workspace for files in this chat."
@@ -36,11 +35,19 @@ class Instructed(Protocol):
         ...
 
 
+class Conversations(Protocol):
+    """What was said in chats. Implemented by `bot.dispatch.turns.running.Turns`."""
+
+    async def clear(self, chat: ChatId) -> int:
+        """Forget the conversation of a chat, and return how many turns that were."""
+        ...
+
+
 class Clear:
     """Forgets the conversation, or deletes its files, if the one who asks may decide that.
 
     Args:
-        store: has the conversations.
+        conversations: what is forgotten.
         groups: who administers them.
         admins: of the bot.
         memory: what stays and can be forgotten by another command.
@@ -54,7 +61,7 @@ class Clear:
 
     def __init__(
         self,
-        store: TurnStore,
+        conversations: Conversations,
         groups: Messenger,
         admins: AdminList,
         *,
@@ -62,7 +69,7 @@ class Clear:
         instructions: Instructed,
         clear_files: Callable[[ChatId], Awaitable[None]] | None,
     ) -> None:
-        self._store = store
+        self._conversations = conversations
         self._groups = groups
         self._admins = admins
         self._memory = memory
@@ -75,7 +82,7 @@ class Clear:
             return refused
         if context.argument.casefold() == FILES:
             return await self._without_files(context)
-        forgotten = await self._store.clear(context.chat)
+        forgotten = await self._conversations.clear(context.chat)
         lines = ["Forgotten. We start afresh." if forgotten else "There was nothing to forget."]
         if await self._memory.of_chat(context.chat):
             lines.append(STILL_REMEMBERED)

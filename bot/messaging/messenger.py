@@ -47,6 +47,7 @@ class Sender(Protocol):
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:

@@ -8,11 +8,12 @@ begins a message as if it were another argument; a question's own text cannot co
 """
 
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bot.messaging.formatting import MAX_PART_BYTES
-from conversation_store.models import Attachment
+from conversation_store.models import Attachment, StyledText, StyleRange
 
 MAX_MESSAGES: Final = 5
 FILE_NAME: Final = "question.txt"
@@ -33,6 +34,7 @@ class QuestionMessage:
 
     text: str
     attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
 
 
 def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[QuestionMessage, ...]:
@@ -58,6 +60,20 @@ def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[Que
     # Some programs take a text for Latin-1 unless it begins with a byte order mark.
     file = Attachment(FILE_NAME, "text/plain", question.encode("utf-8-sig"))
     return (QuestionMessage(f"❓ {IN_A_FILE.format(tool=tool)}\n\n{how_to_answer}", (file,)),)
+
+
+def styled_messages(parts: Sequence[StyledText], how_to_answer: str) -> tuple[QuestionMessage, ...]:
+    """Return the messages that show a styled text; the last one is to be answered.
+
+    Args:
+        parts: of the text, each of a message's size at the most.
+        how_to_answer: stands at the end.
+    """
+    messages = [QuestionMessage(part.text, styles=tuple(part.styles)) for part in parts]
+    last = f"{messages[-1].text}\n\n{how_to_answer}" if messages else how_to_answer
+    if messages and _size(last) <= MAX_PART_BYTES:
+        return (*messages[:-1], replace(messages[-1], text=last))
+    return (*messages, QuestionMessage(how_to_answer))
 
 
 def _divided(text: str, room: int) -> list[str]:

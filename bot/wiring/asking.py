@@ -7,7 +7,7 @@ from typing import Self
 from bot.approvals.answers import Answers
 from bot.approvals.asked import AskedQuestions
 from bot.approvals.desk import ApprovalDesk
-from bot.approvals.questions import QuestionDesk
+from bot.approvals.questions import QuestionDesk, Render
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.dispatch.turns.suspended import SuspendedTurns
@@ -46,6 +46,7 @@ class Asking:
         languages: Languages,
         file_cleanup: FileCleanup,
         quorum: int,
+        render: Render,
         queue: Callable[[AcceptedMessage], None],
         clock: SteadyClock,
     ) -> Self:
@@ -58,6 +59,7 @@ class Asking:
             languages: in which the bot itself speaks.
             file_cleanup: deletes files.
             quorum: how many admins have to allow a dangerous call in a group.
+            render: shows plans.
             queue: lets the messages of a turn that waited be answered.
             clock: the time.
         """
@@ -81,6 +83,7 @@ class Asking:
             asked=asked,
             languages=languages,
             go_on=suspended.go_on,
+            render=render,
             clock=clock.time,
             past=clock.past,
         )

@@ -15,6 +15,7 @@ from bot.commands.memory import MemoryCommand
 from bot.commands.model import ModelCommand
 from bot.commands.models import Models
 from bot.commands.pair import Pair
+from bot.commands.plan import PlanCommand
 from bot.commands.reminders import RemindersCommand
 from bot.commands.retry import RetryCommand
 from bot.commands.status import Status
@@ -74,7 +75,7 @@ def chat_commands(
     return command_catalog.build(
         (
             Clear(
-                store.turns,
+                turns,
                 messenger,
                 access,
                 memory=store.memory,
@@ -98,6 +99,7 @@ def chat_commands(
                 admins=access,
             ),
             UsageCommand(store.usage, TokenBudget(access, store.usage, clock=clock), access),
+            PlanCommand(),
             Stop(turns),
             RetryCommand(store.turns, models.models, messenger, access),
             Undo(

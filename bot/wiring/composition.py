@@ -12,6 +12,7 @@ from bot.approvals.desk import ApprovalDesk
 from bot.attestation.trust import Trust
 from bot.chat.images.client import open_images
 from bot.chat.images.viewer import ImageViewer
+from bot.chat.rendering.client import open_renderer
 from bot.commands.verify import Prover
 from bot.config.settings import Settings
 from bot.dispatch.background import upkeep
@@ -197,7 +198,7 @@ async def wired(
         loop_guard = LoopGuard(messages_per_minute=settings.access.messages_per_minute)
 
         # What asks people
-        file_cleanup = FileCleanup(messenger)
+        file_cleanup, renderer = FileCleanup(messenger), await opened(open_renderer(sandboxes))
 
         def queue(accepted: AcceptedMessage) -> None:
             changes.queue(Request(accepted, router.command_in(accepted.message)))
@@ -209,6 +210,7 @@ async def wired(
             languages=languages,
             file_cleanup=file_cleanup,
             quorum=settings.access.quorum,
+            render=partial(renderer.messages, notices=()),
             queue=queue,
             clock=clock,
         )
@@ -247,6 +249,7 @@ async def wired(
                 in_tee=in_tee,
                 approvals=asking.approvals,
                 people=asking.questions,
+                renderer=renderer,
                 noted_sends=noted_sends,
                 presence=presence,
                 proofs=proofs,

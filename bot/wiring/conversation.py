@@ -13,7 +13,7 @@ from bot.chat.live_turns import LiveTurns
 from bot.chat.media import open_media
 from bot.chat.notes import ChatNotes
 from bot.chat.prompt import Prompts
-from bot.chat.rendering.client import open_renderer
+from bot.chat.rendering.client import Renderer
 from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import TurnContexts
 from bot.config.settings import Settings
@@ -54,6 +54,7 @@ async def open_conversation(
     in_tee: bool,
     approvals: ApprovalDesk,
     people: People,
+    renderer: Renderer,
     noted_sends: NotedSends,
     presence: Presence,
     proofs: AnswerProofs | None,
@@ -118,7 +119,6 @@ async def open_conversation(
             sandboxes=sandboxes,
             inbox=Inbox(workspaces, is_admin) if workspaces is not None else None,
         ) as media,
-        open_renderer(sandboxes) as renderer,
     ):
         yield ChatHandler(
             loop=loop,

@@ -12,7 +12,7 @@ from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool
 from tools.errors import ToolError
 from tools.memory.tool import memory_tools
-from tools.people import People, ask_user_of
+from tools.people import People, ask_user_of, propose_plan_of
 from tools.registry import Registry
 from tools.reminders.tool import Reminders, reminder_tools
 from tools.schema import tool_from
@@ -54,6 +54,7 @@ def offer_own_tools(
 
     def wanted() -> Iterator[Tool]:
         yield ask_user_of(people)
+        yield propose_plan_of(people)
         yield tool_from(todo, bookkeeping=True, given={"turn": turn_of})
         if settings.tools.helpers.enabled:
             yield tool_from(

@@ -14,7 +14,7 @@ from bot.dispatch.background.steady_clock import SteadyClock
 from bot.messaging.events import Person
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
-from tests.e2e.traces import gone, there
+from tests.e2e.traces import gone, rows_with, there
 from tests.fakes.openai_server import Request, Step, held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import Sent
@@ -215,6 +215,18 @@ async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> 
             assert (await here.answer()).text == "Two what?"
             await here.signal.say("!stop")
             assert (await here.answer()).text == "There is nothing to stop."
+
+
+async def test_clearing_a_chat_ends_what_waits_there() -> None:
+    async with world(script(ask("Which secret colour?"))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await here.signal.say("!clear")
+            assert (await here.answer()).text == "Forgotten. We start afresh."
+            assert rows_with(here, "secret") == 0
+            await here.signal.say("2", quote=asked.timestamp)
+            assert (await here.answer()).text.startswith("answer to: ")
 
 
 async def test_an_edit_of_the_message_begins_afresh_and_a_deletion_forgets_it() -> None:

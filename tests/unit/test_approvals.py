@@ -27,6 +27,8 @@ from conversation_store.models import (
     ReceivedMessage,
     ReceivedQuote,
     Role,
+    StyledText,
+    StyleRange,
     ToolCall,
     TurnStatus,
     TurnUsage,
@@ -52,6 +54,7 @@ class Phone:
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
@@ -65,6 +68,10 @@ class Phone:
 
 def now() -> int:
     return time.time_ns() // 1_000_000
+
+
+async def _unshown(_: str) -> tuple[StyledText, ...]:
+    raise AssertionError("Nobody has a plan here.")
 
 
 class Desk:
@@ -91,7 +98,7 @@ class Desk:
             clock=clock,
         )
         questions = QuestionDesk(
-            store=store, asked=asked, languages=Languages(store), go_on=self._go_on
+            store=store, asked=asked, languages=Languages(store), go_on=self._go_on, render=_unshown
         )
         self._answers = Answers(asked, self._desk, questions)
 

@@ -18,7 +18,7 @@ from bot.chat.progress import (
     Progress,
 )
 from bot.errors import SignalError, SignalUnavailable
-from conversation_store.models import Attachment, ChatId
+from conversation_store.models import Attachment, ChatId, StyleRange
 from tests.skipped_waits import run_without_waiting
 
 CHAT: Final = ChatId.direct("ada")
@@ -42,6 +42,7 @@ class Channel:
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
@@ -446,6 +447,7 @@ def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_en
             chat: ChatId,
             text: str,
             *,
+            styles: Sequence[StyleRange] = (),
             replaces: int | None = None,
             attachments: Sequence[Attachment] = (),
         ) -> int:
@@ -489,6 +491,7 @@ def test_a_signal_side_that_stays_away_is_not_asked_again_and_again_for_a_list()
             chat: ChatId,
             text: str,
             *,
+            styles: Sequence[StyleRange] = (),
             replaces: int | None = None,
             attachments: Sequence[Attachment] = (),
         ) -> int:

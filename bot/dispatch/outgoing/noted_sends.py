@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bot.errors import SignalUnavailable
 from bot.messaging.messenger import Messenger
 from bot.messaging.receipts import CLOCK_SKEW_MS
-from conversation_store.models import Attachment, ChatId, Interrupted
+from conversation_store.models import Attachment, ChatId, Interrupted, StyleRange
 from conversation_store.sections.doubts import ELSEWHERE
 from conversation_store.store import ConversationStore
 
@@ -32,6 +32,7 @@ class NotedSends:
         chat: ChatId,
         text: str,
         *,
+        styles: Sequence[StyleRange] = (),
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
@@ -39,7 +40,7 @@ class NotedSends:
         since_ms = now_ms() - CLOCK_SKEW_MS
         try:
             timestamp = await self._channel.send(
-                chat, text, replaces=replaces, attachments=attachments
+                chat, text, styles=styles, replaces=replaces, attachments=attachments
             )
         except SignalUnavailable:
             raise  # it was not sent

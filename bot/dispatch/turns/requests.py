@@ -7,6 +7,7 @@ from typing import Final
 
 from bot.approvals.answers import Answer
 from bot.commands.base import Command
+from bot.commands.plan import PlanCommand
 from conversation_store.models import AcceptedMessage, ReceivedKind
 
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
@@ -29,6 +30,11 @@ class CommandCall:
 
     command: Command | None
     argument: str
+
+    @property
+    def is_question(self) -> bool:
+        """Whether what follows its word is for the model."""
+        return isinstance(self.command, PlanCommand) and bool(self.argument)
 
     @property
     def urgent(self) -> bool:

@@ -341,6 +341,8 @@ class Router:
         Of several messages, which are a conversation, the first may ask for a retry.
         """
         accepted, message = pieces[0], pieces[0].message
+        if command is not None and command.is_question:
+            command = None
         is_retry = command is not None and isinstance(command.command, RetryCommand)
         if len(pieces) > 1 and not is_retry:
             return None

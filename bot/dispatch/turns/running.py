@@ -1,7 +1,7 @@
 """Turn control: runs a chat's turn so that it can be stopped or changed; bounds how many run."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -185,13 +185,28 @@ class Turns:
         stopped = 0
         if running is not None and running.pieces[0].id < before:
             stopped = len(running.pieces) if await _end(running) else 0
-        for turn_id in waited:
-            if (accepted := await self._store.questions.suspended_turn(turn_id)) is not None:
-                self._file_cleanup.files_of(*accepted.messages)
         for accepted in dropped:
             self._file_cleanup.files_of(*accepted.messages)
-        await self._store.messages.stop([*waited, *(accepted.id for accepted in dropped)])
+        await self._stop_waiting(waited)
+        await self._store.messages.stop([accepted.id for accepted in dropped])
         return len(waited) + len(dropped) + stopped
+
+    async def clear(self, chat: ChatId) -> int:
+        """Forget a chat's conversation, and end the turns there that wait for people.
+
+        Returns:
+            how many turns that were.
+        """
+        waited = self._suspended.take_before(chat)
+        await self._stop_waiting(waited)
+        return len(waited) + await self._store.turns.clear(chat)
+
+    async def _stop_waiting(self, turn_ids: Sequence[int]) -> None:
+        """Close the messages of turns that waited for people."""
+        for turn_id in turn_ids:
+            if (accepted := await self._store.questions.suspended_turn(turn_id)) is not None:
+                self._file_cleanup.files_of(*accepted.messages)
+        await self._store.messages.stop(turn_ids)
 
 
 async def _end(running: _Running) -> bool:

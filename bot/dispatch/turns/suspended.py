@@ -45,12 +45,12 @@ class SuspendedTurns:
         if self._chats.pop(turn_id, None) is not None and accepted is not None:
             self._queue(accepted)
 
-    def take_before(self, chat: ChatId, inbox_id: int) -> tuple[int, ...]:
-        """Take those turns of a chat out that began before a message, and return them."""
+    def take_before(self, chat: ChatId, inbox_id: int | None = None) -> tuple[int, ...]:
+        """Take those turns of a chat out that began before a message, or all; return them."""
         taken = tuple(
             turn_id
             for turn_id, where in self._chats.items()
-            if where == chat and turn_id < inbox_id
+            if where == chat and (inbox_id is None or turn_id < inbox_id)
         )
         for turn_id in taken:
             self.end(turn_id)

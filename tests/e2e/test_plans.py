@@ -1,0 +1,196 @@
+"""A plan before anything is done: what holds until it is accepted, and what its answers do."""
+
+import json
+from typing import Final
+
+import pytest
+
+from bot.approvals.questions import ACCEPTED, REFUSED, YES_NO_OR_CHANGES
+from bot.chat.call_count import MAX_STEPS
+from bot.chat.plan_mode import PLANNING
+from bot.chat.tool_loop import OVER_STEP
+from bot.commands.plan import HOW
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.traces import there
+from tests.fakes.openai_server import Step, script, text, tool_calls
+from tests.fakes.scripted_http import Body
+from tests.fakes.signal_side import Sent
+
+PLAN: Final = "1. **Look** at the list\n2. Buy milk"
+
+
+def propose(plan: str = PLAN) -> Step:
+    """The model's call of `propose_plan`."""
+    return tool_calls(("propose_plan", {"plan": plan}))
+
+
+async def proposed(here: World) -> Sent:
+    """Return the next message of the bot, which is to be a plan whose turn waits by now."""
+    sent = await here.answer()
+    assert "This is my plan." in sent.text, sent.text
+    await there(here, str(sent.timestamp))
+    return sent
+
+
+def offered(request: Body) -> set[str]:
+    """Return the names of the tools in a request."""
+    return {tool["function"]["name"] for tool in request["tools"]}
+
+
+def told(here: World) -> str:
+    """Return what the model was told of its last call."""
+    content = here.model.requests[-1]["messages"][-1]["content"]
+    assert isinstance(content, str)
+    return content
+
+
+@pytest.mark.parametrize("word", ["👍", "yes", "Sure, go ahead!"])
+async def test_a_plan_is_carried_out_once_it_is_accepted_and_side_effects_still_ask(
+    word: str,
+) -> None:
+    steps = script(tool_calls(("notes_read", {})), propose(), tool_calls(WRITE), text("Bought."))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("!plan get milk")
+            plan = await proposed(here)
+            if word == "👍":
+                await here.signal.react(word, plan.timestamp)
+            else:
+                await here.signal.say(word)
+            asked = await here.answer()
+            assert asked.text.startswith("❓ Run notes_write?")
+            await here.signal.react("👍", asked.timestamp)
+            assert (await here.answer()).text == "Bought."
+        assert notes(here) == "buy milk\n"
+    first, _, accepted, _ = here.model.requests
+    assert first["messages"][-1]["content"].endswith(f"get milk\n{PLANNING}")
+    assert "!plan" not in json.dumps(first["messages"])
+    assert "notes_read" in offered(first)
+    assert "notes_write" not in offered(first)
+    assert accepted["messages"][-1]["content"] == ACCEPTED
+    assert "notes_write" in offered(accepted)
+    assert plan.text.startswith("1. Look at the list\n2. Buy milk\n\nThis is my plan.")
+    assert [style.style for style in plan.styles] == ["BOLD"]
+
+
+async def test_until_then_a_tool_that_changes_something_does_not_exist() -> None:
+    async with world(script(tool_calls(WRITE), propose(), text("Dropped."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("!plan get milk")
+            plan = await proposed(here)
+            await here.signal.react("👎", plan.timestamp)
+            assert (await here.answer()).text == "Dropped."
+        assert notes(here) == ""
+    assert "There is no tool named 'notes_write'" in json.dumps(here.model.requests[1]["messages"])
+    assert told(here) == REFUSED
+    assert "notes_write" not in offered(here.model.requests[2])
+
+
+async def test_a_reply_in_words_changes_the_plan_which_is_proposed_again() -> None:
+    async with world(script(propose(), propose("1. Buy oat milk"), text("Bought."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("!plan get milk")
+            plan = await proposed(here)
+            await here.signal.say("yes, but oat milk", quote=plan.timestamp)
+            again = await proposed(here)
+            assert "oat milk" in again.text
+            await here.signal.say("yes, but")
+            assert (await here.answer()).text == YES_NO_OR_CHANGES
+            await here.signal.say("yes", quote=again.timestamp)
+            assert (await here.answer()).text == "Bought."
+    changes = here.model.requests[1]["messages"][-1]["content"]
+    assert changes == (
+        "The person wants the plan changed: yes, but oat milk\nPropose the changed plan."
+    )
+
+
+async def test_a_plan_waits_through_a_crash_and_its_mode_with_it() -> None:
+    steps = script(propose(), tool_calls(WRITE), propose("1. Other"), text("Dropped."))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)) as bot:
+            await here.signal.say("!plan get milk")
+            plan = await proposed(here)
+            await kill(bot)
+        async with running_bot(with_notes(here)):
+            await here.signal.say("not like this", quote=plan.timestamp)
+            await here.signal.say("no", quote=(await proposed(here)).timestamp)
+            assert (await here.answer()).text == "Dropped."
+        assert notes(here) == ""
+    assert [text for text in here.answers() if "1. Look" in text] == [plan.text]
+
+
+async def test_the_model_may_propose_a_plan_by_itself_and_nothing_is_kept_from_it() -> None:
+    async with world(script(propose(), text("Done."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("get milk")
+            plan = await proposed(here)
+            await here.signal.react("👍", plan.timestamp)
+            assert (await here.answer()).text == "Done."
+    assert all("notes_write" in offered(request) for request in here.model.requests)
+
+
+async def test_plan_alone_says_how_it_is_used_and_a_plain_answer_needs_no_plan() -> None:
+    async with world(script(text("It is 3."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("!plan")
+            assert (await here.answer()).text == HOW
+            await here.signal.say("!plan how many?")
+            assert (await here.answer()).text == "It is 3."
+
+
+async def test_a_long_plan_is_several_messages_of_which_the_last_is_answered() -> None:
+    plan = "\n\n".join(f"{number}. {'step ' * 60}" for number in range(1, 11))
+    async with world(script(propose(plan), text("Done."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("!plan a lot")
+            first = await here.answer()
+            last = await proposed(here)
+            await here.signal.react("👍", first.timestamp)
+            await here.signal.react("👍", last.timestamp)
+            assert (await here.answer()).text == "Done."
+    assert told(here) == ACCEPTED
+
+
+def look(times: int = 1) -> Step:
+    """Calls that only read."""
+    return tool_calls(*[("calculate", {"expression": f"{number}+1"}) for number in range(times)])
+
+
+def listed(done: int) -> Step:
+    """The model's list, with so many of its items done."""
+    states = ["done"] * done + ["open"] * (12 - done)
+    items = [{"text": f"step {number}", "state": state} for number, state in enumerate(states)]
+    return tool_calls(("todo", {"items": items}))
+
+
+async def test_each_step_of_an_accepted_plan_has_calls_of_its_own() -> None:
+    steps = script(propose(), look(2), listed(1), look(2), look(1), text("Done."))
+    async with world(steps) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 2})):
+            await here.signal.say("!plan count")
+            await here.signal.react("👍", (await proposed(here)).timestamp)
+            assert (await here.answer()).text == "Done."
+    told_of_calls = [
+        message["content"]
+        for message in here.model.requests[-1]["messages"]
+        if message["role"] == "tool"
+    ]
+    assert told_of_calls.count(OVER_STEP) == 1
+    assert told_of_calls[-1] == OVER_STEP
+
+
+async def test_all_steps_together_have_a_bound() -> None:
+    work = [step for done in range(1, MAX_STEPS + 3) for step in (look(1), listed(done))]
+    async with world(script(propose(), *work, text("Done."))) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 1})):
+            await here.signal.say("!plan count")
+            await here.signal.react("👍", (await proposed(here)).timestamp)
+            assert (await here.answer()).text
+    calls = [
+        call
+        for message in here.model.requests[-1]["messages"]
+        for call in message.get("tool_calls", ())
+        if call["function"]["name"] == "calculate"
+    ]
+    assert len(calls) == MAX_STEPS
