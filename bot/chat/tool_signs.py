@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tools.display import visible
+from tools.display import one_line
 
 MAX_LINE_BYTES: Final = 90
 """Of a helper; what does not fit is cut off."""
@@ -106,8 +106,8 @@ class HelperSigns:
 
 
 def fitted(text: str, most: int) -> str:
-    """Return a text on one line with nothing hidden in it, cut to so many bytes as UTF-8."""
-    return _cut(visible(" ".join(text.split())), most)
+    """Return a text on one line in which nothing steers the display, cut to so many bytes."""
+    return _cut(one_line(text), most)
 
 
 def _cut(text: str, most: int) -> str:

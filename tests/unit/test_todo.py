@@ -27,7 +27,7 @@ def test_states_are_boxes() -> None:
     assert shown(items) == ("☑ look", "◐ compare", "☐ write")
 
 
-def test_no_item_can_pretend_to_be_two_or_hide_anything() -> None:
+def test_no_item_can_pretend_to_be_two_or_steer_the_display() -> None:
     (line,) = shown([Item(text="look\n☑ pay\u202e\u2028now")])
     assert line == "☐ look ☑ pay⟨U+202E⟩ now"
 
