@@ -9,8 +9,8 @@ import pytest
 from bot.chat import helpers
 from bot.chat.helpers import NOT_FOR_HELPERS
 from bot.chat.live_turns import MAX_HELPERS_AT_ONCE
-from bot.cli.check import findings
 from bot.cli.finding import Severity
+from bot.cli.tool_findings import tools as findings
 from bot.messaging.events import Account
 from bot.observability import metrics
 from tests.e2e.minds import Minds, delegating, is_of_helper, results_in, task_of
@@ -406,8 +406,10 @@ async def test_without_helpers_none_is_offered() -> None:
             await asked(here)
             await here.signal.say("!tools")
             assert "delegate" not in (await here.answer()).text
-        parts = {finding.part async for finding in findings(settings)}
-        found = {finding.part: finding async for finding in findings(here.settings())}
+        parts = {finding.part async for finding in findings(settings, verbose=False)}
+        found = {
+            finding.part: finding async for finding in findings(here.settings(), verbose=False)
+        }
     assert "delegate" not in offered(minds.asked_by_turns[0])
     assert "delegate" not in parts
     assert found["delegate"].verdict is Severity.OK

@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from bot.chat.call_count import MAX_FREE_CALLS
-from bot.cli.check import findings
 from bot.cli.finding import Severity
+from bot.cli.tool_findings import tools as findings
 from bot.messaging.events import Account
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
@@ -161,7 +161,9 @@ async def test_without_tools_there_is_no_list(tools: dict[str, object]) -> None:
             await here.answer()
             await here.signal.say("!tools")
             assert "todo" not in (await here.answer()).text
-        parts = {finding.part async for finding in findings(here.settings(tools=tools))}
+        parts = {
+            finding.part async for finding in findings(here.settings(tools=tools), verbose=False)
+        }
     assert offered(here.model.requests[0]) == []
     assert "todo" not in parts
 
@@ -171,5 +173,7 @@ async def test_check_and_the_command_know_it() -> None:
         async with running_bot(here.settings()):
             await here.signal.say("!tools")
             assert "• todo: Show the person what you are working" in (await here.answer()).text
-        found = {finding.part: finding async for finding in findings(here.settings())}
+        found = {
+            finding.part: finding async for finding in findings(here.settings(), verbose=False)
+        }
     assert found["todo"].verdict is Severity.OK
