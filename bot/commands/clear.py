@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from bot.commands.base import AdminList, CommandContext, Reply, group_refusal
 from bot.messaging.messenger import Messenger
 from conversation_store.models import ChatId
+from sandbox.errors import WorkError
 
 FILES: Final = "files"
 NO_FILES: Final = "There is no workspace for files in this chat."
@@ -93,5 +94,8 @@ class Clear:
     async def _without_files(self, context: CommandContext) -> Reply:
         if self._clear_files is None:
             return Reply(NO_FILES)
-        await self._clear_files(context.chat)
+        try:
+            await self._clear_files(context.chat)
+        except WorkError as error:
+            return Reply(str(error))
         return Reply(FILES_GONE)

@@ -33,10 +33,10 @@ class Files:
 
     async def run(self, context: CommandContext) -> Reply:
         """List them, folders with a slash."""
-        folder = self._folder_of(context)
-        if folder is None:
-            return Reply(NO_WORKSPACE)
         try:
+            folder = self._folder_of(context)
+            if folder is None:
+                return Reply(NO_WORKSPACE)
             return Reply(await folder.do("overview"))
         except WorkError as error:
             return Reply(str(error))

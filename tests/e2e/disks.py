@@ -46,6 +46,10 @@ class Disk:
         """Give back what `fill` took."""
         (self.folder / "filler").unlink()
 
+    def forbid_writing(self) -> None:
+        """Mount it anew, to be read only."""
+        _run("mount", "-o", "remount,ro", self.folder)
+
     def turn_read_only(self) -> None:
         """Let the kernel meet an error in the file system and protect it from any more writing."""
         self._trigger.write_text("1")

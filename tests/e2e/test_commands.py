@@ -7,6 +7,7 @@ import pytest
 
 from bot.config.settings import Settings
 from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.disks import memory_disk, mounted
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import question
 from tests.e2e.test_conversation import BEN
@@ -184,6 +185,53 @@ async def test_a_workspace_that_a_command_has_filled_takes_nothing_more_until_it
         await here.signal.say("write it")
         await here.answer()
     assert "Wrote more.txt" in told(here)
+
+
+FILL = 'cat a; echo next > b || echo refused; python3 -c \'open("c", "w").write("x" * 9999)\''
+
+
+@pytest.mark.parametrize(
+    ("state", "of_a_write", "of_a_command", "of_the_person"),
+    [
+        ("full", "The disk is full; nothing was written.", "No space left", "a (5 bytes)"),
+        (
+            "read-only",
+            "The disk may only be read; nothing was written.",
+            "Read-only file system",
+            "a (5 bytes)",
+        ),
+    ],
+)
+async def test_on_a_disk_that_takes_nothing_every_call_ends_in_a_sentence_and_answers_go_on(
+    tmp_path: Path, state: str, of_a_write: str, of_a_command: str, of_the_person: str
+) -> None:
+    write = ("write_file", {"file_path": "a", "content": "whole"})
+    steps = script(
+        tool_calls(write),
+        text("Written."),
+        tool_calls(("write_file", {"file_path": "new", "content": "x" * 50_000})),
+        tool_calls(("run_command", {"command": FILL})),
+        text("It cannot be written."),
+    )
+    with mounted(memory_disk(tmp_path / "disk", 2**20)) as disk:
+        workspace = {"for": "everyone", "path": str(disk.folder / "workspaces")}
+        async with world(steps) as here:
+            tools = {"workspace": workspace, "commands": {"approval": "never"}}
+            async with running_bot(here.settings(tools=tools)):
+                await here.signal.say("write")
+                await here.answer()
+                disk.fill() if state == "full" else disk.forbid_writing()
+                await here.signal.say("write more", files=[note("words")])
+                answer = (await here.answer()).text
+                assert answer.endswith("It cannot be written.")
+                assert f"I could not put it into the workspace. {of_a_write}" in answer
+                assert of_a_write in told(here, -2)
+                assert "stdout:\nwhole" in told(here)
+                assert of_a_command in told(here)
+                await here.signal.say("!files")
+                files = (await here.answer()).text
+                assert of_the_person in files
+                assert "new" not in files
 
 
 async def test_stop_ends_a_command_with_all_that_it_has_started() -> None:

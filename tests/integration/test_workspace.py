@@ -406,6 +406,33 @@ async def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
             await here.do("write_file", file_path="a", content="new")
 
 
+async def test_where_nothing_can_be_written_files_are_read_and_all_else_is_a_sentence(
+    tmp_path: Path,
+) -> None:
+    with mounted(memory_disk(tmp_path / "disk", 2**20)) as disk:
+        async with workspaces(disk.folder) as found:
+            for content in ("first", "whole"):
+                await found.of(CHAT).do("write_file", file_path="a", content=content)
+        disk.forbid_writing()
+        async with workspaces(disk.folder) as found:
+            here = found.of(CHAT)
+            assert await here.do("read_file", file_path="a") == "1\twhole"
+            assert await here.do("search_files", query="who") == "a:1: whole"
+            for deed, arguments in CHANGING.items():
+                changed = {**arguments, "old_text": "who"} if "old_text" in arguments else arguments
+                said = await refusal(here, deed, file_path="a", **changed)
+                assert said == "The disk may only be read; nothing was written."
+            with pytest.raises(WorkError, match="disk may only be read"):
+                await here.receive("b", b"data")
+            assert "disk may only be read" in await refusal(here, "undo")
+            with pytest.raises(WorkError, match="Some files could not be deleted"):
+                await found.clear(CHAT)
+            assert await found.forget_unused(-1) == 0
+            with pytest.raises(WorkError, match="No workspace can be made: Read-only file system"):
+                found.of("another chat")
+            assert await found.of(CHAT).do("read_file", file_path="a") == "1\twhole"
+
+
 async def test_every_chat_has_a_folder_of_its_own_that_others_cannot_enter(tmp_path: Path) -> None:
     async with workspaces(tmp_path) as found:
         for number in range(MAX_OPEN + 2):

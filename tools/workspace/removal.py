@@ -14,11 +14,11 @@ _RUN: Final = secrets.token_hex(8)
 """In names that nothing has that was there before."""
 
 
-def remove_tree(folder: Path) -> None:
-    """Delete a folder with all that is in it, as far as it can be; no link is followed.
+def remove_tree(folder: Path) -> bool:
+    """Delete a folder with all that is in it, as far as it can be; return whether it is gone.
 
     Folders inside are brought to the top before they are emptied, so that it takes neither
-    recursion nor long paths, however deep they are.
+    recursion nor long paths, however deep they are. No link is followed.
     """
     with suppress(OSError):
         root = os.open(folder, _OPEN)
@@ -27,6 +27,7 @@ def remove_tree(folder: Path) -> None:
         finally:
             os.close(root)
         folder.rmdir()
+    return not os.path.lexists(folder)
 
 
 def _empty(root: int) -> None:

@@ -231,9 +231,10 @@ class Workspaces:
         try:
             self._settings.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-            os.utime(folder)  # when it was used last
         except OSError as error:
             raise WorkError(f"No workspace can be made: {error.strerror}.") from None
+        with suppress(OSError):  # where nothing can be written, what is there can still be read
+            os.utime(folder)  # when it was used last
         sandbox = self._open.get(name)
         if sandbox is None:
             sandbox = self._open[name] = Sandbox(PROGRAM, self._limits(folder), policy=self._policy)
@@ -244,11 +245,16 @@ class Workspaces:
         return Workspace(sandbox, folder.absolute(), self._settings, shared)
 
     async def clear(self, chat: str) -> None:
-        """Delete all files of a chat, and what was kept of them; what works with them is ended."""
+        """Delete all files of a chat, and what was kept of them; what works with them is ended.
+
+        Raises:
+            WorkError: some of them are still there.
+        """
         name = self._name_of(chat)
         if (sandbox := self._open.pop(name, None)) is not None:
             await sandbox.__aexit__(None, None, None)
-        await asyncio.to_thread(remove_tree, self._settings.path / name)
+        if not await asyncio.to_thread(remove_tree, self._settings.path / name):
+            raise WorkError("Some files could not be deleted.")
 
     async def forget_unused(self, seconds: float) -> int:
         """Delete the workspaces that were not used for so long; return how many."""
@@ -260,8 +266,7 @@ class Workspaces:
         with suppress(FileNotFoundError):
             for folder in list(self._settings.path.iterdir()):
                 if folder.lstat().st_mtime < before:
-                    remove_tree(folder)
-                    gone += 1
+                    gone += remove_tree(folder)
         return gone
 
     def _limits(self, folder: Path | None) -> Limits:

@@ -55,7 +55,7 @@ _SENTENCES: Final = {
     EXDEV: "{name} is on another disk.",
     ENXIO: "{name} is no file.",
     EACCES: f"{{name}} {CLOSED}",
-    EROFS: "{name} may only be read.",
+    EROFS: "The disk may only be read; nothing was written.",
     EPERM: f"{{name}} {CLOSED}",
 }
 _FULL: Final = frozenset({ENOSPC, EDQUOT})

@@ -15,7 +15,7 @@ from sandbox.errors import WorkError
 from sandbox.rooted import open_below
 from tools.workspace.inside import reading
 from tools.workspace.inside.changing import Changes
-from tools.workspace.inside.folder import CLOSED, Folder
+from tools.workspace.inside.folder import CLOSED, Folder, said
 from tools.workspace.inside.kept import Kept, NothingKept
 from tools.workspace.inside.snapshots import Snapshots
 
@@ -36,7 +36,9 @@ class Deeds:
         bounds = asked.pop("bounds")
         if not self._deeds:
             self._deeds = _opened(**bounds)
-        return self._deeds[asked.pop("do")](**asked)
+        path = asked.get("file_path") or asked.get("directory") or "The workspace"
+        with said(path):  # what a full or read-only disk refuses, wherever that is noticed
+            return self._deeds[asked.pop("do")](**asked)
 
 
 def _opened(
