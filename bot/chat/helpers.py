@@ -95,8 +95,8 @@ class HelperState(TurnState):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it has used up its tokens."""
-        return self._tokens >= MAX_TOKENS
+        """Whether it, or its turn, has used up what it may read and write."""
+        return self._tokens >= MAX_TOKENS or self._turn.is_exhausted
 
     @property
     def heard(self) -> Heard:

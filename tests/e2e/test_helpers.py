@@ -162,6 +162,20 @@ async def test_a_tool_that_no_helper_can_have_is_said_to_be_none(name: str) -> N
     assert minds.asked_by_helpers == []
 
 
+async def test_before_a_plan_is_accepted_helpers_only_read_as_well() -> None:
+    minds = Minds(
+        tool_calls(delegating("write", "notes_write"), delegating("look")),
+        text("I would write."),
+    )
+    async with world(minds) as here, running_bot(with_notes(here)):
+        await asked(here, "!plan write a note")
+    refused, looked = results_in(minds.asked_by_turns[-1])
+    assert refused.startswith("A helper can have these tools: ")
+    assert "notes_write" not in refused
+    assert looked == "did: look"
+    assert "notes_write" not in offered(minds.asked_by_helpers[0])
+
+
 @pytest.mark.parametrize("answer", ["👍", "👎"])
 async def test_a_person_is_asked_before_a_helper_writes(answer: str) -> None:
     minds = Minds(
