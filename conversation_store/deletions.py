@@ -1,6 +1,6 @@
 """What a person takes back goes, with all that was derived from it."""
 
-from conversation_store import inbox, outgoing, overheard, turns
+from conversation_store import inbox, outgoing, overheard, remembered, turns
 from conversation_store.connections import Execute
 from conversation_store.models import AcceptedMessage
 
@@ -23,8 +23,11 @@ def perform(execute: Execute, deletion: AcceptedMessage) -> tuple[int, ...]:
             closed.append(version.id)
     author, timestamp = inbox.target(execute, deletion.message)
     told = overheard.forget(execute, deletion.message, author, timestamp)
-    if told is not None and not turns.forget_at_end(execute, told):
-        _forget_turn(execute, told)
+    if told is not None:
+        if turns.forget_at_end(execute, told):
+            turns.forget_told(execute, remembered.forget_from(execute, told))
+        else:
+            _forget_turn(execute, told)
     inbox.close(execute, deletion.id, "deleted")
     return tuple(closed)
 

@@ -1,13 +1,14 @@
 """Facts that the bot was asked to remember, each in one chat and with the turns it came from.
 
-A fact goes with any of these turns. Turns that were told a fact hold its words, so they go with it.
+A fact goes with any of these turns. Turns that were told a fact hold its words, so they go with it,
+also when the fact itself was struck before.
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from conversation_store import fact_sources
 from conversation_store.connections import Execute, Row
 from conversation_store.models import ChatId, Fact, NotRemembered, ShownFacts
 
@@ -20,39 +21,27 @@ SHOWN_FACT_BYTES: Final = 200
 SHOWN_BYTES: Final = 2_000
 """UTF-8 bytes of all facts that the model is always shown in a chat."""
 
-_EARLIER_ROWS: Final = 200
-_EARLIER_CHARACTERS: Final = 4_000
-"""How far back, and how much of each message, is looked at for where a fact came from."""
-
-_MIN_LETTERS: Final = 4
-"""A shorter word without a digit says nothing about where it came from."""
-
 
 def add(
-    execute: Execute, chat: ChatId, text: str, *, turn_id: int, call: str
+    execute: Execute, chat: ChatId, text: str, *, turn_id: int, call: str, now_ms: int
 ) -> int | NotRemembered:
     """Remember a fact from a turn that runs and return its number.
 
     The same call is carried out once. What is remembered already keeps its number, and comes from
     the new turn from now on.
     """
-    rows = list(execute("SELECT started_at, expires_at FROM turns WHERE id = ?", (turn_id,)))
-    if not rows:
-        return NotRemembered.KEPT_NOWHERE
     if is_off(execute, chat):
         return NotRemembered.OFF
-    done = list(
-        execute("SELECT number FROM remembered WHERE turn_id = ? AND call = ?", (turn_id, call))
-    )
-    if done:
+    source = fact_sources.of(execute, chat, turn_id, text)
+    if source is None or (source.expires_at is not None and source.expires_at <= now_ms):
+        return NotRemembered.KEPT_NOWHERE
+    sql = "SELECT number FROM remembered WHERE turn_id = ? AND call = ?"
+    if done := list(execute(sql, (turn_id, call))):
         return int(done[0][0])
-    earlier = _earlier_source(execute, chat, turn_id, text)
-    rows += earlier
-    expiry = [row[1] for row in rows if row[1] is not None]
-    said_at, expires_at = min(row[0] for row in rows), min(expiry, default=None)
     number = _number_of(execute, chat, text)
     if number is None:
-        ((count,),) = execute("SELECT count(*) FROM remembered WHERE chat = ?", (chat,))
+        sql = "SELECT count(text) FROM remembered WHERE chat = ?"
+        ((count,),) = execute(sql, (chat,))
         if count >= MAX_FACTS:
             return NotRemembered.FULL
         number = _next_number(execute, chat)
@@ -61,22 +50,31 @@ def add(
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (chat, number) DO UPDATE SET"
         " text = excluded.text, turn_id = excluded.turn_id, call = excluded.call,"
         " said_at = excluded.said_at, expires_at = excluded.expires_at RETURNING id",
-        (chat, number, text, turn_id, call, said_at, expires_at),
+        (chat, number, text, turn_id, call, source.said_at, source.expires_at),
     )
     execute("DELETE FROM remembered_from WHERE fact_id = ?", (fact_id,))
-    for source in (turn_id, *(row[2] for row in earlier)):
-        execute("INSERT INTO remembered_from (turn_id, fact_id) VALUES (?, ?)", (source, fact_id))
-    if earlier:
-        _tell(execute, turn_id, fact_id, expires_at)
+    for one in source.turns:
+        execute("INSERT INTO remembered_from (turn_id, fact_id) VALUES (?, ?)", (one, fact_id))
+    if source.turns != {turn_id}:
+        _tell(execute, turn_id, fact_id, source.expires_at)
     return number
+
+
+def version(execute: Execute, chat: ChatId) -> int | None:
+    """Return what is another number after each change of a chat's facts; None where it uses none.
+
+    Facts that disappear change nothing before they are forgotten; see `ShownFacts.until`.
+    """
+    rows = list(execute("SELECT version FROM memories WHERE chat = ? AND NOT is_off", (chat,)))
+    return next((found for (found,) in rows), None)
 
 
 def shown(execute: Execute, chat: ChatId, now_ms: int) -> ShownFacts:
     """Return what the model is always shown in a chat: the newest short facts that fit."""
     rows = list(
         execute(
-            "SELECT number, text, said_at, octet_length(text) FROM remembered"
-            " WHERE chat = ?1 AND (expires_at IS NULL OR expires_at > ?2)"
+            "SELECT number, text, said_at, expires_at, octet_length(text) FROM remembered"
+            " WHERE chat = ?1 AND text IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2)"
             " AND NOT EXISTS (SELECT 1 FROM memories WHERE chat = ?1 AND is_off)"
             " ORDER BY number DESC",
             (chat, now_ms),
@@ -84,18 +82,20 @@ def shown(execute: Execute, chat: ChatId, now_ms: int) -> ShownFacts:
     )
     facts: list[Fact] = []
     room = SHOWN_BYTES
-    for number, text, said_at, size in rows:
+    for number, text, said_at, _, size in rows:
         if len(facts) < SHOWN_FACTS and size <= min(SHOWN_FACT_BYTES, room):
             facts.insert(0, Fact(number, text, said_at))
             room -= size
-    return ShownFacts(tuple(facts), len(rows) - len(facts))
+    expiry = (row[3] for row in rows if row[3] is not None)
+    return ShownFacts(tuple(facts), len(rows) - len(facts), min(expiry, default=None))
 
 
 def of_chat(execute: Execute, chat: ChatId, now_ms: int) -> tuple[Fact, ...]:
     """Return all facts of a chat in the order of their numbers."""
     rows = execute(
         "SELECT number, text, said_at FROM remembered"
-        " WHERE chat = ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY number",
+        " WHERE chat = ? AND text IS NOT NULL AND (expires_at IS NULL OR expires_at > ?)"
+        " ORDER BY number",
         (chat, now_ms),
     )
     return tuple(Fact(*row) for row in rows)
@@ -108,7 +108,8 @@ def tell(
     found: dict[int, Row] = {
         row[0]: row
         for row in execute(
-            "SELECT number, text, said_at, id, expires_at FROM remembered WHERE chat = ?"
+            "SELECT number, text, said_at, id, expires_at FROM remembered"
+            " WHERE chat = ? AND text IS NOT NULL"
             " AND (expires_at IS NULL OR expires_at > ?)"
             " AND number IN (SELECT value FROM json_each(?))"
             " AND EXISTS (SELECT 1 FROM turns WHERE turns.id = ?)",
@@ -126,14 +127,15 @@ def strike(execute: Execute, chat: ChatId, number: int) -> bool:
 
     What was said about it stays as long as the turns in which it was said.
     """
-    execute("DELETE FROM remembered WHERE chat = ? AND number = ?", (chat, number))
+    execute("UPDATE remembered SET text = NULL WHERE chat = ? AND number = ?", (chat, number))
     sql = "SELECT 1 FROM memories WHERE chat = ? AND ? BETWEEN 1 AND last_number"
     return bool(list(execute(sql, (chat, number))))
 
 
 def strike_all(execute: Execute, chat: ChatId) -> int:
     """Forget all facts of a chat; return how many that were."""
-    return len(list(execute("DELETE FROM remembered WHERE chat = ? RETURNING id", (chat,))))
+    sql = "UPDATE remembered SET text = NULL WHERE chat = ? AND text IS NOT NULL RETURNING id"
+    return len(list(execute(sql, (chat,))))
 
 
 def is_off(execute: Execute, chat: ChatId) -> bool:
@@ -206,6 +208,12 @@ def _forget(execute: Execute, rows: Iterable[Row]) -> list[int]:
             (ids,),
         )
     )
+    # After `!clear` nothing else knows of the calls that remembered them.
+    execute(
+        "UPDATE audit SET arguments = NULL WHERE arguments IS NOT NULL AND turn_id IN"
+        " (SELECT turn_id FROM remembered WHERE id IN (SELECT value FROM json_each(?)))",
+        (ids,),
+    )
     execute("DELETE FROM remembered WHERE id IN (SELECT value FROM json_each(?))", (ids,))
     return [turn_id for (turn_id,) in told]
 
@@ -224,7 +232,8 @@ def _tell(execute: Execute, turn_id: int, fact_id: int, expires_at: int | None) 
 
 def _number_of(execute: Execute, chat: ChatId, text: str) -> int | None:
     """Return the number of a fact that says the same, letter for letter but for its case."""
-    rows = list(execute("SELECT number, text FROM remembered WHERE chat = ?", (chat,)))
+    sql = "SELECT number, text FROM remembered WHERE chat = ? AND text IS NOT NULL"
+    rows = list(execute(sql, (chat,)))
     same = text.casefold()
     return next((number for number, known in rows if known.casefold() == same), None)
 
@@ -236,39 +245,3 @@ def _next_number(execute: Execute, chat: ChatId) -> int:
         (chat,),
     )
     return int(number)
-
-
-def _earlier_source(execute: Execute, chat: ChatId, turn_id: int, text: str) -> list[Row]:
-    """Return the earlier turn that a fact came from, as at most one row: start, expiry, id.
-
-    People say something, and then “remember that”. So where a turn has less than half of a fact's
-    words itself, the fact came also from the earlier turn that has most of them, half at least.
-    """
-    words = _telling_words(text)
-    rows = list(
-        execute(
-            "SELECT turns.id, substr(content, 1, ?) FROM turns"
-            " JOIN messages ON messages.turn_id = turns.id"
-            " WHERE turns.chat = ? AND turns.id <= ? AND content IS NOT NULL"
-            " ORDER BY turns.id DESC LIMIT ?",
-            (_EARLIER_CHARACTERS, chat, turn_id, _EARLIER_ROWS),
-        )
-    )
-    said: dict[int, str] = {}
-    for id_, content in rows:
-        said[id_] = f"{said.get(id_, '')} {content.casefold()}"
-    has = {id_: sum(word in texts for word in words) for id_, texts in said.items()}
-    if has.pop(turn_id, 0) * 2 >= len(words) or not has:
-        return []
-    best = max(has, key=lambda id_: (has[id_], id_))
-    if has[best] * 2 < len(words):
-        return []
-    return list(execute("SELECT started_at, expires_at, id FROM turns WHERE id = ?", (best,)))
-
-
-def _telling_words(text: str) -> set[str]:
-    return {
-        word
-        for word in re.findall(r"\w+", text.casefold())
-        if len(word) >= _MIN_LETTERS or not word.isalpha()
-    }

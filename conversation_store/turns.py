@@ -302,27 +302,21 @@ def drop_history(execute: Execute, turn_id: int) -> None:
 def forget(execute: Execute, turn_id: int, *, time_is_over: bool = False) -> None:
     """Forget a turn with all that was derived in it; messages that wait stand for themselves.
 
-    With the facts that came from it go the turns that were told them.
-
     Args:
         execute: runs a statement.
         turn_id: the turn.
-        time_is_over: nobody took it back, it has disappeared. Then what it is to remind people of
-            is still to come.
+        time_is_over: nobody took it back, its history has disappeared. What it is to remind people
+            of is still to come then, and what it has remembered goes at its own time.
     """
+    execute("DELETE FROM turns WHERE id = ?", (turn_id,))
+    _forget_exchanges(execute, turn_id)
+    execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (turn_id,))
+    overheard.release(execute, turn_id)
+    inbox.part(execute, turn_id)
     if not time_is_over:
         reminders.forget_turn(execute, turn_id)
-    left = [turn_id]
-    while left:
-        forgotten = left.pop()
-        execute("DELETE FROM turns WHERE id = ?", (forgotten,))
-        _forget_exchanges(execute, forgotten)
-        execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (forgotten,))
-        overheard.release(execute, forgotten)
-        inbox.part(execute, forgotten)
-        instructions.forget_from(execute, forgotten)
-        told = remembered.forget_from(execute, forgotten)
-        left += [one for one in told if not forget_at_end(execute, one)]
+        instructions.forget_from(execute, turn_id)
+        forget_told(execute, remembered.forget_from(execute, turn_id))
 
 
 def forget_told(execute: Execute, told: Iterable[int]) -> None:
@@ -345,10 +339,12 @@ def forget_at_end(execute: Execute, turn_id: int) -> bool:
 
 def clear(execute: Execute, chat: ChatId) -> int:
     """Forget a chat's turns that do not run and return how many that were."""
-    sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id"
-    forgotten = [turn_id for (turn_id,) in execute(sql, (chat,))]
-    for turn_id in forgotten:
+    sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id, expires_at"
+    forgotten = list(execute(sql, (chat,)))
+    for turn_id, expires_at in forgotten:
         _forget_exchanges(execute, turn_id)
+        if expires_at is not None:  # nothing knows any more when its arguments have to go
+            execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (turn_id,))
     return len(forgotten)
 
 

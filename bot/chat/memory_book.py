@@ -5,7 +5,12 @@ from typing import Final
 
 from conversation_store.models import ChatId, Fact, NotRemembered
 from conversation_store.sections.memory import MemoryStore
+from tools.base import Caller
+from tools.errors import ToolError
 from tools.memory.book import Refusal
+from tools.memory.tool import Memory
+
+OUTSIDE: Final = "There is no memory outside of a conversation."
 
 _REFUSALS: Final = {
     NotRemembered.OFF: Refusal.OFF,
@@ -19,6 +24,12 @@ class MemoryBook:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
+
+    def of(self, caller: Caller) -> Memory:
+        """Return the facts of the chat that a call is made in; raises ToolError outside of one."""
+        if caller.turn is None:
+            raise ToolError(OUTSIDE)
+        return Memory(self, caller.chat, caller.turn, caller.call)
 
     async def remember(self, chat: str, text: str, *, turn: int, call: str) -> int | Refusal:
         """Keep a fact, once for each call, and return its number."""

@@ -56,7 +56,7 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
             turn_of=only_listed,
             helpers_of=only_listed,
             reminders_of=only_listed,
-            store=None,
+            memory_of=only_listed,
             people=Nobody(),
         )
         with suppress(TimeoutError):

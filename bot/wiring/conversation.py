@@ -11,6 +11,7 @@ from bot.chat.helpers import Helpers
 from bot.chat.inbox import Inbox
 from bot.chat.live_turns import LiveTurns
 from bot.chat.media import open_media
+from bot.chat.memory_book import MemoryBook
 from bot.chat.notes import ChatNotes
 from bot.chat.prompt import Prompts
 from bot.chat.rendering.client import Renderer
@@ -97,7 +98,7 @@ async def open_conversation(
         turn_of=live.of,
         helpers_of=helpers.of,
         reminders_of=partial(_reminders_of, settings, store, reminders_changed, clock),
-        store=store,
+        memory_of=MemoryBook(store.memory).of,
         people=people,
     )
     offer_tools(settings)
@@ -132,7 +133,7 @@ async def open_conversation(
                 clock=clock,
             ),
             prompts=prompts,
-            notes=ChatNotes(store, uses_memory=uses_memory(settings)),
+            notes=ChatNotes(store, uses_memory=uses_memory(settings), clock=clock),
             is_admin=is_admin,
             store=store,
             media=media,

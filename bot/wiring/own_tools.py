@@ -1,17 +1,15 @@
-"""The tools that work with the bot itself: with the turn that calls them, and with its store."""
+"""The tools that work with the bot itself: the turn that calls them, people, and what is kept."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Never
 
 from bot.chat.helpers import HELPER_SECONDS, HelpWith, delegate
 from bot.chat.live_turns import LiveTurn
-from bot.chat.memory_book import MemoryBook
 from bot.chat.todo import todo
 from bot.config.settings import Settings
-from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool
 from tools.errors import ToolError
-from tools.memory.tool import memory_tools
+from tools.memory.tool import Memory, memory_tools
 from tools.people import People, ask_user_of, propose_plan_of
 from tools.registry import Registry
 from tools.reminders.tool import Reminders, reminder_tools
@@ -37,7 +35,7 @@ def offer_own_tools(
     turn_of: Callable[[Caller], LiveTurn],
     helpers_of: Callable[[Caller], HelpWith],
     reminders_of: Callable[[Caller], Reminders],
-    store: ConversationStore | None,
+    memory_of: Callable[[Caller], Memory],
     people: People,
 ) -> None:
     """Offer the tools that the settings want.
@@ -48,7 +46,7 @@ def offer_own_tools(
         turn_of: finds the turn that a call belongs to.
         helpers_of: finds who helps the turn that a call belongs to.
         reminders_of: finds the reminders of whoever calls.
-        store: what they work with; None where they are only listed.
+        memory_of: finds the facts of the chat that a call is made in.
         people: asks them.
     """
 
@@ -67,7 +65,7 @@ def offer_own_tools(
         for tool in wanted():
             registry.offer(tool.name, (tool,))
         if uses_memory(settings):
-            _offer_memory(settings, registry, store)
+            _offer_memory(settings, registry, memory_of)
 
 
 def uses_memory(settings: Settings) -> bool:
@@ -75,9 +73,10 @@ def uses_memory(settings: Settings) -> bool:
     return settings.tools.enabled and settings.tools.memory.enabled
 
 
-def _offer_memory(settings: Settings, registry: Registry, store: ConversationStore | None) -> None:
+def _offer_memory(
+    settings: Settings, registry: Registry, memory_of: Callable[[Caller], Memory]
+) -> None:
     if settings.store.retention_days:
-        book = MemoryBook(store.memory) if store is not None else None
-        registry.offer(MEMORY, memory_tools(book))
+        registry.offer(MEMORY, memory_tools(memory_of))
     else:
         registry.withdraw(MEMORY, KEEPS_NOTHING)

@@ -4,12 +4,14 @@ from conversation_store.connections import Execute
 
 STATEMENTS = (
     # A fact of a chat. Its number is the chat's own; the call that stored it is known by its turn.
+    # One that was struck has no text any more. It stays for what it was told to: that holds its
+    # words, and has to go with the messages that the fact came from.
     """
     CREATE TABLE remembered (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         chat TEXT NOT NULL,
         number INTEGER NOT NULL,
-        text TEXT NOT NULL,
+        text TEXT,
         turn_id INTEGER NOT NULL,
         call TEXT NOT NULL,
         said_at INTEGER NOT NULL,
@@ -39,13 +41,30 @@ STATEMENTS = (
     ) STRICT, WITHOUT ROWID
     """,
     "CREATE INDEX recalled_fact ON recalled (fact_id)",
-    # The last number that a chat has given out, and whether its memory is off.
+    # The last number that a chat has given out, whether its memory is off, and how often its facts
+    # have changed: whoever has seen them at one version need not look again until the next.
     """
     CREATE TABLE memories (
         chat TEXT PRIMARY KEY,
         last_number INTEGER NOT NULL DEFAULT 0,
-        is_off INTEGER NOT NULL DEFAULT 0
+        is_off INTEGER NOT NULL DEFAULT 0,
+        version INTEGER NOT NULL DEFAULT 0
     ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TRIGGER remembered_added AFTER INSERT ON remembered BEGIN
+        UPDATE memories SET version = version + 1 WHERE chat = new.chat;
+    END
+    """,
+    """
+    CREATE TRIGGER remembered_changed AFTER UPDATE ON remembered BEGIN
+        UPDATE memories SET version = version + 1 WHERE chat = new.chat;
+    END
+    """,
+    """
+    CREATE TRIGGER remembered_gone AFTER DELETE ON remembered BEGIN
+        UPDATE memories SET version = version + 1 WHERE chat = old.chat;
+    END
     """,
     # With the message that gave them.
     """

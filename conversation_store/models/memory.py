@@ -26,10 +26,12 @@ class ShownFacts:
     Attributes:
         facts: they.
         others: how many more there are.
+        until: when the first of all of them disappears; None: never.
     """
 
     facts: tuple[Fact, ...] = ()
     others: int = 0
+    until: int | None = None
 
 
 class NotRemembered(StrEnum):

@@ -28,7 +28,8 @@ class MemoryStore(Section):
     def _remember(
         self, execute: Execute, chat: ChatId, text: str, turn_id: int, call: str
     ) -> int | NotRemembered:
-        return remembered.add(execute, chat, text, turn_id=turn_id, call=call)
+        now = self._context.now_ms()
+        return remembered.add(execute, chat, text, turn_id=turn_id, call=call, now_ms=now)
 
     async def recall(
         self, chat: ChatId, query: str, limit: int, *, turn_id: int
@@ -59,6 +60,16 @@ class MemoryStore(Section):
         self, execute: Execute, chat: ChatId, numbers: list[int], turn_id: int
     ) -> tuple[Fact, ...]:
         return remembered.tell(execute, chat, numbers, turn_id, self._context.now_ms())
+
+    async def version(self, chat: ChatId) -> int | None:
+        """Return what is another number after each change of a chat's facts; quick.
+
+        None where the chat uses no facts. Facts that disappear change nothing before they are
+        forgotten; see `ShownFacts.until`.
+        """
+        return await self._database.read(
+            lambda execute: remembered.version(execute, chat), latest=False
+        )
 
     async def shown(self, chat: ChatId) -> ShownFacts:
         """Return what the model is always shown in a chat; nothing where its memory is off."""

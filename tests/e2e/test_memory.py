@@ -45,7 +45,9 @@ def lose_result(here: World) -> None:
 def facts_in(here: World) -> list[str]:
     database = apsw.Connection(str(here.folder / "store.db"))
     try:
-        return [text for (text,) in database.execute("SELECT text FROM remembered")]
+        return [
+            text for (text,) in database.execute("SELECT text FROM remembered WHERE text NOT NULL")
+        ]
     finally:
         database.close()
 

@@ -15,6 +15,7 @@ from tests.unit.stores import (
     GROUP,
     accept,
     answer,
+    call,
     deletion_of,
     edit_of,
     finish,
@@ -173,6 +174,56 @@ async def test_what_was_said_before_that_is_a_source_as_well(tmp_path: Path) -> 
         await store.messages.forget(await accept(store, deletion_of(1, 5)))
         assert await known(store) == []
     assert not is_left(tmp_path, "4711")
+
+
+async def test_what_was_told_a_fact_goes_even_where_that_was_struck_before(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1)
+        await recall(store, "code", 2)
+        await store.memory.forget(ADA, 1)
+        assert await questions(store) == ["the code is zebra", "what?"]
+        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        assert await questions(store) == []
+    assert not is_left(tmp_path, "zebra")
+
+
+async def test_a_fact_from_a_turn_that_was_told_another_keeps_its_own_time(tmp_path: Path) -> None:
+    soon = now_ms() + HOUR_MS
+    async with store_at(tmp_path) as store:
+        await remember(store, "the code is zebra", 1, expires_at=soon)
+        turn = store.turns.begin([await accept(store, received(2))], "my bike is very green")
+        await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
+        await store.memory.remember(ADA, "The bike is green", turn_id=turn.id, call="a")
+        await finish(store, turn)
+        await store.upkeep.expire(soon)
+        assert await known(store) == ["The bike is green"]
+        assert await questions(store) == []
+        await store.messages.forget(await accept(store, deletion_of(2, 3)))
+        assert await known(store) == []
+
+
+async def test_a_fact_that_is_put_in_other_words_goes_with_the_message_of_the_first(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        await remember(store, "the office door opens with zebra 4711", 1)
+        await remember(store, "Door: zebra 4711", 2, said="shorten what you know")
+        await store.turns.clear(ADA)
+        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        assert await known(store) == []
+    assert not is_left(tmp_path, "4711")
+
+
+async def test_arguments_that_the_audit_keeps_go_with_a_timer_after_a_clear_as_well(
+    tmp_path: Path,
+) -> None:
+    soon = now_ms() + HOUR_MS
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1, expires_at=soon))], "x")
+        await call(store, turn, "5461")
+        await finish(store, turn)
+        await store.turns.clear(ADA)
+        assert rows(tmp_path, "SELECT arguments FROM audit") == [(None,)]
 
 
 async def test_a_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:

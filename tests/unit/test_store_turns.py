@@ -316,10 +316,10 @@ async def test_clearing_takes_images_and_what_was_overheard(tmp_path: Path) -> N
 
 async def test_retention_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "old talk", GROUP)])
-        await answer(store, received(2, "old question"))
+        await store.messages.overhear([received(1, "bygone talk", GROUP)])
+        await answer(store, received(2, "bygone question"))
         await store.upkeep.purge(4_000_000_000_000)
-    assert not is_left(tmp_path, "old")
+    assert not is_left(tmp_path, "bygone")
 
 
 async def test_what_strangers_said_is_found_in_results_and_in_what_people_sent(

@@ -24,7 +24,6 @@ _QUESTION: Final = (
     "Remember this for later conversations here? I have read what strangers wrote, and it may come"
     " from them."
 )
-_OUTSIDE: Final = "There is no memory outside of a conversation."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +90,13 @@ async def forget(memory: Memory, number: Annotated[int, Field(ge=1)]) -> str:
     return f"Number {number} is forgotten."
 
 
-def memory_tools(book: Book | None) -> Sequence[Tool]:
-    """Return the tools that work with a book of facts; without one, only to be listed."""
+def memory_tools(memory_of: Callable[[Caller], Memory]) -> Sequence[Tool]:
+    """Return the tools that work with facts.
 
-    def memory(caller: Caller) -> Memory:
-        if book is None or caller.turn is None:
-            raise ToolError(_OUTSIDE)
-        return Memory(book, caller.chat, caller.turn, caller.call)
-
-    given: dict[str, Callable[[Caller], object]] = {"memory": memory}
+    Args:
+        memory_of: returns the facts of the chat that a call is made in; raises ToolError.
+    """
+    given: dict[str, Callable[[Caller], object]] = {"memory": memory_of}
     return (
         tool_from(remember, given=given, lasting=True, question=_QUESTION),
         tool_from(recall, given=given),

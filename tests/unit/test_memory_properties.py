@@ -1,0 +1,299 @@
+"""Whatever happens in whatever order, facts stay with their owner and go with their source."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.chat.memory_book import MemoryBook
+from bot.chat.notes import ChatNotes
+from conversation_store.models import (
+    AcceptedMessage,
+    AuditEntry,
+    ChatId,
+    EditOutcome,
+    Message,
+    Role,
+    ToolCall,
+)
+from conversation_store.store import ConversationStore, open_store
+from tests.unit.stores import accept, deletion_of, edit_of, finish, mark, received
+from tests.unit.test_store_properties import trace_in_files, trace_in_tables
+from tools.base import Caller
+from tools.errors import ToolError
+from tools.memory.tool import memory_tools
+
+CHATS = [
+    *(ChatId.direct(person) for person in ("ada", "ben", "eve")),
+    *(ChatId.group(group) for group in ("team", "club")),
+]
+HOUR_MS = 3_600_000
+RETENTION_MS = 30 * 24 * HOUR_MS
+STEPS = 40
+
+
+@dataclass
+class Fact:
+    """What a test knows of a fact.
+
+    Attributes:
+        word: what it alone contains.
+        chat: whose it is.
+        messages: timestamps of those that it came from; the first says its word.
+        said_at: when the first of them came.
+        expires_at: when the first of them disappears.
+        word_expires_at: when that disappears which says the word.
+        struck: somebody had it forgotten by its number.
+        gone: with one of its messages.
+    """
+
+    word: str
+    chat: ChatId
+    messages: list[int]
+    said_at: int
+    expires_at: int | None = None
+    word_expires_at: int | None = None
+    struck: bool = False
+    gone: bool = False
+
+
+class Life:
+    """Some chats whose store is used at random, and what has to be true of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.now = 1_800_000_000_000
+        self.count = 0
+        self.facts: list[Fact] = []
+        self.off: set[ChatId] = set()
+        self.taken_back: set[int] = set()
+
+    def use(self, store: ConversationStore) -> None:
+        self.store = store
+        self.notes = ChatNotes(store, uses_memory=True, clock=self.seconds)
+        self.tools = {tool.name: tool for tool in memory_tools(MemoryBook(store.memory).of)}
+
+    def seconds(self) -> float:
+        return self.now / 1_000
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def living(self, chat: ChatId | None = None) -> list[Fact]:
+        return [
+            fact
+            for fact in self.facts
+            if not fact.gone
+            and not fact.struck
+            and (fact.expires_at is None or fact.expires_at > self.now)
+            and chat in {None, fact.chat}
+        ]
+
+    async def question(self, chat: ChatId, text: str) -> AcceptedMessage:
+        expires_at = self.now + 50 * HOUR_MS if self.dice.random() < 0.3 else None
+        author = chat.value if not chat.is_group else "ada"
+        message = received(
+            self.number(), text, chat, author=author, received_at=self.now, expires_at=expires_at
+        )
+        return await accept(self.store, message)
+
+    async def call(self, accepted: AcceptedMessage, name: str, arguments: str) -> str:
+        """Let a turn that runs call a tool, as the bot does: stored, run, stored."""
+        chat, call = accepted.message.chat, ToolCall(f"call_{self.number()}", name, arguments)
+        await self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
+        tool = self.tools[name]
+        caller = Caller(accepted.message.author, chat, turn=accepted.id, call=call.id)
+        try:
+            result = str(await tool.run(tool.parse(arguments), caller))
+            if self.dice.random() < 0.2:  # killed before the result was stored
+                result = str(await tool.run(tool.parse(arguments), caller))
+        except ToolError as error:
+            result = str(error)
+        kept = None if name == "recall" else arguments
+        entry = AuditEntry(self.now, chat, "x", accepted.id, name, "00", "ok", 1, kept)
+        await self.store.turns.record_result(accepted.id, call.id, result, entry)
+        self.holds_only_own(chat, result)
+        return result
+
+    async def answer(self, accepted: AcceptedMessage, words: str) -> None:
+        turn = await self.store.turns.resume(accepted)
+        assert turn is not None
+        await mark(self.store, await finish(self.store, turn, [words]), 10_000 + self.number())
+
+    def holds_only_own(self, chat: ChatId, text: str) -> None:
+        own = {fact.word for fact in self.living(chat)}
+        shown = {fact.word for fact in self.facts if fact.word in text}
+        assert shown <= own, "A fact of somebody else, or one that is gone"
+        assert not (shown and chat in self.off and "Memory is off" not in text)
+
+    async def remember(self) -> None:
+        chat = self.dice.choice(CHATS)
+        word = f"zq{self.number()}x"
+        text = f"{word} {word}a likes tea" + f" and {word}b" * self.dice.choice((0, 0, 30))
+        fact = Fact(word, chat, [], self.now)
+        if self.dice.random() < 0.3:
+            earlier = await self.question(chat, f"you know, {text}")
+            self.store.turns.begin([earlier], earlier.message.text)
+            await self.answer(earlier, "I see.")
+            self.note(fact, earlier)
+            accepted = await self.question(chat, "remember that")
+        else:
+            accepted = await self.question(chat, f"remember: {text}")
+        self.store.turns.begin([accepted], accepted.message.text)
+        self.note(fact, accepted)
+        if self.dice.random() < 0.3:
+            await self.call(accepted, "recall", '{"query": "tea"}')
+        result = await self.call(accepted, "remember", f'{{"text": "{text}"}}')
+        if self.dice.random() < 0.1:
+            await self.store.messages.stop([accepted.id])
+            fact.gone = True
+        else:
+            await self.answer(accepted, "I will.")
+        if result.startswith("Remembered"):
+            self.facts.append(fact)
+        else:
+            assert chat in self.off
+
+    def note(self, fact: Fact, accepted: AcceptedMessage) -> None:
+        if not fact.messages:
+            fact.word_expires_at = accepted.message.expires_at
+        fact.messages.append(accepted.message.timestamp)
+        expiry = [fact.expires_at, accepted.message.expires_at]
+        fact.expires_at = min((at for at in expiry if at is not None), default=None)
+
+    async def recall(self) -> None:
+        chat = self.dice.choice(CHATS)
+        words = [fact.word[:-1] for fact in self.facts] or ["x"]  # to be found in it, and no trace
+        query = self.dice.choice(("tea", "", "likes", self.dice.choice(words)))
+        accepted = await self.question(chat, "what do you know?")
+        self.store.turns.begin([accepted], accepted.message.text)
+        limit = self.dice.randint(1, 50)
+        found = await self.call(accepted, "recall", f'{{"query": "{query}", "limit": {limit}}}')
+        await self.answer(accepted, f"I know: {found}")
+
+    async def look(self) -> None:
+        """Hold what a request of each chat would show against what it may, and has to."""
+        for chat in CHATS:
+            text = await self.notes.of(chat)
+            self.holds_only_own(chat, text)
+            listed = {fact.text.split()[0] for fact in await self.store.memory.of_chat(chat)}
+            assert listed == {fact.word for fact in self.living(chat)}
+            assert ("## Remembered" in text) == (bool(listed) and chat not in self.off)
+
+    async def strike(self) -> None:
+        chat = self.dice.choice(CHATS)
+        facts = await self.store.memory.of_chat(chat)
+        if facts:
+            chosen = self.dice.choice(facts)
+            await self.store.memory.forget(chat, chosen.number)
+            for fact in self.facts:
+                fact.struck = fact.struck or fact.word in chosen.text
+
+    async def delete(self) -> None:
+        if self.facts:
+            fact = self.dice.choice(self.facts)
+            target = self.dice.choice(fact.messages)
+            author = fact.chat.value if not fact.chat.is_group else "ada"
+            deletion = deletion_of(target, self.number(), fact.chat, author=author)
+            await self.store.messages.forget(await accept(self.store, deletion))
+            self.go(target)
+
+    async def edit(self) -> None:
+        targets = [(one, at) for one in self.facts for at in one.messages]
+        targets = [(one, at) for one, at in targets if at not in self.taken_back]
+        if targets:
+            fact, target = self.dice.choice(targets)
+            author = fact.chat.value if not fact.chat.is_group else "ada"
+            said = edit_of(
+                target, self.number(), "never mind", fact.chat, author=author, received_at=self.now
+            )
+            edit = await accept(self.store, said)
+            outcome, _ = await self.store.messages.settle_edit(edit, answered_within_ms=HOUR_MS)
+            if outcome is EditOutcome.ANSWERED:
+                self.go(target)
+            await self.store.messages.stop([edit.id])
+
+    async def clear(self) -> None:
+        await self.store.turns.clear(self.dice.choice(CHATS))
+
+    async def switch(self) -> None:
+        chat = self.dice.choice(CHATS)
+        await self.store.memory.switch(chat, on=chat in self.off)
+        self.off ^= {chat}
+
+    async def wait(self) -> None:
+        self.now += self.dice.choice((1, 10, 60, 300)) * HOUR_MS
+        if self.dice.random() < 0.5:
+            await self.tidy_up()
+
+    async def tidy_up(self) -> None:
+        """Let everything go whose time has come."""
+        await self.store.upkeep.expire()
+        await self.store.upkeep.purge()
+        for fact in self.facts:
+            is_over = fact.expires_at is not None and fact.expires_at <= self.now
+            fact.gone |= is_over or fact.said_at < self.now - RETENTION_MS
+
+    def go(self, message: int) -> None:
+        self.taken_back.add(message)
+        for fact in self.facts:
+            fact.gone |= message in fact.messages
+
+    def words_that_are_gone(self) -> list[str]:
+        """Return the words of facts that are gone, where the message that says them is as well."""
+        return [
+            fact.word
+            for fact in self.facts
+            if fact.gone
+            and (
+                fact.messages[0] in self.taken_back
+                or fact.said_at < self.now - RETENTION_MS
+                or (fact.word_expires_at is not None and fact.word_expires_at <= self.now)
+            )
+        ]
+
+    async def run(self) -> None:
+        steps = (
+            *(self.remember, self.remember, self.remember, self.recall, self.recall),
+            *(self.strike, self.delete, self.edit, self.clear, self.switch, self.wait),
+        )
+        for _ in range(STEPS // 2):
+            await self.dice.choice(steps)()
+            await self.look()
+
+
+async def scenario(folder: Path, seed: int) -> None:
+    life = Life(seed)
+    for _ in range(2):
+        async with open_store(folder / "store.db", clock=life.seconds) as store:
+            life.use(store)
+            await life.run()
+            await life.tidy_up()
+            await life.look()
+            gone = life.words_that_are_gone()
+            assert trace_in_tables(folder, gone) == []
+        assert trace_in_files(folder, gone) == []
+
+
+def live(seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(scenario(Path(folder), seed))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1_000_000))
+def test_facts_stay_with_their_owner_and_go_with_their_source(seed: int) -> None:
+    live(seed)
+
+
+@pytest.mark.full
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1_000_000))
+def test_facts_stay_with_their_owner_and_go_with_their_source_in_many_lives(seed: int) -> None:
+    live(seed)
