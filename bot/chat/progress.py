@@ -102,7 +102,7 @@ class Progress:
 
     def helper(self, task: str) -> HelperSigns:
         """Return the line of a new helper, which stands below the tools."""
-        signs = HelperSigns(task, changed=self._changed.set, still_trying=self.still_trying)
+        signs = HelperSigns(task, self._changed.set)
         self._helpers.append(signs)
         self._changed.set()
         return signs

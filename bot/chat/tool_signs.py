@@ -8,9 +8,10 @@ from typing import Final
 from tools.display import one_line
 
 MAX_LINE_BYTES: Final = 90
-"""Of a helper; what does not fit is cut off."""
+"""Of a helper."""
 
 MAX_TASK_BYTES: Final = 40
+_CUT: Final = "…"
 
 
 @dataclass(slots=True)
@@ -66,22 +67,19 @@ class HelperSigns:
     Args:
         task: what it was told.
         changed: called whenever the line has changed.
-        still_trying: called when a model makes it wait.
     """
 
-    def __init__(
-        self, task: str, *, changed: Callable[[], None], still_trying: Callable[[], None]
-    ) -> None:
+    def __init__(self, task: str, changed: Callable[[], None]) -> None:
         self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
         self._changed = changed
-        self.still_trying = still_trying
         self._tools = ToolSigns()
         self._ending = "…"
 
     def __str__(self) -> str:
-        """Return the line, cut to its bound."""
-        tools = f": {self._tools}" if self._tools else ""
-        return _cut(f"↳ {self._task}{tools}{self._ending}", MAX_LINE_BYTES)
+        """Return the line; where it is too long, without the tools that were called first."""
+        begin = f"↳ {self._task}{': ' if self._tools else ''}"
+        room = MAX_LINE_BYTES - len(begin.encode()) - len(self._ending.encode())
+        return f"{begin}{_ending_of(str(self._tools), room)}{self._ending}"
 
     def show(self, names: Iterable[str]) -> None:
         """Note that tools start."""
@@ -107,11 +105,15 @@ class HelperSigns:
 
 def fitted(text: str, most: int) -> str:
     """Return a text on one line in which nothing steers the display, cut to so many bytes."""
-    return _cut(one_line(text), most)
+    encoded = one_line(text).encode(errors="replace")
+    if len(encoded) <= most:
+        return encoded.decode()
+    return encoded[: most - len(_CUT.encode())].decode(errors="ignore") + _CUT
 
 
-def _cut(text: str, most: int) -> str:
+def _ending_of(text: str, most: int) -> str:
+    """Return as much of the end of a text as fits into so many bytes."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= most:
         return encoded.decode()
-    return encoded[: most - len("…".encode())].decode(errors="ignore") + "…"
+    return _CUT + encoded[len(_CUT.encode()) - most :].decode(errors="ignore")

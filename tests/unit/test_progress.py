@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from typing import Final
 
@@ -17,6 +17,7 @@ from bot.chat.progress import (
     PROGRESS_SECONDS,
     Progress,
 )
+from bot.chat.tool_signs import MAX_LINE_BYTES
 from bot.errors import SignalError, SignalUnavailable
 from conversation_store.models import Attachment, ChatId, StyleRange
 from tests.skipped_waits import run_without_waiting
@@ -422,6 +423,52 @@ def test_a_list_stands_below_the_tools_and_needs_none() -> None:
             ("🔧 Using web_search ✓\n☑ look\n◐ compare", 102),
             ("🔧 Using web_search ✓", 103),
         ]
+
+    run_without_waiting(scenario())
+
+
+def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show_list(["◐ look"])
+            progress.show(["delegate", "delegate"])
+            first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
+            async with first.running():
+                first.show(["web_search"])
+                await a_while()
+                first.finished("web_search", ok=True)
+            with suppress(KeyError):
+                async with second.running():
+                    raise KeyError
+            progress.finished("delegate", ok=True)
+            progress.finished("delegate", ok=False)
+        assert channel.texts == [
+            "🔧 Using delegate…\n↳ find trains: web_search…\n↳ compare hotels…\n◐ look",
+            "🔧 Using delegate ✗\n↳ find trains: web_search ✓\n↳ compare hotels ✗\n◐ look",
+        ]
+
+    run_without_waiting(scenario())
+
+
+def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_latest() -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        async with turn(channel) as progress:
+            progress.show(["delegate"])
+            for number in range(20):
+                helper = progress.helper(f"task {number} " + "жжж" * 50)
+                async with helper.running():
+                    for name in ("web_search", "web_fetch", "calculate", "read_file"):
+                        helper.show([name])
+                        helper.finished(name, ok=True)
+            await a_while()
+        more, *lines = channel.texts[-1].splitlines()[1:]
+        assert more == "↳ +12"
+        assert len(lines) == 8
+        assert lines[-1].startswith("↳ task 19 жжж")
+        assert lines[-1].endswith("read_file ✓")
+        assert all(len(line.encode()) <= MAX_LINE_BYTES for line in lines)
 
     run_without_waiting(scenario())
 
