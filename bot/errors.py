@@ -9,6 +9,7 @@ BotError
 │   ├── SignalRateLimited   Signal asks to wait; carries the seconds where it says them
 │   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for somebody's word
 │   └── SignalRejected      the request was understood and refused: trying again changes nothing
+│       └── SignalLacks       this version of the Signal side has no such request
 ├── MessagesLost          messages that were read could not be stored before the end
 └── LlmError              the model's endpoint, see bot.llm.errors
 """
@@ -78,3 +79,7 @@ class SignalUntrusted(SignalError):
 
 class SignalRejected(SignalError):
     """The request itself was refused; trying again changes nothing."""
+
+
+class SignalLacks(SignalRejected):
+    """This version of the Signal side does not know the request."""

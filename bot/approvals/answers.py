@@ -8,7 +8,7 @@ from bot.approvals.desk import ApprovalDesk
 from bot.approvals.meaning import Meaning, meaning_of
 from bot.approvals.question import Question
 from bot.approvals.questions import ModelQuestion, QuestionDesk
-from bot.messaging.events import Reaction
+from bot.messaging.events import PollVote, Reaction
 from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
 
 WHICH: Final = (
@@ -120,6 +120,12 @@ class Answers:
                 await self._questions.react(reaction, question)
             case _:
                 return
+
+    async def vote(self, vote: PollVote) -> None:
+        """Take a vote as an answer, if its poll is a question that is open."""
+        question = self._asked.find(vote.chat, vote.target_timestamp)
+        if isinstance(question, ModelQuestion):
+            await self._questions.vote(vote, question)
 
 
 def _has_words_for(question: Asked, message: ReceivedMessage) -> bool:

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import SignalError, SignalRejected
+from bot.errors import SignalError, SignalLacks, SignalRejected
 from bot.messaging.events import Person
-from bot.messaging.messenger import Sender
+from bot.messaging.messenger import Poll, PollSender
 from bot.messaging.questions import QuestionMessage
 from conversation_store.models import ChatId, ReceivedMessage
 
@@ -82,7 +82,7 @@ class AskedQuestions:
 
     def __init__(
         self,
-        channel: Sender,
+        channel: PollSender,
         *,
         is_admin: Callable[[Person], bool],
         clock: Callable[[], float] = time.time,
@@ -91,6 +91,7 @@ class AskedQuestions:
         self._is_admin = is_admin
         self._clock = clock
         self._of_chats: dict[ChatId, dict[int, Asked]] = {}
+        self._has_polls = True
         self._sending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def listen(self, question: A) -> A:
@@ -131,7 +132,12 @@ class AskedQuestions:
         return person.aci == question.asker or self._is_admin(person)
 
     async def send(
-        self, chat: ChatId, messages: Sequence[QuestionMessage], *, seconds: float
+        self,
+        chat: ChatId,
+        messages: Sequence[QuestionMessage],
+        *,
+        seconds: float,
+        poll: Poll | None = None,
     ) -> int | None:
         """Send a question, trying again while there is no connection.
 
@@ -139,18 +145,19 @@ class AskedQuestions:
             chat: where to.
             messages: of the question.
             seconds: how long to try.
+            poll: shows the question instead of the messages, where the Signal side knows polls.
 
         Returns:
             the timestamp of its last message; None if not all of them could be sent.
         """
-        timestamp: int | None = None
         try:
             # One question after the other: the messages of two must not mix.
             async with (
                 asyncio.timeout(seconds),
                 self._sending.setdefault(chat, asyncio.Lock()),
             ):
-                for message in messages:
+                timestamp = await self._send_poll(chat, poll)
+                for message in () if timestamp is not None else messages:
                     send = partial(
                         self._channel.send,
                         chat,
@@ -165,3 +172,17 @@ class AskedQuestions:
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
+
+    async def _send_poll(self, chat: ChatId, poll: Poll | None) -> int | None:
+        """Send a poll; None where there is none, or it cannot be shown as one."""
+        if poll is None or not self._has_polls:
+            return None
+        send = partial(self._channel.send_poll, chat, poll)
+        try:
+            return await SEND_RETRY.retry(send, on=(SignalError,), final=(SignalRejected,))
+        except SignalLacks:
+            self._has_polls = False
+            log.info("signal.no_polls")
+        except SignalRejected as error:
+            log.info("approval.no_poll", reason=type(error).__name__)
+        return None

@@ -17,7 +17,8 @@ from bot.approvals.asked import NOT_YOURS, TOO_LATE, Asked, AskedQuestions
 from bot.approvals.choices import chosen
 from bot.approvals.meaning import Meaning, meaning_of
 from bot.language.languages import Languages
-from bot.messaging.events import Person, Reaction
+from bot.messaging.events import Person, PollVote, Reaction
+from bot.messaging.messenger import Poll
 from bot.messaging.questions import QuestionMessage, question_messages, styled_messages
 from conversation_store.models import (
     AcceptedMessage,
@@ -47,6 +48,12 @@ MAX_LOOK_SECONDS: Final = 60.0
 
 MAX_OPEN_IN_CHAT: Final = 10
 """Questions that wait in one chat; more than people can tell apart."""
+
+VOTING_SECONDS: Final = 10.0
+"""Without another vote, whoever may choose several options has chosen."""
+
+MAX_POLL_CHARACTERS: Final = 100
+"""Of a poll's question, and of each option, as phones take them."""
 
 HOW_TO_CHOOSE: Final = (
     "Reply to this message with a number, or in your own words. I wait for a day."
@@ -96,6 +103,7 @@ class ModelQuestion(Asked):
         kind: what it asks for.
         options: what may be chosen.
         multiple: whether several of them may be.
+        chosen: what the model is told after the last vote, where more may follow.
         asked_back: plain words that fit several questions were asked back about once.
     """
 
@@ -103,6 +111,7 @@ class ModelQuestion(Asked):
     kind: QuestionKind
     options: tuple[str, ...]
     multiple: bool
+    chosen: str | None = None
     asked_back: bool = False
 
     def choice_in(self, text: str) -> tuple[int, ...]:
@@ -186,7 +195,7 @@ class QuestionDesk:
                 "\n".join((choice.question, *numbered)),
                 self._languages.say(stored.chat, how),
             )
-            await self._put(stored, messages)
+            await self._put(stored, messages, _poll_of(stored.chat, choice))
         return _answer_of(stored)
 
     async def decide(self, caller: Caller, plan: str) -> str:
@@ -220,13 +229,38 @@ class QuestionDesk:
         if told is not None and in_time and self._asked.may_answer(reaction.author, question):
             await self._answer(question, told, by=reaction.author)
 
+    async def vote(self, vote: PollVote, question: ModelQuestion) -> None:
+        """Take a vote as an answer; where several may be chosen, once no other follows."""
+        in_time = self._asked.in_time(vote.timestamp, question)
+        if not in_time or not self._asked.may_answer(vote.author, question):
+            return
+        choice = tuple(sorted({place for place in vote.options if place < len(question.options)}))
+        if question.multiple:
+            await self._choose_for_now(question, choice, vote.author)
+        elif len(choice) == 1:
+            await self._answer(question, _chose(question, choice), by=vote.author)
+
+    async def _choose_for_now(
+        self, question: ModelQuestion, choice: tuple[int, ...], person: Person
+    ) -> None:
+        """Keep a vote that another one may follow; without any, the question waits on."""
+        question.chosen = _chose(question, choice) if choice else None
+        if choice:
+            question.expires_at = int((self._clock() + VOTING_SECONDS) * 1_000)
+        else:
+            question.expires_at = question.asked_at + int(PATIENCE_SECONDS * 1_000)
+        self._changed.set()
+        await self._store.questions.choose_for_now(
+            question.id, question.chosen, by=person.aci, expires_at=question.expires_at
+        )
+
     async def run(self) -> None:
         """End what nobody has answered in time, until cancelled."""
         while True:
             self._changed.clear()
             for question in self._overdue():
-                is_plan = question.kind is QuestionKind.PLAN
-                await self._answer(question, NOBODY_DECIDED if is_plan else NOBODY)
+                nobody = NOBODY_DECIDED if question.kind is QuestionKind.PLAN else NOBODY
+                await self._answer(question, question.chosen or nobody)
             await self._until_due()
 
     def _overdue(self) -> list[ModelQuestion]:
@@ -286,13 +320,20 @@ class QuestionDesk:
     def _count_in(self, chat: ChatId) -> int:
         return sum(isinstance(one, ModelQuestion) for one in self._asked.in_chat(chat))
 
-    async def _put(self, stored: StoredQuestion, messages: Sequence[QuestionMessage]) -> None:
+    async def _put(
+        self,
+        stored: StoredQuestion,
+        messages: Sequence[QuestionMessage],
+        poll: Poll | None = None,
+    ) -> None:
         """Send a question, and listen for its answer.
 
         Raises:
             ToolError: it could not be sent.
         """
-        timestamp = await self._asked.send(stored.chat, messages, seconds=SENDING_SECONDS)
+        timestamp = await self._asked.send(
+            stored.chat, messages, seconds=SENDING_SECONDS, poll=poll
+        )
         if timestamp is None:
             raise ToolError(NOT_ASKED)
         asked_at = int(self._clock() * 1_000)
@@ -321,6 +362,7 @@ class QuestionDesk:
             stored.kind,
             stored.options,
             stored.multiple,
+            stored.chosen,
         )
         self._of_turns.setdefault(stored.turn_id, []).append(self._asked.listen(question))
         self._changed.set()
@@ -344,6 +386,15 @@ class QuestionDesk:
         elif counts:
             await self._go_on(question.turn_id)
         return counts
+
+
+def _poll_of(chat: ChatId, choice: Choice) -> Poll | None:
+    """Return a question as a poll; None where phones show none: only groups have polls."""
+    texts = (choice.question, *choice.options)
+    fits = all(len(text) <= MAX_POLL_CHARACTERS and "\n" not in text for text in texts)
+    return (
+        Poll(choice.question, choice.options, choice.multiple) if chat.is_group and fits else None
+    )
 
 
 def _answer_of(stored: StoredQuestion) -> str:

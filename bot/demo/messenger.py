@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bot.errors import SignalRejected
+from bot.errors import SignalLacks, SignalRejected
 from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
 from bot.messaging.deliveries import DeliveryQueue
 from bot.messaging.events import Incoming, IncomingMessage, Person
@@ -17,6 +17,7 @@ from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
+    Poll,
     check_message,
 )
 from bot.messaging.receipts import Witness
@@ -142,6 +143,10 @@ class DemoMessenger:
             FromBot(timestamp, text, replaces, tuple(attachments), tuple(styles), quote)
         )
         return timestamp
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Refuse: the phone in the terminal shows no polls."""
+        raise SignalLacks("There are no polls in the demo.")
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         """Do nothing: a terminal cannot take back what it printed."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from bot.errors import SignalRejected
+from bot.errors import SignalLacks, SignalRejected
 from bot.messaging.account import (
     DEVICES,
     IDENTITIES,
@@ -30,7 +30,6 @@ from bot.messaging.messenger import FileTooBig
 from bot.messaging.signal_answers import (
     FILE,
     GROUPS,
-    MethodUnknown,
     bytes_of,
     group_of,
     read,
@@ -189,7 +188,7 @@ class DaemonRequests(ABC):
         params = {"recipient": [person], "type": "accept"}
         try:
             await self._ask("sendMessageRequestResponse", params)
-        except MethodUnknown:
+        except SignalLacks:
             self._can_accept_requests = False
             log.info("signal.requests_not_accepted")
 

@@ -26,6 +26,7 @@ from bot.messaging.events import (
     Ignored,
     IncomingMessage,
     Person,
+    PollVote,
     Reaction,
     Receipt,
     SentElsewhere,
@@ -37,6 +38,7 @@ from bot.messaging.frame_parts import (
     EditMessage,
     Envelope,
     Part,
+    PollVotePart,
     QuotePart,
     ReactionPart,
     ReceiptMessage,
@@ -240,6 +242,8 @@ def _parse_wordless(envelope: Envelope, data: DataMessage, account: Account) -> 
         return _parse_reaction(envelope, data, account)
     if kind is FrameKind.DELETE:
         return _parse_deletion(envelope, data, account)
+    if data.poll_vote is not None:
+        return _parse_vote(envelope, data, account)
     if kind is FrameKind.GROUP_UPDATE:
         author = _author_of(envelope)
         return GroupChanged(account.number, chat=_chat_of(data, author), author=author)
@@ -278,6 +282,21 @@ def _parse_reaction(envelope: Envelope, data: DataMessage, account: Account) -> 
         emoji=reaction.emoji,
         target_timestamp=reaction.target_sent_timestamp,
         removed=reaction.is_remove,
+    )
+
+
+def _parse_vote(envelope: Envelope, data: DataMessage, account: Account) -> Frame:
+    vote = PollVotePart.model_validate(data.poll_vote)
+    if not account.is_me(aci=vote.author_uuid, number=vote.author_number or vote.author):
+        return Ignored(FrameKind.POLL)
+    author = _author_of(envelope)
+    return PollVote(
+        account=account.number,
+        chat=_chat_of(data, author),
+        author=author,
+        timestamp=_timestamp_of(envelope, data),
+        target_timestamp=vote.target_sent_timestamp,
+        options=tuple(vote.option_indexes),
     )
 
 

@@ -199,7 +199,30 @@ class Reaction:
     removed: bool
 
 
-Incoming = IncomingMessage | Edit | Deletion | Reaction | GroupChanged | IdentityChanged
+@dataclass(frozen=True, slots=True)
+class PollVote:
+    """Somebody's vote in a poll of the bot, in place of that person's vote before.
+
+    Attributes:
+        account: number of the account that received it.
+        chat: where the poll stands.
+        author: who voted.
+        timestamp: of the vote itself, by the author's clock in ms.
+        target_timestamp: of the poll, in ms.
+        options: places of the options; none: the vote was taken back.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.POLL
+
+    account: str
+    chat: ChatId
+    author: Person
+    timestamp: int
+    target_timestamp: int
+    options: tuple[int, ...]
+
+
+Incoming = IncomingMessage | Edit | Deletion | Reaction | PollVote | GroupChanged | IdentityChanged
 
 
 @dataclass(frozen=True, slots=True)

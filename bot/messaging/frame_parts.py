@@ -26,6 +26,9 @@ MAX_RECEIPT: Final = 500
 MAX_LIST: Final = 2_000
 """Mentions or files of one message; a list of more is not read."""
 
+MAX_OPTIONS: Final = 100
+"""Options that a vote may name; polls of phones have 10."""
+
 MAX_EMOJI: Final = 64
 """Characters of a reaction; the longest emoji have 10."""
 
@@ -51,6 +54,7 @@ Aci = Annotated[
 Number = Annotated[str, StringConstraints(strict=True, pattern=r"^\+?[0-9]{1,32}$")]
 Name = Annotated[str, StringConstraints(strict=True, max_length=512)]
 Timestamp = Annotated[StrictInt, Field(gt=0, lt=2**63)]
+Place = Annotated[StrictInt, Field(ge=0, lt=MAX_OPTIONS)]
 Size = Annotated[StrictInt, Field(ge=0, lt=2**63)]
 Seconds = Annotated[StrictInt, Field(ge=0)]
 Emoji = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=MAX_EMOJI)]
@@ -164,6 +168,16 @@ class ReactionPart(Part):
     target_author_uuid: Lenient[Aci] = None
     target_sent_timestamp: Timestamp
     is_remove: StrictBool
+
+
+class PollVotePart(Part):
+    """Somebody's vote in a poll, by the places of its options; none: it was taken back."""
+
+    author: Lenient[Number] = None
+    author_number: Lenient[Number] = None
+    author_uuid: Lenient[Aci] = None
+    target_sent_timestamp: Timestamp
+    option_indexes: Annotated[list[Place], Field(max_length=MAX_OPTIONS)] = []
 
 
 class RemoteDelete(Part):

@@ -32,6 +32,21 @@ STOP_DELIVERY_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class Poll:
+    """A question that phones show as a poll.
+
+    Attributes:
+        question: on one line.
+        options: what may be voted for, no two alike.
+        multiple: whether somebody may vote for several.
+    """
+
+    question: str
+    options: tuple[str, ...]
+    multiple: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AccountStatus:
     """What the Signal side says about the bot's account, for `check`."""
 
@@ -52,6 +67,14 @@ class Sender(Protocol):
         attachments: Sequence[Attachment] = (),
     ) -> int:
         """Send or edit a message and return Signal's timestamp of it; raises SignalError."""
+        ...
+
+
+class PollSender(Sender, Protocol):
+    """Where polls leave as well: every Messenger, and `noted_sends`."""
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it; raises SignalError."""
         ...
 
 
@@ -169,6 +192,14 @@ class Messenger(Protocol):
             SignalRateLimited: not sent; wait, then try again.
             SignalUntrusted: not sent; the recipient's new key is not trusted.
             SignalRejected: not sent, and never will be.
+        """
+        ...
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it, in ms; else as `send`.
+
+        Raises:
+            SignalLacks: the Signal side knows no polls; nothing was sent.
         """
         ...
 

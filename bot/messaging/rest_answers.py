@@ -38,7 +38,14 @@ class GroupRow(BaseModel):
     permissions: _Permissions = _Permissions()
 
 
+class Sent(BaseModel):
+    """What was sent; the server writes its timestamp as a text."""
+
+    timestamp: int
+
+
 ABOUT: Final = TypeAdapter(About)
+SENT: Final = TypeAdapter(Sent)
 NUMBERS: Final = TypeAdapter(list[str])
 GROUP: Final[TypeAdapter[GroupRow | None]] = TypeAdapter(GroupRow | None)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from bot.errors import (
     SignalError,
+    SignalLacks,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
@@ -26,6 +27,10 @@ _NOT_REGISTERED: Final = re.compile(
     r"not registered|specified account does not exist", re.IGNORECASE
 )
 _NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
+_NO_SUCH_PAGE: Final = "404 page not found"
+"""What the server's router says of a request that it does not know."""
+
+_NO_SUCH_METHOD: Final = re.compile(r"method not implemented", re.IGNORECASE)
 _BROKEN_INSIDE: Final = re.compile(
     r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp",
     re.IGNORECASE,
@@ -43,6 +48,8 @@ def error_from_answer(status: int, body: str) -> SignalError:
         return _refusal(body)
     if status == HTTPStatus.NOT_FOUND and _NO_FILE.search(body):
         return SignalRejected("signal-cli-rest-api has no such file.")
+    if status == HTTPStatus.NOT_FOUND and body.startswith(_NO_SUCH_PAGE):
+        return SignalLacks("This signal-cli-rest-api does not know the request.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
 
 
@@ -71,6 +78,8 @@ def _refusal(body: str) -> SignalError:
         return _rate_limited(body)
     if _NOT_REGISTERED.search(body):
         return SignalRejected("The account or the recipient is not registered with Signal.")
+    if _NO_SUCH_METHOD.search(body):
+        return SignalLacks("The signal-cli of signal-cli-rest-api does not know the method.")
     if _BROKEN_INSIDE.search(body):
         return SignalUnavailable("signal-cli could not send, and does not say why.")
     return SignalRejected("signal-cli-rest-api refused the request.")

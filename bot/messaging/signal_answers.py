@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from bot.errors import (
     SignalError,
+    SignalLacks,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
@@ -79,10 +80,6 @@ class SendResult(_Answer):
 
 class _FailureData(_Answer):
     response: SendResult
-
-
-class MethodUnknown(SignalRejected):
-    """This signal-cli has no such method."""
 
 
 T = TypeVar("T")
@@ -181,5 +178,5 @@ def _refusal(code: int, results: list[Recipient]) -> SignalError:
     if code == UNTRUSTED or "IDENTITY_FAILURE" in fates:
         return SignalUntrusted("The recipient's new key is not trusted yet.")
     if code == METHOD_NOT_FOUND:
-        return MethodUnknown("This signal-cli does not know the method.")
+        return SignalLacks("This signal-cli does not know the method.")
     return SignalRejected(f"signal-cli refused the request (error {code}).")

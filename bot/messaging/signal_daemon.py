@@ -35,6 +35,7 @@ from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
+    Poll,
     check_message,
 )
 from bot.messaging.receipts import PROOF_SECONDS, DeliveryReceipts, Witness
@@ -216,6 +217,16 @@ class SignalDaemon(DaemonRequests):
             return await self._receipts.settle(
                 chat,
                 self._send_out("send", {**message, **self._to(chat)}),
+                seconds=self._bounds.receipt,
+            )
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it, in ms."""
+        asked = {"question": poll.question, "option": [*poll.options], "noMulti": not poll.multiple}
+        with counted_send():
+            return await self._receipts.settle(
+                chat,
+                self._send_out("sendPollCreate", {**asked, **self._to(chat)}),
                 seconds=self._bounds.receipt,
             )
 

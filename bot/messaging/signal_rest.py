@@ -43,10 +43,11 @@ from bot.messaging.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
+    Poll,
     check_message,
 )
 from bot.messaging.receipts import DeliveryReceipts, Witness
-from bot.messaging.rest_answers import ABOUT, NUMBERS
+from bot.messaging.rest_answers import ABOUT, NUMBERS, SENT
 from bot.messaging.rest_client import Messages, Sessions
 from bot.messaging.rest_errors import error_from_reasons
 from bot.messaging.rest_http import PROBE_PATH, Gate, RestTimeouts, open_session
@@ -201,6 +202,13 @@ class SignalRest(RestRequests):
                 seconds=self._bounds.receipt,
             )
 
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it, in ms."""
+        with counted_send():
+            return await self._receipts.settle(
+                chat, self._send_poll(chat, poll), seconds=self._bounds.receipt
+            )
+
     async def accept_request(self, person: str) -> None:
         """Do nothing: the server has no way to accept a message request."""
 
@@ -225,6 +233,24 @@ class SignalRest(RestRequests):
             return _timestamp(chat, await messages.send(message))
         except ValueError:
             raise SignalTimeout("The answer to a send cannot be read.") from None
+
+    async def _send_poll(self, chat: ChatId, poll: Poll) -> int:
+        body = {
+            "recipient": self._recipient(chat),
+            "question": poll.question,
+            "answers": [*poll.options],
+            "allow_multiple_selections": poll.multiple,
+        }
+        session = await self._sessions.get()
+        response = await session.post(
+            self._uris.http_uri(self._of_account("polls")),
+            json=body,
+            middlewares=(self._gate.of(RequestKind.GROUP if chat.is_group else RequestKind.TEXT),),
+        )
+        try:
+            return SENT.validate_python(await response.json()).timestamp
+        except ValueError:
+            raise SignalTimeout("The answer to a poll cannot be read.") from None
 
     # Receiving
 

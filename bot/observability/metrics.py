@@ -65,9 +65,9 @@ FRAMES = _counter(
 )
 INTAKE = _counter(
     "received_messages",
-    "Messages, edits, deletions and reactions by what became of them at the door",
+    "Messages, edits, deletions, reactions and votes by what became of them at the door",
     fate=(
-        *("accepted", "urgent", "edit", "deletion", "reaction", "overheard", "duplicate"),
+        *("accepted", "urgent", "edit", "deletion", "reaction", "vote", "overheard", "duplicate"),
         *("not_admitted", "rate_limited", "mailbox_full", "loop", "overflow", "lost"),
     ),
 )

@@ -13,7 +13,7 @@ from bot.dispatch.background.steady_clock import SteadyClock
 from bot.dispatch.turns.suspended import SuspendedTurns
 from bot.language.languages import Languages
 from bot.messaging.events import Person
-from bot.messaging.messenger import Sender
+from bot.messaging.messenger import PollSender
 from conversation_store.models import AcceptedMessage
 from conversation_store.store import ConversationStore
 
@@ -41,7 +41,7 @@ class Asking:
         cls,
         *,
         store: ConversationStore,
-        channel: Sender,
+        channel: PollSender,
         is_admin: Callable[[Person], bool],
         languages: Languages,
         file_cleanup: FileCleanup,

@@ -18,6 +18,7 @@ STATEMENTS = (
         asked_at INTEGER,
         expires_at INTEGER,
         answer TEXT,
+        chosen TEXT,
         answered_by TEXT,
         answered_at INTEGER
     ) STRICT

@@ -309,6 +309,7 @@ class StoredQuestion:
         asked_at: when it was sent; None while it is not.
         expires_at: until when an answer counts; None while it is not sent.
         answer: what the model is told; None while it is open.
+        chosen: the same after the last vote, where another may follow.
     """
 
     id: int
@@ -322,6 +323,7 @@ class StoredQuestion:
     asked_at: int | None = None
     expires_at: int | None = None
     answer: str | None = None
+    chosen: str | None = None
 
 
 class ExchangeState(StrEnum):

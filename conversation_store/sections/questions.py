@@ -13,7 +13,7 @@ from conversation_store.sections.section import Section, reads, writes
 
 COLUMNS = (
     "id, turn_id, chat, asker, kind, options, multiple, signal_timestamp, asked_at, expires_at,"
-    " answer"
+    " answer, chosen"
 )
 
 ANSWER = "question"
@@ -77,6 +77,31 @@ class QuestionStore(Section):
             (signal_timestamp, asked_at, expires_at, question),
         )
 
+    @writes
+    def choose_for_now(
+        self,
+        execute: Execute,
+        question: int,
+        chosen: str | None,
+        *,
+        by: str,
+        expires_at: int,
+    ) -> None:
+        """Keep what the model is told if no other vote follows until a time (ms).
+
+        Args:
+            execute: runs a statement.
+            question: which, as long as it is open.
+            chosen: what the model is told; None: the vote was taken back.
+            by: ACI of the person who voted.
+            expires_at: until when another answer counts.
+        """
+        execute(
+            "UPDATE questions SET chosen = ?, answered_by = ?, expires_at = ?"
+            " WHERE id = ? AND state = 'open'",
+            (chosen, by, expires_at, question),
+        )
+
     async def answer(
         self,
         question: int,
@@ -109,7 +134,8 @@ class QuestionStore(Section):
     ) -> bool:
         rows = list(
             execute(
-                "UPDATE questions SET state = 'answered', answer = ?, answered_by = ?,"
+                "UPDATE questions SET state = 'answered', answer = ?,"
+                " answered_by = coalesce(?, answered_by),"
                 " answered_at = ? WHERE id = ? AND state = 'open' RETURNING turn_id",
                 (answer, by, self._context.now_ms(), question),
             )

@@ -9,11 +9,25 @@ from typing import Final
 
 import pytest
 
-from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable, SignalUntrusted
+from bot.errors import (
+    SignalLacks,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+    SignalUntrusted,
+)
 from bot.messaging import account
 from bot.messaging.account import Profile, TrustLevel
-from bot.messaging.events import Account, Deletion, Edit, GroupChanged, IdentityChanged, Person
-from bot.messaging.messenger import FileTooBig, Messenger
+from bot.messaging.events import (
+    Account,
+    Deletion,
+    Edit,
+    GroupChanged,
+    IdentityChanged,
+    Person,
+    PollVote,
+)
+from bot.messaging.messenger import FileTooBig, Messenger, Poll
 from conversation_store.models import (
     ChatId,
     Quote,
@@ -420,3 +434,30 @@ async def test_no_request_waits_for_a_silent_server_longer_than_its_bound(
         async with asyncio.TaskGroup() as tasks:
             for make in REQUESTS.values():
                 tasks.create_task(gives_up(make))
+
+
+# Polls
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+@pytest.mark.parametrize("chat", [PRIVATE, TEAM])
+async def test_a_poll_is_shown_and_votes_for_it_are_told(
+    open_harness: Open, chat: ChatId, multiple: bool
+) -> None:
+    poll = Poll("Lunch?", ("yes", "no"), multiple)
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        harness.people.has_polls = True
+        harness.people.groups[TEAM.value] = Group()
+        timestamp = await harness.messenger.send_poll(chat, poll)
+        group = TEAM.value if chat.is_group else None
+        voted = await harness.people.vote([1, 0], timestamp, group=group)
+        vote = PollVote(FIXTURE_ACCOUNT.number, chat, ADA, voted, timestamp, (1, 0))
+        assert await harness.next_incoming() == vote
+
+
+async def test_a_signal_side_without_polls_says_so(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        await harness.until(lambda: harness.messenger.connected)
+        with pytest.raises(SignalLacks):
+            await harness.messenger.send_poll(TEAM, Poll("Lunch?", ("yes", "no"), multiple=False))

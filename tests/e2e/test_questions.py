@@ -9,9 +9,10 @@ import pytest
 
 from bot.approvals.answers import WHICH
 from bot.approvals.asked import NOT_YOURS
-from bot.approvals.questions import NOBODY, PATIENCE_SECONDS
+from bot.approvals.questions import NOBODY, PATIENCE_SECONDS, WROTE
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.messaging.events import Person
+from bot.messaging.messenger import Poll
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone, rows_with, there
@@ -348,3 +349,101 @@ async def test_options_that_leave_no_choice_are_the_models_to_mend(options: list
         async with running_bot(here.settings()):
             await here.signal.say("paint it")
             assert (await here.answer()).text == "I took red."
+
+
+# Polls
+
+
+async def asked_in_a_group(here: World, *, multiple: bool = False) -> Sent:
+    """Return the poll that the bot asks in a group, once its turn waits."""
+    await here.signal.say("paint it", group=GROUP, mention=True)
+    sent = await here.answer()
+    assert sent.poll == Poll("Which colour?", tuple(COLOURS), multiple)
+    await there(here, str(sent.timestamp))
+    return sent
+
+
+async def test_in_a_group_a_question_is_a_poll_that_a_vote_of_the_asker_answers() -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()):
+            poll = await asked_in_a_group(here)
+            await here.signal.vote([0], poll.timestamp, author=CARL, group=GROUP)
+            await here.signal.vote([], poll.timestamp, group=GROUP)
+            await here.signal.vote([17], poll.timestamp, group=GROUP)
+            await here.signal.vote([1], poll.timestamp + 1, group=GROUP)
+            await here.signal.vote([1], poll.timestamp, group=GROUP)
+            assert (await here.answer()).text == "Green it is."
+            await here.signal.vote([2], poll.timestamp, group=GROUP)
+    assert told(here) == "The person chose: Green"
+
+
+async def test_a_poll_is_answered_by_words_as_well() -> None:
+    async with world(script(ask(), text("Pink it is."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()):
+            poll = await asked_in_a_group(here)
+            await here.signal.say("pink", group=GROUP, quote=poll.timestamp)
+            assert (await here.answer()).text == "Pink it is."
+    assert told(here) == WROTE.format(words="pink")
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_who_may_vote_for_several_has_chosen_once_no_other_vote_follows(
+    monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    monkeypatch.setattr("bot.approvals.questions.CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr("bot.approvals.questions.VOTING_SECONDS", 0.3)
+    async with world(script(ask(multiple=True), text("All right."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()) as bot:
+            poll = await asked_in_a_group(here, multiple=True)
+            for options in ([0], [], [0], [0, 2]):
+                await here.signal.vote(options, poll.timestamp, group=GROUP)
+            await there(here, "Red; Blue")
+            if dies:
+                await kill(bot)
+            else:
+                assert (await here.answer()).text == "All right."
+        if dies:
+            async with running_bot(here.settings()):
+                assert (await here.answer()).text == "All right."
+    assert told(here) == "The person chose: Red; Blue"
+
+
+async def test_a_signal_cli_without_polls_has_numbered_lines_and_nobody_sees_a_failure() -> None:
+    async with world(script(ask(), ask(), text("All right."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it", group=GROUP, mention=True)
+            asked = await question(here)
+            await here.signal.say("2", group=GROUP, quote=asked.timestamp)
+            again = await question(here)
+            await here.signal.say("3", group=GROUP, quote=again.timestamp)
+            assert (await here.answer()).text == "All right."
+    assert here.answers() == [asked.text, again.text, "All right."]
+
+
+async def test_what_no_poll_can_show_and_what_is_asked_in_private_are_numbered_lines() -> None:
+    async with world(script(ask("What?\nNow?"), ask(), text("All right."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it", group=GROUP, mention=True)
+            asked = await question(here)
+            await here.signal.say("paint it")
+            await question(here)
+            await here.signal.say("1", group=GROUP, quote=asked.timestamp)
+            assert (await here.answer()).text == "All right."
+
+
+async def test_over_the_rest_api_a_group_votes_as_well() -> None:
+    async with world(script(ask(), text("Green it is."))) as here, SignalRestApi.listen() as api:
+        api.has_polls = True
+        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
+            await api.wait_for_receiver()
+            await api.say("paint it", group=GROUP, mention=True)
+            await api.wait_until(lambda: len(api.sent) == 1)
+            assert api.sent[0].poll == Poll("Which colour?", tuple(COLOURS), multiple=False)
+            await there(here, str(api.sent[0].timestamp))
+            await api.vote([1], api.sent[0].timestamp, group=GROUP)
+            await api.wait_until(lambda: len(api.sent) == 2)
+    assert api.sent[1].text == "Green it is."

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver
+from bot.messaging.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver, Poll
 from bot.messaging.receipts import Witness
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
@@ -40,6 +40,9 @@ class PartialMessenger:
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
+        raise NotImplementedError
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         raise NotImplementedError
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:

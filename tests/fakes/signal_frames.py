@@ -139,6 +139,37 @@ def reaction_frame(
     return message_frame(account, author, data)
 
 
+def vote_frame(
+    account: Account,
+    author: Person,
+    timestamp: int,
+    options: Sequence[int],
+    target: int,
+    *,
+    group: Json | None = None,
+) -> Json:
+    """Return the frame of a vote in a poll of the bot.
+
+    Args:
+        account: the bot that receives it.
+        author: who votes.
+        timestamp: of the vote, in ms.
+        options: places of the options.
+        target: timestamp of the poll.
+        group: the `groupInfo` where the poll stands; None for a private chat.
+    """
+    data = data_message(account, timestamp, None, group=group)
+    data["pollVote"] = {
+        "author": account.number,
+        "authorNumber": account.number,
+        "authorUuid": account.aci,
+        "targetSentTimestamp": target,
+        "optionIndexes": [*options],
+        "voteCount": 1,
+    }
+    return message_frame(account, author, data)
+
+
 def timer_frame(account: Account, author: Person, timestamp: int, seconds: int) -> Json:
     """Return the frame that sets a private chat's timer for disappearing messages."""
     data = data_message(account, timestamp, None, expires_seconds=seconds)

@@ -32,6 +32,7 @@ from tests.fakes.signal_frames import (
     reaction_frame,
     receipt_frame,
     timer_frame,
+    vote_frame,
 )
 
 WAIT_SECONDS: Final = 15.0
@@ -112,6 +113,7 @@ class SignalPeople(ABC):
         deleted: chats and its own messages that it deleted for everyone there.
         profile: what people see of its account.
         accepted_requests: ACIs of those whose message request it accepted.
+        has_polls: it knows polls, as signal-cli does from 0.13.23 on.
         trusted: ACIs whose key it trusted, with the safety number that was compared, or None.
     """
 
@@ -126,6 +128,7 @@ class SignalPeople(ABC):
         self.deleted: list[tuple[ChatId, int]] = []
         self.profile = Profile()
         self.accepted_requests: list[str] = []
+        self.has_polls = False
         self.trusted: list[tuple[str, str | None]] = []
         self._file_numbers = itertools.count(1)
         self._key_numbers = itertools.count(1)
@@ -264,6 +267,32 @@ class SignalPeople(ABC):
             timestamp,
             group=self._enter(group, author),
             removed=removed,
+        )
+        return await self._tell(author, frame)
+
+    async def vote(
+        self,
+        options: Sequence[int],
+        timestamp: int,
+        *,
+        author: Person = ADA,
+        group: str | None = None,
+    ) -> int:
+        """Vote in a poll of the bot and return the vote's own timestamp.
+
+        Args:
+            options: places of the options; none takes the vote back.
+            timestamp: of the poll, in ms.
+            author: who votes.
+            group: id of the group where the poll stands.
+        """
+        frame = vote_frame(
+            self.account,
+            author,
+            self._new_timestamp(),
+            options,
+            timestamp,
+            group=self._enter(group, author),
         )
         return await self._tell(author, frame)
 

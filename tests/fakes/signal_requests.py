@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.messaging.account import Profile
+from bot.messaging.messenger import Poll
 from conversation_store.models import Attachment, Quote, StyleRange, TextStyle
 from tests.fakes.json_rpc_server import Json, Refusal
 
@@ -71,6 +72,15 @@ def quote_in(params: Json) -> Quote | None:
     if "quoteAuthor" not in params:
         raise Refusal(-1, "Quote author parameter is missing")
     return Quote(params["quoteTimestamp"], params["quoteAuthor"], params.get("quoteMessage", ""))
+
+
+def poll_of(params: Json) -> Poll:
+    """Return the poll of a request."""
+    return Poll(
+        required(params, "question"),
+        tuple(several(params, "option")),
+        multiple=not params.get("noMulti", False),
+    )
 
 
 def profile_of(params: Json) -> Profile:

@@ -15,6 +15,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from bot.messaging.account import Profile
 from bot.messaging.events import Account
+from bot.messaging.messenger import Poll
 from conversation_store.models import Attachment, ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_people import Reacted, SignalPeople
@@ -52,6 +53,7 @@ class Sent:
     notify_self: bool | None
     attachments: tuple[Attachment, ...]
     quote: Quote | None
+    poll: Poll | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class SignalRestApi(SignalPeople):
         app.router.add_put("/v1/typing-indicator/{number}", self._type)
         app.router.add_delete("/v1/typing-indicator/{number}", self._type)
         app.router.add_post("/v1/reactions/{number}", self._react)
+        app.router.add_post("/v1/polls/{number}", self._send_poll)
         app.router.add_post("/v1/receipts/{number}", self._mark_read)
         app.router.add_put("/v1/profiles/{number}", self._set_profile)
         app.router.add_get("/v1/receive/{number}", self._receive)
@@ -403,6 +406,19 @@ class SignalRestApi(SignalPeople):
             request.transport.abort()
         result = {"timestamp": str(self.sent[-1].timestamp)} if self.sent else {}
         return web.json_response(result if self.old else [result], status=201)
+
+    async def _send_poll(self, request: web.Request) -> web.Response:
+        if not self.has_polls:
+            return web.Response(status=404, text="404 page not found")
+        body = await request.json()
+        multiple = body.get("allow_multiple_selections", False)
+        poll = Poll(body["question"], tuple(body["answers"]), multiple)
+        timestamp, recipient = self._new_timestamp(), body["recipient"]
+        self.sent.append(
+            Sent(recipient, poll.question, timestamp, None, None, None, (), None, poll)
+        )
+        await self._announce()
+        return web.json_response({"timestamp": str(timestamp)}, status=201)
 
     def _record(self, body: dict[str, Any]) -> None:
         [recipient] = body["recipients"]

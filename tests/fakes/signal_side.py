@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from bot.messaging.account import PRIMARY_DEVICE
 from bot.messaging.events import Account
+from bot.messaging.messenger import Poll
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.json_rpc_server import (
     MAX_LINE_BYTES,
@@ -31,6 +32,7 @@ from tests.fakes.json_rpc_server import (
 from tests.fakes.signal_people import ADA, WAIT_SECONDS, Group, Reacted, SharedFile, SignalPeople
 from tests.fakes.signal_requests import (
     attachments_of,
+    poll_of,
     profile_of,
     quote_in,
     recipients_of,
@@ -67,6 +69,7 @@ class Sent:
     attachments: tuple[Attachment, ...] = ()
     styles: tuple[StyleRange, ...] = ()
     quote: Quote | None = None
+    poll: Poll | None = None
 
 
 OnSend = Callable[[Sent], Awaitable[None]]
@@ -125,6 +128,7 @@ class SignalSide(SignalPeople):
             "remoteDelete": self._remote_delete,
             "sendTyping": self._send_typing,
             "sendReaction": self._send_reaction,
+            "sendPollCreate": self._send_poll,
             "sendReceipt": self._send_receipt,
             "getAttachment": self._get_attachment,
             "updateGroup": self._update_group,
@@ -223,7 +227,7 @@ class SignalSide(SignalPeople):
 
     async def _call(self, client: Client, name: str, params: Json) -> object:
         method = self._methods.get(name)
-        if method is None:
+        if method is None or (name == "sendPollCreate" and not self.has_polls):
             raise Refusal(-32601, "Method not implemented")
         if params.get("account", self.account.number) != self.account.number:
             raise Refusal(-32602, "Specified account does not exist")
@@ -308,6 +312,14 @@ class SignalSide(SignalPeople):
         except (LostReply, HangUp):
             await self._record(sent)
             raise
+        await self._record(sent)
+        return self._sent_result(sent.timestamp)
+
+    async def _send_poll(self, _client: Client, params: Json) -> object:
+        poll = poll_of(params)
+        sent = Sent(self._reachable_chat(params), poll.question, self._new_timestamp(), poll=poll)
+        if self.on_send is not None:
+            await self.on_send(sent)
         await self._record(sent)
         return self._sent_result(sent.timestamp)
 

@@ -16,6 +16,7 @@ from bot.approvals.questions import QuestionDesk
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
 from bot.messaging.events import Person, Reaction
+from bot.messaging.messenger import Poll
 from bot.messaging.questions import GOES_ON
 from conversation_store.models import (
     AcceptedMessage,
@@ -64,6 +65,9 @@ class Phone:
         self.texts.append(text)
         self.rang.set()
         return 1_000 + len(self.texts)
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        raise AssertionError("Approvals are no polls.")
 
 
 def now() -> int:

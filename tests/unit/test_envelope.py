@@ -23,6 +23,7 @@ from bot.messaging.events import (
     Ignored,
     IncomingMessage,
     Person,
+    PollVote,
     Reaction,
     Receipt,
     SentElsewhere,
@@ -868,6 +869,7 @@ def assert_harmless(raw: object) -> None:
         IncomingMessage
         | Edit
         | Deletion
+        | PollVote
         | Reaction
         | GroupChanged
         | IdentityChanged

@@ -12,6 +12,7 @@ from bot.messaging.events import (
     IdentityChanged,
     Ignored,
     Person,
+    PollVote,
     Receipt,
     SentElsewhere,
 )
@@ -80,7 +81,9 @@ TOLD: Final[dict[str, Frame | FrameKind]] = {
     "story": FrameKind.STORY,
     "story_reply": FrameKind.STORY,
     "poll_create": FrameKind.POLL,
-    "poll_vote": FrameKind.POLL,
+    "poll_vote": PollVote(
+        BOT.number, GROUP, Person(ADA, None, "Ada"), 1795291728387, 1795291721387, (0,)
+    ),
     "poll_terminate": FrameKind.POLL,
     "pin": FrameKind.PIN,
     "profile_key_or_empty": FrameKind.EMPTY,

@@ -37,6 +37,7 @@ from bot.messaging.events import (
     Incoming,
     IncomingMessage,
     Person,
+    PollVote,
     Reaction,
 )
 from bot.observability import log_ids, metrics
@@ -156,6 +157,12 @@ class Intake:
             ):
                 await self._answers.react(event)
                 await self._alarm.react(event)
+        elif isinstance(event, PollVote):
+            metrics.INTAKE.labels("vote").inc()
+            if self._access.may_talk(event.author) and self._identities.is_verified(
+                event.author.aci
+            ):
+                await self._answers.vote(event)
         elif isinstance(event, GroupChanged):
             job = Job(partial(self._group_permissions.changed, event))
             await self._look_into(event.chat, job)

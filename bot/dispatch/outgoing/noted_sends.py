@@ -5,10 +5,10 @@ a crash (see `doubts`), what was sent is noted: its timestamp, or that nobody to
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from bot.errors import SignalUnavailable
-from bot.messaging.messenger import Messenger
+from bot.messaging.messenger import Messenger, Poll
 from bot.messaging.receipts import CLOCK_SKEW_MS
 from conversation_store.models import Attachment, ChatId, Interrupted, StyleRange
 from conversation_store.sections.doubts import ELSEWHERE
@@ -37,11 +37,21 @@ class NotedSends:
         attachments: Sequence[Attachment] = (),
     ) -> int:
         """Send a message and return Signal's timestamp of it; raises SignalError."""
+        return await self._noted(
+            chat,
+            self._channel.send(
+                chat, text, styles=styles, replaces=replaces, attachments=attachments
+            ),
+        )
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it; raises SignalError."""
+        return await self._noted(chat, self._channel.send_poll(chat, poll))
+
+    async def _noted(self, chat: ChatId, sending: Awaitable[int]) -> int:
         since_ms = now_ms() - CLOCK_SKEW_MS
         try:
-            timestamp = await self._channel.send(
-                chat, text, styles=styles, replaces=replaces, attachments=attachments
-            )
+            timestamp = await sending
         except SignalUnavailable:
             raise  # it was not sent
         except BaseException:  # also where nobody waits for it any more
