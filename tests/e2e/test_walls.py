@@ -5,13 +5,18 @@ from typing import Final
 
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
-from tests.fakes.openai_server import script, text
+from tests.e2e.test_tools import told
+from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA, SharedFile
 
 WITHOUT_SECCOMP: Final = (sys.executable, "-m", "tests.fakes.lacking_machine", "seccomp")
 REASON: Final = (
     "This needs a sandbox, and this machine cannot wall one off: it lacks seccomp"
     " (SANDBOX=required)."
+)
+NO_FOLDER: Final = (
+    "This machine cannot wall off a folder: it allows neither Landlock (Linux 5.19 or later) nor"
+    " user namespaces."
 )
 NOTE: Final = SharedFile("text/plain", b"It costs 12 euros.", name="note.txt")
 
@@ -24,6 +29,8 @@ async def test_where_walls_are_required_and_missing_files_are_refused_and_tools_
             answer = (await here.answer()).text
             await here.signal.say("!tools")
             tools = (await here.answer()).text
+            while "• workspace: not available. " not in tools:  # a long list is two messages
+                tools += (await here.answer()).text
             await here.signal.say("!status")
             status = (await here.answer()).text
             missing = bot.events("sandbox.wall_missing")
@@ -33,3 +40,24 @@ async def test_where_walls_are_required_and_missing_files_are_refused_and_tools_
     assert "• current_time: " in tools
     assert "\nSandboxes: without seccomp, which this machine lacks" in status
     assert [event["kind"] for event in missing] == ["seccomp"]
+
+
+async def test_without_namespaces_and_landlock_files_and_commands_are_absent_with_the_reason() -> (
+    None
+):
+    without = (sys.executable, "-m", "tests.fakes.lacking_machine", "bubblewrap,Landlock")
+    steps = script(
+        tool_calls(("run_command", {"command": "touch ran"})),
+        tool_calls(("write_file", {"file_path": "a", "content": "b"})),
+        text("Neither is possible."),
+    )
+    async with world(steps) as here:
+        settings = environment(
+            here, ACCESS__ADMINS=ADA.aci, TOOLS__COMMANDS__APPROVAL="never", SANDBOX="available"
+        )
+        async with daemon(settings, folder=here.folder, through=without):
+            await here.signal.say("do it")
+            assert (await here.answer()).text == "Neither is possible."
+    for number in (1, 2):
+        assert NO_FOLDER in told(here, number)
+    assert not list(here.folder.rglob("files/*"))
