@@ -288,7 +288,8 @@ class ChatHandler:
         self, state: TurnState, context: TurnContext, chat: ChatId, now: datetime
     ) -> TurnResult | None:
         try:
-            answer = await self._loop.run(state, context, now)
+            async with context.progress.running():
+                answer = await self._loop.run(state, context, now)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=state.turn.id)
             sentence = self._words_for(error, state.route.model)

@@ -17,6 +17,7 @@ from pydantic import Field
 from bot.chat.live_turns import LiveTurn
 from bot.chat.prompt import Prompt, Prompts
 from bot.chat.tool_loop import ToolLoop
+from bot.chat.turn_context import Signs
 from bot.chat.turn_state import TurnState
 from bot.llm.errors import LlmError
 from bot.llm.messages import Completion
@@ -61,7 +62,7 @@ HelpWith = Callable[[str, Sequence[str]], Awaitable[ToolOutput]]
 
 
 async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOutput:
-    """Give a part of the work to a helper. Several calls at once work at the same time.
+    """Give a part of longer work to a helper. Several calls at once work at the same time.
 
     Args:
         help_with: The turn that asks for help.
@@ -175,13 +176,15 @@ class Helpers:
             stored = await self._store.begin(turn.state.turn.id, caller.call, task)
             if stored is None:
                 raise ToolError(_GONE)
-            return await self._answer(turn, confined, stored, task)
+            signs = turn.context.progress.helper(task)
+            with signs.working():
+                return await self._answer(turn, confined, stored, signs)
 
     async def _answer(
-        self, turn: LiveTurn, caller: Caller, stored: StoredHelper, task: str
+        self, turn: LiveTurn, caller: Caller, stored: StoredHelper, signs: Signs
     ) -> ToolOutput:
         state = HelperState(turn.state, stored.messages, self._prompts.of_helper(caller))
-        context = turn.context.of_helper(stored.id, caller, turn.context.progress.helper(task))
+        context = turn.context.of_helper(stored.id, caller, signs)
         try:
             answer = await self._loop.run(state, context, self._now())
         except LlmError as error:

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from bot.chat.tool_signs import HelperSigns, ToolSigns
+from bot.chat.tool_signs import DONE, HelperSigns, ToolSigns
 from bot.errors import SignalError
 from bot.messaging.messenger import Sender
 from conversation_store.models import ChatId
@@ -216,9 +216,14 @@ class Progress:
         running = f"…{long}" if self._tools.busy else ""
         using = f"Using {self._tools}{running}" if self._tools else ""
         waiting = STILL_TRYING if self._still_trying else ""
-        said = "\n".join(filter(None, (using, waiting)))
-        details = self._details
-        return "\n".join((f"🔧 {said}".rstrip(), *details)) if said or details else ""
+        said = "\n".join(filter(None, (using, waiting))) or self._done
+        return "\n".join((f"🔧 {said}", *self._details)) if said else ""
+
+    @property
+    def _done(self) -> str:
+        """How much of the list is done, as `1/3`; empty without one."""
+        done = sum(line.startswith(DONE) for line in self._list)
+        return f"{done}/{len(self._list)}" if self._list else ""
 
     async def _show(self) -> None:
         """Send or edit the message; on trouble the next change tries again."""

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.chat.live_turns import LiveTurn
-from bot.chat.tool_signs import fitted
+from bot.chat.tool_signs import DONE, fitted
 from conversation_store.models import Message, ToolCall
 from tools.errors import InvalidArguments
 from tools.schema import parse_object
@@ -20,7 +20,7 @@ MAX_TEXT_CHARACTERS: Final = 500
 MAX_SHOWN_BYTES: Final = 1_000
 """Of all items together, so that they fit into one message beside the tools that run."""
 
-_SIGNS: Final = {"open": "☐", "doing": "◐", "done": "☑"}
+_SIGNS: Final = {"open": "☐", "doing": "◐", "done": DONE}
 
 
 class Item(BaseModel):

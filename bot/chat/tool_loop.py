@@ -84,22 +84,21 @@ class ToolLoop:
             LlmError: the model cannot answer.
         """
         await self._wait_for_tools()
-        async with context.running():
-            await self._resume(state, context)
-            while not state.open_calls and self._may_call(state) and self._tools(state.prompt):
-                await state.hear()
-                completion = await self._ask(state, now, self._tools(state.prompt))
-                if not completion.message.tool_calls:
-                    return await self._words(state, completion, now)
-                asked = state.ask(completion.message)
-                await context.record_calls(asked, state.take_exchanged(), state.take_spent())
-                await self._run_open_calls(state, context)
-            if state.open_calls:
-                return None
+        await self._resume(state, context)
+        while not state.open_calls and self._may_call(state) and self._tools(state.prompt):
             await state.hear()
-            tools = self._tools(state.prompt)
-            completion = await self._ask(state, now, tools, may_call=False)
-            return await self._words(state, completion, now)
+            completion = await self._ask(state, now, self._tools(state.prompt))
+            if not completion.message.tool_calls:
+                return await self._words(state, completion, now)
+            asked = state.ask(completion.message)
+            await context.record_calls(asked, state.take_exchanged(), state.take_spent())
+            await self._run_open_calls(state, context)
+        if state.open_calls:
+            return None
+        await state.hear()
+        tools = self._tools(state.prompt)
+        completion = await self._ask(state, now, tools, may_call=False)
+        return await self._words(state, completion, now)
 
     async def first_request(
         self,

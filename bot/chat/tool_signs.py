@@ -1,11 +1,14 @@
 """Which tools run, or how they ended, on one line: of a turn, or of one of its helpers."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from tools.display import one_line
+
+DONE: Final = "☑"
+"""How a line of a list begins that is done."""
 
 MAX_LINE_BYTES: Final = 90
 """Of a helper."""
@@ -73,13 +76,12 @@ class HelperSigns:
         self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
         self._changed = changed
         self._tools = ToolSigns()
-        self._ending = "…"
+        self._sign = "↳"
 
     def __str__(self) -> str:
         """Return the line; where it is too long, without the tools that were called first."""
-        begin = f"↳ {self._task}{': ' if self._tools else ''}"
-        room = MAX_LINE_BYTES - len(begin.encode()) - len(self._ending.encode())
-        return f"{begin}{_ending_of(str(self._tools), room)}{self._ending}"
+        begin = f"{self._sign} {self._task}{': ' if self._tools else ''}"
+        return begin + _ending_of(str(self._tools), MAX_LINE_BYTES - len(begin.encode()))
 
     def show(self, names: Iterable[str]) -> None:
         """Note that tools start."""
@@ -91,15 +93,15 @@ class HelperSigns:
         self._tools.finished(name, ok=ok)
         self._changed()
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Say that the helper works inside, and how it ended when it is left."""
-        ending = " ✗"
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Show how the helper that works inside has ended, once it has."""
+        sign = "✗"
         try:
             yield
-            ending = ""
+            sign = "✓"
         finally:
-            self._ending = ending
+            self._sign = f"↳ {sign}"
             self._changed()
 
 

@@ -6,7 +6,6 @@ and its sign in the chat before the model sees a result.
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Protocol
 
@@ -38,10 +37,6 @@ class Signs(Protocol):
 
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
-        ...
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Show inside what is noted."""
         ...
 
 
@@ -112,10 +107,6 @@ class TurnContext:
             signs=signs,
             helper=helper,
         )
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Show inside what is done."""
-        return self._signs.running()
 
     async def record_calls(
         self, asked: Message, exchanged: Sequence[NewExchange], spent: Sequence[TokenSpend]

@@ -63,7 +63,7 @@ async def test_a_helper_works_with_tools_of_its_own_and_knows_its_task_alone() -
     assert SECRET not in str(minds.asked_by_helpers)
     assert results_in(minds.asked_by_turns[-1]) == ["It makes 5461."]
     assert "add 127*43" not in str(minds.asked_by_turns[1]["messages"])
-    assert shown == "🔧 Using delegate ✓\n↳ add 127*43: calculate ✓"
+    assert shown == "🔧 Using delegate ✓\n↳ ✓ add 127*43: calculate ✓"
 
 
 async def test_the_next_question_is_told_the_answer_of_a_helper_and_no_step_of_it() -> None:
@@ -94,7 +94,7 @@ async def test_the_same_over_the_rest_api() -> None:
             await api.push(text_frame(Account(NUMBER, BOT.aci), ADA, 1_795_000_000_000, "help"))
             await api.wait_until(lambda: any("Looked" in sent.text for sent in api.sent))
     assert results_in(minds.asked_by_turns[-1]) == ["did: look"]
-    assert api.sent[-2].text == "🔧 Using delegate ✓\n↳ look"
+    assert api.sent[-2].text == "🔧 Using delegate ✓\n↳ ✓ look"
 
 
 async def test_a_model_that_knows_no_tools_has_helpers_that_know_none() -> None:
@@ -268,7 +268,7 @@ async def test_eight_helpers_work_at_once_and_further_ones_after_them() -> None:
     assert shown.splitlines() == [
         "🔧 Using delegate ✓",
         "↳ +2",
-        *(f"↳ part {number}" for number in range(2, everybody)),
+        *(f"↳ ✓ part {number}" for number in range(2, everybody)),
     ]
 
 
@@ -326,7 +326,7 @@ async def test_a_helper_that_fails_is_a_result_that_the_model_can_read() -> None
     assert failed.startswith("The helper had to give up: ")
     assert nothing.startswith("The helper had nothing to say.")
     assert worked == "did: work"
-    assert shown == "🔧 Using delegate ✗\n↳ fail ✗\n↳ say nothing\n↳ work"
+    assert shown == "🔧 Using delegate ✗\n↳ ✗ fail\n↳ ✗ say nothing\n↳ ✓ work"
 
 
 async def test_a_helper_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.fakes.signal_side import ADA, BOT
 Call = tuple[str, dict[str, Any]]
 
 GROUP: Final = "Z3JvdXA="
-BEGUN: Final = "🔧\n◐ add\n☐ write it down"
+BEGUN: Final = "🔧 0/2\n◐ add\n☐ write it down"
 OVER: Final = "🔧 Using calculate ✓\n☑ add\n☑ write it down"
 
 
@@ -85,7 +85,7 @@ async def test_a_model_that_knows_no_tools_keeps_a_list_as_well() -> None:
         async with running_bot(here.settings(llm={"tool_calling": "prompt"})):
             await here.signal.say("look")
             assert (await here.answer()).text == "Looked."
-    assert here.shown() == "🔧\n☑ look"
+    assert here.shown() == "🔧 1/1\n☑ look"
     assert told(here) == "Result of todo:\nThe person sees the list: 1 of 1 done."
 
 
@@ -103,7 +103,7 @@ async def test_after_a_crash_the_list_stands_there_as_before() -> None:
             await here.signal.until(lambda: len(progress(here)) == 2)
             assert (await here.answer()).text == "Here."
     begun, again, _ = here.signal.sent
-    assert begun.text == again.text == "🔧\n☑ add\n◐ write"
+    assert begun.text == again.text == "🔧 1/2\n☑ add\n◐ write"
     assert again.replaces == begun.timestamp
     assert here.model.requests[2] == here.model.requests[1]
 

@@ -418,7 +418,7 @@ def test_a_list_stands_below_the_tools_and_needs_none() -> None:
             await a_while()
             progress.show_list([])
         assert channel.shown == [
-            ("🔧\n◐ look\n☐ compare", None),
+            ("🔧 0/2\n◐ look\n☐ compare", None),
             ("🔧 Using web_search…\n◐ look\n☐ compare", 101),
             ("🔧 Using web_search ✓\n☑ look\n◐ compare", 102),
             ("🔧 Using web_search ✓", 103),
@@ -434,18 +434,17 @@ def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
             progress.show_list(["◐ look"])
             progress.show(["delegate", "delegate"])
             first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
-            async with first.running():
+            with first.working():
                 first.show(["web_search"])
                 await a_while()
                 first.finished("web_search", ok=True)
-            with suppress(KeyError):
-                async with second.running():
-                    raise KeyError
+            with suppress(KeyError), second.working():
+                raise KeyError
             progress.finished("delegate", ok=True)
             progress.finished("delegate", ok=False)
         assert channel.texts == [
-            "🔧 Using delegate…\n↳ find trains: web_search…\n↳ compare hotels…\n◐ look",
-            "🔧 Using delegate ✗\n↳ find trains: web_search ✓\n↳ compare hotels ✗\n◐ look",
+            "🔧 Using delegate…\n↳ find trains: web_search\n↳ compare hotels\n◐ look",
+            "🔧 Using delegate ✗\n↳ ✓ find trains: web_search ✓\n↳ ✗ compare hotels\n◐ look",
         ]
 
     run_without_waiting(scenario())
@@ -458,7 +457,7 @@ def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_latest() -
             progress.show(["delegate"])
             for number in range(20):
                 helper = progress.helper(f"task {number} " + "жжж" * 50)
-                async with helper.running():
+                with helper.working():
                     for name in ("web_search", "web_fetch", "calculate", "read_file"):
                         helper.show([name])
                         helper.finished(name, ok=True)
@@ -466,7 +465,7 @@ def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_latest() -
         more, *lines = channel.texts[-1].splitlines()[1:]
         assert more == "↳ +12"
         assert len(lines) == 8
-        assert lines[-1].startswith("↳ task 19 жжж")
+        assert lines[-1].startswith("↳ ✓ task 19 жжж")
         assert lines[-1].endswith("read_file ✓")
         assert all(len(line.encode()) <= MAX_LINE_BYTES for line in lines)
 
@@ -480,7 +479,7 @@ def test_a_list_of_before_a_restart_stands_there_again() -> None:
         progress.show_list(["☑ look", "◐ compare"])
         async with progress.running():
             await a_while()
-        assert channel.shown == [("🔧\n☑ look\n◐ compare", 77)]
+        assert channel.shown == [("🔧 1/2\n☑ look\n◐ compare", 77)]
 
     run_without_waiting(scenario())
 
@@ -508,7 +507,7 @@ def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_en
                 progress.show_list([f"☐ {number}"])
                 await a_while()
         assert len(channel.shown) == 1 + MAX_EDITS
-        assert channel.texts[-1] == "🔧\n☐ 999"
+        assert channel.texts[-1] == "🔧 0/1\n☐ 999"
         pauses = [round(later - earlier) for earlier, later in pairwise(times[:-1])]
         assert pauses == [1] * MAX_EDITS_FOR_MARKS + [15, 30, 60, 120]
 
@@ -522,9 +521,9 @@ def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() -> Non
             for number in range(MAX_EDITS_FOR_MARKS + 2):
                 progress.show_list([f"☐ {number}"])
                 await a_while()
-            assert channel.texts[-1] == f"🔧\n☐ {MAX_EDITS_FOR_MARKS}"
+            assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS}"
             await asyncio.sleep(DETAIL_PAUSE_SECONDS)
-            assert channel.texts[-1] == f"🔧\n☐ {MAX_EDITS_FOR_MARKS + 1}"
+            assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS + 1}"
 
     run_without_waiting(scenario())
 
