@@ -1,6 +1,6 @@
 """What a person takes back goes, with all that was derived from it."""
 
-from conversation_store import inbox, outgoing, overheard, remembered, turns
+from conversation_store import catch_up, inbox, outgoing, overheard, remembered, turns
 from conversation_store.connections import Execute
 from conversation_store.models import AcceptedMessage
 
@@ -22,6 +22,9 @@ def perform(execute: Execute, deletion: AcceptedMessage) -> tuple[int, ...]:
         if version.waiting:
             closed.append(version.id)
     author, timestamp = inbox.target(execute, deletion.message)
+    turns.forget_with_answers(
+        execute, catch_up.forget(execute, deletion.message.chat, author, timestamp)
+    )
     told = overheard.forget(execute, deletion.message, author, timestamp)
     if told is not None:
         if turns.forget_at_end(execute, told):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from conversation_store import inbox, outgoing, overheard, turns
+from conversation_store import catch_up, inbox, outgoing, overheard, turns
 from conversation_store.connections import Execute
 from conversation_store.models import AcceptedMessage, EditOutcome, ReceivedMessage
 
@@ -49,6 +49,7 @@ def change_overheard(execute: Execute, edit: ReceivedMessage) -> bool:
     Of the edit its key alone is kept, for an edit or a deletion of it.
     """
     author, timestamp = inbox.target(execute, edit)
+    catch_up.change(execute, edit, author, timestamp)
     if not overheard.change(execute, edit, author, timestamp):
         return False
     key = inbox.insert(execute, replace(edit, text="", files=(), quote=None))

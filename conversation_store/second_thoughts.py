@@ -6,7 +6,7 @@ that was answered is kept. A request to answer it anew knows the turn that it is
 
 from typing import Final
 
-from conversation_store import inbox, outgoing, remembered, reminders, turns
+from conversation_store import catch_up, inbox, outgoing, remembered, reminders, turns
 from conversation_store.connections import Execute
 from conversation_store.models import ChatId, Question
 
@@ -46,7 +46,7 @@ def last_question(
     rows = list(execute(QUESTION_SQL, (chat, before, or_stopped)))
     for turn_id, root, is_kept in rows:
         for asker, asked_at in execute(FIRST_SQL, (turn_id,)):
-            return Question(turn_id, root, asker, asked_at, bool(is_kept))
+            return Question(chat, turn_id, root, asker, asked_at, bool(is_kept))
     return None
 
 
@@ -63,6 +63,7 @@ def undo(execute: Execute, question: Question, now_ms: int) -> list[int]:
     for row in rows:
         turns.forget(execute, row)
         outgoing.drop_unsent(execute, row)
+        turns.forget_with_answers(execute, catch_up.forget_question(execute, question.chat, row))
     for row in rows:
         execute(
             "UPDATE inbox SET outcome = ? WHERE state = 'done' AND (id = ? OR turn_id = ?)",

@@ -23,6 +23,7 @@ from conversation_store.database import (
 from conversation_store.migrations import migrate
 from conversation_store.pairings import Pairings
 from conversation_store.sections.approvals import ApprovalStore
+from conversation_store.sections.catch_up import CatchUpStore
 from conversation_store.sections.doubts import DoubtStore
 from conversation_store.sections.exchanges import ExchangeStore
 from conversation_store.sections.grants import GrantStore
@@ -76,6 +77,7 @@ class ConversationStore:
         messages: what came in.
         turns: what the model is shown, says and calls.
         helpers: parts of turns with conversations of their own.
+        catch_up: what people have missed in groups.
         approvals: questions to people about calls with side effects.
         questions: those of the model, for whose answers turns wait.
         outbox: what goes out.
@@ -93,6 +95,7 @@ class ConversationStore:
         self._database = context.database
         self.messages = MessageStore(context)
         self.turns = TurnStore(context)
+        self.catch_up = CatchUpStore(context)
         self.helpers = HelperStore(context)
         self.approvals = ApprovalStore(context)
         self.questions = QuestionStore(context)

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conversation_store import history, inbox, instructions, overheard, remembered, reminders
+from conversation_store import (
+    history,
+    inbox,
+    instructions,
+    outgoing,
+    overheard,
+    remembered,
+    reminders,
+)
 from conversation_store.connections import Execute, Row
 from conversation_store.models import (
     AcceptedMessage,
@@ -324,6 +332,19 @@ def forget_told(execute: Execute, told: Iterable[int]) -> None:
     for turn_id in told:
         if not forget_at_end(execute, turn_id):
             forget(execute, turn_id, time_is_over=True)
+
+
+def forget_with_answers(execute: Execute, told: Iterable[int]) -> None:
+    """Forget turns that were told what people take back, and what is unsent of their answers.
+
+    One that runs goes when it ends; the facts that came from it go at once.
+    """
+    for turn_id in told:
+        if forget_at_end(execute, turn_id):
+            forget_told(execute, remembered.forget_from(execute, turn_id))
+        else:
+            forget(execute, turn_id, time_is_over=True)
+            outgoing.drop_unsent(execute, turn_id)
 
 
 def forget_at_end(execute: Execute, turn_id: int) -> bool:

@@ -216,7 +216,7 @@ class Prompt:
         most = _input_bytes(traits) // 2
         lines = _cut_to(lines, most)
         room = most - sum(map(_size_of, lines))
-        heard = _latest([_overheard_line(message) for message in overheard], room)
+        heard = _latest([overheard_line(message) for message in overheard], room)
         if heard:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
         return "\n".join(lines)
@@ -345,7 +345,8 @@ def _line(message: ReceivedMessage, text: str) -> str:
     return f"{at} {_author(message.author_name)}: {words}"
 
 
-def _overheard_line(message: OverheardMessage) -> str:
+def overheard_line(message: OverheardMessage) -> str:
+    """Return what somebody said in a group, with its time and author."""
     # One line each, so that nobody's words can be taken for another's.
     return f"{_time(message.sent_at)} {_author(message.author_name)}: {one_line(message.text)}"
 

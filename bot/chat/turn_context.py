@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bot.approvals.desk import ApprovalDesk, TurnApproval
 from bot.chat.progress import Progress
+from bot.messaging.events import Person
 from bot.messaging.messenger import Sender
 from bot.observability import metrics
 from conversation_store.models import (
@@ -81,6 +82,12 @@ class TurnContext:
         self._keep_arguments = keep_arguments
         self._clock = clock
         self._shown: set[str] = set()
+
+    @property
+    def person(self) -> Person:
+        """Who wrote what the turn answers."""
+        message = self._accepted.message
+        return Person(message.author, message.author_number)
 
     @property
     def chat(self) -> ChatId:

@@ -57,6 +57,7 @@ async def tools(settings: Settings, *, verbose: bool) -> AsyncIterator[Finding]:
             helpers_of=only_listed,
             reminders_of=only_listed,
             memory_of=only_listed,
+            missed_by=only_listed,
             people=Nobody(),
         )
         with suppress(TimeoutError):

@@ -65,6 +65,7 @@ class Group:
         is_member: whether the bot is one of them.
         is_invited: the bot was invited and has not accepted.
         only_admins_write: only admins may write there (an announcement group).
+        name: as its members call it; empty where it is not known.
     """
 
     members: frozenset[str]
@@ -72,6 +73,7 @@ class Group:
     is_member: bool
     is_invited: bool
     only_admins_write: bool
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class _Permissions(BaseModel):
 class GroupRow(BaseModel):
     """What is asked about a group."""
 
+    name: str | None = None
     member: bool = False
     members: _People = []
     admins: _People = []
@@ -58,4 +59,5 @@ def group_of(row: GroupRow, bot: Account) -> Group:
         is_member=row.member,
         is_invited=not names_of(row.pending_invites).isdisjoint(bot.names),
         only_admins_write=row.permissions.send_messages == "only-admins",
+        name=row.name or "",
     )

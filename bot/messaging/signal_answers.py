@@ -51,6 +51,7 @@ class GroupRow(_Answer):
     """What is asked about a group."""
 
     id: str
+    name: str | None = None
     is_member: bool = False
     members: list[Address] = []
     admins: list[Address] = []
@@ -125,6 +126,7 @@ def group_of(row: GroupRow, bot: Account) -> Group:
         is_member=row.is_member,
         is_invited=not names_of(row.pending_members).isdisjoint(bot.names),
         only_admins_write=row.permission_send_message == "ONLY_ADMINS",
+        name=row.name or "",
     )
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from bot import __version__
 from bot.commands import catalog as command_catalog
 from bot.commands.base import Command, CommandContext
+from bot.commands.catchup import CatchUp
 from bot.commands.clear import Clear
 from bot.commands.files import Files
 from bot.commands.grants import Grants
@@ -101,6 +102,7 @@ def chat_commands(
             UsageCommand(store.usage, TokenBudget(access, store.usage, clock=clock), access),
             PlanCommand(),
             Stop(turns),
+            CatchUp(store.catch_up, messenger, access),
             RetryCommand(store.turns, models.models, messenger, access),
             Undo(
                 store.turns,

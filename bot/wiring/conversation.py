@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from bot.approvals.desk import ApprovalDesk
+from bot.chat.group_talk import GroupTalk
 from bot.chat.handler import ChatHandler
 from bot.chat.helpers import Helpers
 from bot.chat.inbox import Inbox
-from bot.chat.live_turns import LiveTurns
+from bot.chat.live_turns import LiveTurn, LiveTurns
 from bot.chat.media import open_media
 from bot.chat.memory_book import MemoryBook
 from bot.chat.notes import ChatNotes
@@ -33,6 +34,7 @@ from bot.wiring.reload import Reload
 from conversation_store.store import ConversationStore
 from sandbox.policy import SandboxPolicy
 from tools.base import Caller
+from tools.catch_up import Missed
 from tools.executor import ToolExecutor
 from tools.people import People
 from tools.rate_limits import RateLimits
@@ -99,6 +101,7 @@ async def open_conversation(
         helpers_of=helpers.of,
         reminders_of=partial(_reminders_of, settings, store, reminders_changed, clock),
         memory_of=MemoryBook(store.memory).of,
+        missed_by=partial(_missed_by, GroupTalk(store.catch_up, messenger), live.of),
         people=people,
     )
     offer_tools(settings)
@@ -172,3 +175,16 @@ def _explained(error: LlmError, model: Model) -> str:
     if isinstance(error, LlmContextTooLong | LlmNotAttested):
         return error.sentence  # says all there is to say
     return f"The model gave no answer. {model.client.reach.explained(error)}"
+
+
+def _missed_by(talk: GroupTalk, turn_of: Callable[[Caller], LiveTurn], caller: Caller) -> Missed:
+    """Return what somebody has missed in groups, to be told in the turn that a call belongs to."""
+    turn = turn_of(caller)
+
+    async def missed(group: str, hours: int) -> str:
+        context = turn.context
+        return await talk.missed(
+            context.person, context.chat, group, hours, turn_id=turn.state.turn.id
+        )
+
+    return missed

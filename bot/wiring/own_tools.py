@@ -8,6 +8,7 @@ from bot.chat.live_turns import LiveTurn
 from bot.chat.todo import todo
 from bot.config.settings import Settings
 from tools.base import Caller, Tool
+from tools.catch_up import Missed, catch_up_tool
 from tools.errors import ToolError
 from tools.memory.tool import Memory, memory_tools
 from tools.people import People, ask_user_of, propose_plan_of
@@ -36,6 +37,7 @@ def offer_own_tools(
     helpers_of: Callable[[Caller], HelpWith],
     reminders_of: Callable[[Caller], Reminders],
     memory_of: Callable[[Caller], Memory],
+    missed_by: Callable[[Caller], Missed],
     people: People,
 ) -> None:
     """Offer the tools that the settings want.
@@ -47,6 +49,7 @@ def offer_own_tools(
         helpers_of: finds who helps the turn that a call belongs to.
         reminders_of: finds the reminders of whoever calls.
         memory_of: finds the facts of the chat that a call is made in.
+        missed_by: finds what whoever calls has missed in groups.
         people: asks them.
     """
 
@@ -58,6 +61,8 @@ def offer_own_tools(
             yield tool_from(
                 delegate, timeout_seconds=HELPER_SECONDS, given={"help_with": helpers_of}
             )
+        if settings.access.groups != "off" and settings.store.retention_days:
+            yield catch_up_tool(missed_by)
         if settings.tools.reminders.enabled:
             yield from reminder_tools(reminders_of)
 

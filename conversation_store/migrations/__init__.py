@@ -28,6 +28,7 @@ from conversation_store.migrations import (
     m0017_reminders,
     m0018_helpers,
     m0019_questions,
+    m0020_catch_up,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -50,6 +51,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0017_reminders.apply,
     m0018_helpers.apply,
     m0019_questions.apply,
+    m0020_catch_up.apply,
 )
 
 

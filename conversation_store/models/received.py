@@ -157,6 +157,14 @@ class OverheardMessage:
     sent_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What was said in a group since a time, in ms; oldest first."""
+
+    since: int
+    messages: tuple[OverheardMessage, ...]
+
+
 class EditOutcome(StrEnum):
     """What an edit of a message is about."""
 

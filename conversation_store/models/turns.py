@@ -116,6 +116,7 @@ class Question:
     """The last question of a chat that was answered, or could have been.
 
     Attributes:
+        chat: where.
         turn: the turn that answered it last.
         root: the inbox row whose answer that turn's answer took the place of, or its own.
         asker: ACI of whoever asked it.
@@ -123,6 +124,7 @@ class Question:
         is_kept: its turn is still known, so it can be answered anew.
     """
 
+    chat: ChatId
     turn: int
     root: int
     asker: str

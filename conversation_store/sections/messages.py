@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from conversation_store import deletions, edits, inbox, outgoing, overheard, turns
+from conversation_store import catch_up, deletions, edits, inbox, outgoing, overheard, turns
 from conversation_store.connections import Execute
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     EditOutcome,
     OverheardMessage,
+    ReceivedKind,
     ReceivedMessage,
     UnfinishedWork,
 )
@@ -20,14 +21,35 @@ class MessageStore(Section):
 
     @writes
     def accept(
-        self, execute: Execute, messages: Sequence[ReceivedMessage]
+        self,
+        execute: Execute,
+        messages: Sequence[ReceivedMessage],
+        *,
+        unverified: frozenset[str] = frozenset(),
     ) -> tuple[AcceptedMessage | None, ...]:
         """Store messages, edits and deletions that now owe an answer.
+
+        Args:
+            execute: runs a statement.
+            messages: what came in.
+            unverified: ACIs of those whose words are told to nobody who has missed them.
 
         Returns:
             one for each; None where it is a duplicate, or was deleted or edited before it came.
         """
-        return tuple(inbox.insert(execute, message) for message in messages)
+        accepted = tuple(inbox.insert(execute, message) for message in messages)
+        for message, one in zip(messages, accepted, strict=True):
+            if message.author in unverified:
+                continue
+            if message.kind is ReceivedKind.EDIT:
+                catch_up.change(execute, message, *inbox.target(execute, message))
+            elif message.kind is ReceivedKind.MESSAGE and one is not None:
+                self._keep(execute, message)
+        return accepted
+
+    def _keep(self, execute: Execute, message: ReceivedMessage) -> None:
+        if self._context.retention_days:
+            catch_up.keep(execute, message)
 
     async def overhear(self, messages: Sequence[ReceivedMessage]) -> None:
         """Keep what people say to each other, for the chat's next turn; bounded for each chat."""
@@ -39,6 +61,7 @@ class MessageStore(Section):
         for message in messages:
             if not inbox.is_deleted(execute, message):
                 overheard.add(execute, message)
+                self._keep(execute, message)
         for chat in {message.chat for message in messages}:
             overheard.trim(execute, chat)
 

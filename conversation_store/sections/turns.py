@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from conversation_store import (
+    catch_up,
     history,
     inbox,
     outgoing,
@@ -418,6 +419,7 @@ class TurnStore(Section):
     def _clear(self, execute: Execute, chat: ChatId) -> int:
         outgoing.forget_given_up(execute, chat)
         overheard.forget_chat(execute, chat)
+        turns.forget_with_answers(execute, catch_up.forget_chat(execute, chat))
         return turns.clear(execute, chat)
 
 

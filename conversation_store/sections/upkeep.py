@@ -9,6 +9,7 @@ from typing import Final
 
 from conversation_store import (
     backup,
+    catch_up,
     inbox,
     instructions,
     metadata,
@@ -58,6 +59,7 @@ _RECEIVED: Final = (
     ("overheard", "heard_at", True),
     ("audit", "at", False),
     ("remembered", "said_at", True),
+    ("kept_words", "heard_at", True),
 )
 """Tables, when their rows came to be, and whether those can disappear."""
 
@@ -94,12 +96,14 @@ class StoreUpkeep(Section):
         outgoing.expire(execute, now_ms)
         reminders.expire(execute, now_ms)
         overheard.expire(execute, now_ms)
+        catch_up.expire(execute, now_ms)
         waiting = inbox.take_expired(execute, now_ms)
         expiries = (
             turns.next_expiry(execute, now_ms),
             outgoing.next_expiry(execute),
             reminders.next_expiry(execute),
             overheard.next_expiry(execute),
+            catch_up.next_expiry(execute),
             inbox.next_expiry(execute),
             remembered.next_expiry(execute),
             instructions.next_expiry(execute),
@@ -120,6 +124,8 @@ class StoreUpkeep(Section):
         await self._in_steps(partial(_purge_facts, before=before))
         await self._in_steps(partial(outgoing.purge, before=before))
         await self._in_steps(partial(overheard.purge, before=before))
+        missed_before = max(before, now - catch_up.MAX_DAYS * DAY_MS)
+        await self._in_steps(partial(catch_up.purge, before=missed_before))
         await self._in_steps(partial(reminders.purge, before=before))
         await self._in_steps(_purge_exchanges)
         await self._in_steps(partial(inbox.purge, before=keys_before))

@@ -240,6 +240,7 @@ async def test_a_group_is_known_by_its_members_admins_and_rights(open_harness: O
             is_member=True,
             is_invited=False,
             only_admins_write=True,
+            name="Team",
         )
 
 

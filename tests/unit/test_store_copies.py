@@ -70,7 +70,7 @@ async def test_a_copy_has_no_room_for_what_is_gone(tmp_path: Path) -> None:
         await answer(store, received(2, "kept"))
         backup(tmp_path / "store.db", None, tmp_path / "copy.db")
         assert (await store.upkeep.sizes()).file_bytes > 1_000_000
-    assert (tmp_path / "copy.db").stat().st_size < 300_000
+    assert (tmp_path / "copy.db").stat().st_size < 500_000
     assert mode(tmp_path / "copy.db") == 0o600
 
 

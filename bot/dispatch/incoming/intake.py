@@ -197,9 +197,13 @@ class Intake:
             metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
-        for message, accepted in zip(
-            admitted, await self._store.messages.accept(admitted), strict=True
-        ):
+        unverified = frozenset(
+            message.author
+            for message in admitted
+            if not self._identities.is_verified(message.author)
+        )
+        stored = await self._store.messages.accept(admitted, unverified=unverified)
+        for message, accepted in zip(admitted, stored, strict=True):
             if accepted is not None:
                 await self._choose_lane(accepted)
                 continue

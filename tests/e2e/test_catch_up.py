@@ -1,0 +1,319 @@
+"""“What did I miss?” in groups that have opted in: who is told what, and what is kept how long."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from bot.chat.group_talk import CANNOT_TELL, NEVER_WROTE, NOT_HERE, NOWHERE
+from bot.commands.base import ONLY_ADMINS
+from bot.commands.catchup import ENDED, HOW_TO_BEGIN, IN_GROUP, KEEPS_NOTHING, NOT_KEPT, USAGE
+from bot.messaging.events import Person
+from conversation_store import catch_up
+from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_tools import told
+from tests.e2e.traces import files_of, gone, gone_from_files, rows_with, there
+from tests.fakes.openai_server import Step, held, script, text, tool_calls
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA, Group
+from tests.unit.stores import rows
+
+BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
+CLEO: Final = Person(
+    aci="0d1e2f30-0000-4000-8000-00000000000c", number="+4915200000003", name="Cleo"
+)
+TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+FAMILY: Final = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8="
+SECRET: Final = "sesquipedalian"
+ANSWER: Final = "antidisestablishmentarianism"
+
+
+def catching_up(**arguments: Any) -> Step:
+    return script(tool_calls(("catch_up", arguments)), text(ANSWER))
+
+
+def team(here: World, *members: Person, name: str = "Team") -> Group:
+    group = Group(name, members={one.aci: one for one in members}, admins={ADA.aci})
+    here.signal.groups[TEAM] = group
+    return group
+
+
+async def ask(here: World, words: str, *, author: Person = ADA, **more: Any) -> str:
+    await here.signal.say(words, author=author, **more)
+    return (await here.answer()).text
+
+
+async def command(here: World, words: str, *, author: Person = ADA, group: str = TEAM) -> str:
+    return await ask(here, words, author=author, group=group, mention=True)
+
+
+@asynccontextmanager
+async def opted_in(step: Step, *members: Person, **settings: Any) -> AsyncIterator[World]:
+    """Provide a bot in a group that has opted in, where each has said something."""
+    async with world(step) as here, running_bot(here.settings(**settings)):
+        team(here, *(members or (ADA, BEN)))
+        assert "!catchup off" in await command(here, "!catchup on")
+        for number, member in enumerate(reversed(members or (ADA, BEN))):
+            await here.signal.say(f"beginning {number}", author=member, group=TEAM)
+            await there(here, f"beginning {number}")
+        yield here
+
+
+async def test_a_member_is_told_what_was_said_since_that_member_wrote_last() -> None:
+    async with opted_in(catching_up()) as here:
+        await here.signal.say("I am off", author=ADA, group=TEAM)
+        await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
+        await there(here, SECRET)
+        assert await ask(here, "what did I miss?", group=TEAM, mention=True) == ANSWER
+        result = told(here)
+        assert result.startswith("[Untrusted content from catch_up, begins here: ")
+        assert "In the group Team, since " in result
+        assert f"Ben: the safe is {SECRET}" in result
+        assert not any(words in result for words in ("beginning", "I am off", "what did I miss"))
+
+
+async def test_in_private_the_only_group_needs_no_name_and_others_are_told_apart() -> None:
+    async with opted_in(catching_up()) as here:
+        here.signal.groups[FAMILY] = Group("Family", members={ADA.aci: ADA}, admins={ADA.aci})
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        assert await ask(here, "what did I miss?") == ANSWER
+        assert f"Ben: {SECRET}" in told(here)
+        await command(here, "!catchup on", group=FAMILY)
+        here.model.handler = catching_up()
+        assert await ask(here, "what did I miss?") == ANSWER
+        assert "The person can ask about: Family, Team." in told(here)
+        here.model.handler = catching_up(group=" team ")
+        assert await ask(here, "what did I miss in the team?") == ANSWER
+        assert f"Ben: {SECRET}" in told(here)
+
+
+@pytest.mark.parametrize("why", ["no member", "left", "Signal is silent", "the bot left"])
+async def test_nobody_else_is_told_anything_and_not_that_there_is_such_a_group(why: str) -> None:
+    async with opted_in(catching_up(group="Team"), ADA, BEN, CLEO) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        group = here.signal.groups[TEAM]
+        asker = CLEO
+        if why == "no member":
+            asker = Person("0d1e2f30-0000-4000-8000-00000000000d", "+4915200000004", "Dan")
+        elif why == "left":
+            del group.members[CLEO.aci]
+        elif why == "the bot left":
+            group.is_member = False
+        else:
+            del here.signal.groups[TEAM]
+        assert await ask(here, "what did I miss in the team?", author=asker) == ANSWER
+        assert NOWHERE in told(here)
+        assert SECRET not in str(here.model.requests)
+        assert "Team" not in told(here)
+
+
+async def test_where_signal_does_not_say_who_is_in_the_group_nothing_is_told() -> None:
+    async with opted_in(catching_up()) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        here.signal.groups[TEAM].members.pop(ADA.aci)
+        frozen = dict(here.signal.groups[TEAM].members)
+        await here.signal.say("what did I miss?", group=TEAM, mention=True)
+        here.signal.groups[TEAM].members = frozen
+        assert (await here.answer()).text == ANSWER
+        assert CANNOT_TELL in told(here)
+        assert SECRET not in told(here)
+
+
+async def test_who_has_never_written_there_is_told_nothing_of_before() -> None:
+    async with opted_in(catching_up(hours=24), ADA, BEN) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        here.signal.groups[TEAM].members[CLEO.aci] = CLEO
+        assert await ask(here, "what did I miss?", author=CLEO) == ANSWER
+        assert NEVER_WROTE in told(here)
+        await here.signal.say("hi, I am new", author=CLEO, group=TEAM)
+        await there(here, "I am new")
+        await here.signal.say("welcome", author=BEN, group=TEAM)
+        await there(here, "welcome")
+        here.model.handler = catching_up(hours=24)
+        assert await ask(here, "what was said today?", author=CLEO) == ANSWER
+        assert "Ben: welcome" in told(here)
+        assert SECRET not in told(here)
+
+
+async def test_hours_look_further_back_than_to_what_a_member_wrote_last() -> None:
+    async with opted_in(catching_up(hours=24)) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await here.signal.say("noted", author=ADA, group=TEAM)
+        await there(here, "noted")
+        assert await ask(here, "what was said today?") == ANSWER
+        assert SECRET in told(here)
+
+
+async def test_without_the_groups_choice_nothing_is_kept_for_it() -> None:
+    async with world(catching_up()) as here, running_bot(here.settings()):
+        team(here, ADA, BEN)
+        assert await command(here, "!catchup") == f"{NOT_KEPT}\n{HOW_TO_BEGIN}"
+        assert await ask(here, "!catchup on") == IN_GROUP
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        assert await ask(here, "what did I miss?", group=TEAM, mention=True) == ANSWER
+        assert NOT_HERE in told(here)
+        assert not rows(here.folder, "SELECT 1 FROM kept_words")
+
+
+async def test_admins_alone_decide_and_everybody_sees_it() -> None:
+    async with world() as here, running_bot(here.settings()):
+        team(here, ADA, BEN)
+        assert await command(here, "!catchup on", author=BEN) == ONLY_ADMINS
+        assert await command(here, "!catchup perhaps") == USAGE
+        said = await command(here, "!catchup on")
+        assert "for at most 7 days" in said
+        assert await command(here, "!catchup", author=BEN) == said
+        assert await command(here, "!catchup off", author=BEN) == ONLY_ADMINS
+        assert await command(here, "!catchup off") == ENDED
+
+
+async def test_opting_out_deletes_what_was_kept_and_what_was_told_of_it_at_once() -> None:
+    async with opted_in(catching_up()) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        await ask(here, "what did I miss?")
+        assert rows_with(here, ANSWER)
+        assert await command(here, "!catchup off") == ENDED
+        for words in (SECRET, ANSWER, "beginning"):
+            assert not rows_with(here, words)
+            assert words.encode() not in files_of(here)
+
+
+async def test_opting_out_while_it_is_told_leaves_nothing_of_it_either() -> None:
+    release = asyncio.Event()
+    steps = script(tool_calls(("catch_up", {})), held(release, text(ANSWER)))
+    async with opted_in(steps) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        await here.signal.say("what did I miss?")
+        await here.model.wait_for_requests(2)
+        assert await command(here, "!catchup off") == ENDED
+        release.set()
+        assert (await here.answer()).text == ANSWER
+        await gone_from_files(here, ANSWER)
+        assert SECRET.encode() not in files_of(here)
+
+
+async def test_what_is_deleted_or_edited_is_told_no_more_and_takes_the_answer_along() -> None:
+    async with opted_in(catching_up()) as here:
+        words = await here.signal.say(SECRET, author=BEN, group=TEAM)
+        edited = await here.signal.say("at five", author=BEN, group=TEAM)
+        await here.signal.edit("at six", edited, author=BEN, group=TEAM)
+        await there(here, "at six")
+        await ask(here, "what did I miss?")
+        assert f"Ben: {SECRET}" in told(here)
+        assert "Ben: at six" in told(here)
+        await here.signal.delete(words, author=BEN, group=TEAM)
+        await gone(here, ANSWER)
+        await gone_from_files(here, SECRET)
+        here.model.handler = catching_up()
+        await ask(here, "what did I miss?")
+        assert "Ben: at six" in told(here)
+        assert SECRET not in told(here)
+
+
+async def test_it_goes_with_the_groups_timer_and_so_does_the_answer_in_private() -> None:
+    async with opted_in(catching_up()) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM, expires_seconds=2)
+        await there(here, SECRET)
+        await ask(here, "what did I miss?")
+        assert f"Ben: {SECRET}" in told(here)
+        await gone(here, SECRET)
+        await gone(here, ANSWER)
+        here.model.handler = catching_up()
+        await ask(here, "what did I miss?")
+        assert "Nothing was written there since" in told(here)
+
+
+async def test_clearing_the_group_and_taking_a_question_back_forget_it_there_as_well() -> None:
+    async with opted_in(text("Noted.")) as here:
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await there(here, SECRET)
+        assert rows_with(here, SECRET) == 2  # for the next turn, and for whoever missed it
+        await ask(here, ANSWER, author=BEN, group=TEAM, mention=True)
+        await command(here, "!undo", author=BEN)
+        assert not rows_with(here, ANSWER)
+        assert rows_with(here, SECRET) == 1
+        await command(here, "!clear")
+        assert not rows_with(here, SECRET)
+
+
+async def test_where_the_bot_answers_everything_that_is_what_was_missed() -> None:
+    async with opted_in(text("Noted."), access={"groups": "always"}) as here:
+        for _ in range(2):
+            await here.answer()
+        assert await ask(here, SECRET, author=BEN, group=TEAM) == "Noted."
+        here.model.handler = catching_up()
+        assert await ask(here, "what did I miss?") == ANSWER
+        assert f"Ben: {SECRET}" in told(here)
+
+
+async def test_nothing_that_a_stranger_says_is_kept() -> None:
+    access = {"policy": "allowlist", "allowed": ADA.aci}
+    async with world(catching_up()) as here, running_bot(here.settings(access=access)):
+        team(here, ADA, BEN)
+        await command(here, "!catchup on")
+        await here.signal.say("hello", group=TEAM)
+        await here.signal.say(SECRET, author=BEN, group=TEAM)
+        await here.signal.say("anybody?", group=TEAM)
+        await there(here, "anybody?")
+        assert SECRET.encode() not in files_of(here)
+        await ask(here, "what did I miss?")
+        assert "Nothing was written there since" in told(here)
+
+
+async def test_where_nothing_is_kept_the_group_cannot_opt_in() -> None:
+    async with world() as here, running_bot(here.settings(store={"retention_days": 0})):
+        team(here, ADA, BEN)
+        assert await command(here, "!catchup on") == KEEPS_NOTHING
+        await ask(here, "hello")
+    names = [tool["function"]["name"] for tool in here.model.requests[-1]["tools"]]
+    assert "catch_up" not in names
+
+
+async def test_of_much_the_newest_is_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "MAX_MESSAGES", 5)
+    async with opted_in(catching_up()) as here:
+        for number in range(8):
+            await here.signal.say(f"line {number}", author=BEN, group=TEAM)
+        await there(here, "line 7")
+        await ask(here, "what did I miss?")
+        assert [f"line {number}" in told(here) for number in range(8)] == [False] * 3 + [True] * 5
+
+
+async def test_a_kill_in_between_keeps_the_choice_and_the_words() -> None:
+    async with world(catching_up()) as here:
+        team(here, ADA, BEN)
+        async with running_bot(here.settings()) as bot:
+            await command(here, "!catchup on")
+            await here.signal.say("bye", group=TEAM)
+            await here.signal.say(SECRET, author=BEN, group=TEAM)
+            await there(here, SECRET)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            await ask(here, "what did I miss?")
+            assert f"Ben: {SECRET}" in told(here)
+
+
+async def test_over_the_rest_api_members_are_told_as_well() -> None:
+    async with world(catching_up()) as here, SignalRestApi.listen() as api:
+        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
+            await api.wait_for_receiver()
+            api.groups[TEAM] = Group("Team", {ADA.aci: ADA, BEN.aci: BEN}, {ADA.aci})
+            await api.say("!catchup on", group=TEAM, mention=True)
+            await api.wait_until(lambda: len(api.sent) == 1)
+            await api.say("bye", group=TEAM)
+            await there(here, "bye")
+            await api.say(SECRET, author=BEN, group=TEAM)
+            await there(here, SECRET)
+            await api.say("what did I miss?")
+            await api.wait_until(lambda: ANSWER in [sent.text for sent in api.sent])
+    assert f"Ben: {SECRET}" in told(here)
+    assert "In the group Team" in told(here)
