@@ -31,9 +31,11 @@ OWN_SQL: Final = """
         SELECT received_at, expires_at FROM inbox WHERE id IN asked OR turn_id IN asked
         UNION ALL SELECT heard_at, expires_at FROM overheard WHERE turn_id IN asked
     )
-    SELECT (SELECT min(at) FROM said), (SELECT min(expires_at) FROM said), expires_at IS 0, (
-        SELECT content FROM messages WHERE turn_id = turns.id AND role = 'user' ORDER BY id LIMIT 1
-    )
+    SELECT
+        coalesce((SELECT min(at) FROM said), started_at),
+        (SELECT min(expires_at) FROM said),
+        expires_at IS 0,
+        (SELECT content FROM messages WHERE turn_id = ?1 AND role = 'user' ORDER BY id LIMIT 1)
     FROM turns WHERE id = ?1
 """
 """The messages that a turn answers, and whether it is to be forgotten when it ends. Not when its

@@ -16,6 +16,8 @@ from conversation_store.models import Message, Role, ToolCall
 CALCULATE: Final = "calculate"
 DATE_TOOLS: Final = frozenset({"date_difference", "shift_date"})
 CURRENT_TIME: Final = "current_time"
+REMEMBER: Final = "remember"
+RECALL: Final = "recall"
 MAX_CALLS: Final = 5
 HOW_TO_CONNECT: Final = (
     "To talk to a real model, start it with LLM__BASE_URL (any OpenAI-compatible endpoint) and, "
@@ -129,6 +131,20 @@ def _calculate(conversation: Conversation) -> Reply | None:
     return tuple(Call(CALCULATE, {"expression": expression}) for expression in expressions)
 
 
+_FACT_TOLD = re.compile(r"(?:please )?remember (?:that )?(?!me\b)([^?]{2,500})", re.IGNORECASE)
+_FACTS_ASKED = re.compile(r"what do you (?:remember|know)(?: about me)? ?\?*", re.IGNORECASE)
+
+
+def _remember(conversation: Conversation) -> Reply | None:
+    """Keep a fact, or find all of them, in the bot's own memory."""
+    if {REMEMBER, RECALL} <= conversation.tools:
+        if told := _FACT_TOLD.fullmatch(conversation.text):
+            return (Call(REMEMBER, {"text": told[1]}),)
+        if _FACTS_ASKED.fullmatch(conversation.text):
+            return (Call(RECALL, {"query": ""}),)
+    return None
+
+
 _NAME_ASKED = re.compile(r"\bmy name\b.*\?|\bwho am i\b|\bremember me\b", re.IGNORECASE)
 _NAME_TOLD = re.compile(r"\b(?:my name is|my name's|call me) +([^\s,.!?]{1,40})", re.IGNORECASE)
 
@@ -199,6 +215,7 @@ def _chat(conversation: Conversation) -> Reply | None:
 
 
 RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
+    _remember,
     _measure,
     _calculate,
     _tell_name,
@@ -221,6 +238,7 @@ def _abilities(conversation: Conversation) -> str:
         CALCULATE: "calculate (What is 127*43?)",
         "convert_units": "convert (What is 5 km in miles?)",
         CURRENT_TIME: "look at the clock (What time is it in Tokyo?)",
+        REMEMBER: "keep facts (Remember that Ada likes tea)",
     }
     offered = [text for tool, text in tools.items() if tool in conversation.tools]
     remember = "remember your name (My name is Ada)"
@@ -242,6 +260,8 @@ def _tell_result(call: ToolCall, result: str) -> str:
     subject = _subject(call)
     if call.name == CURRENT_TIME and (clock := _CLOCK.match(result)):
         return f"It is {clock[1]}."
+    if call.name in {REMEMBER, RECALL}:
+        return result
     if call.name in DATE_TOOLS and result.endswith((")", "s", "h", "min", "day")):
         return f"It is {result}." if call.name == "shift_date" else f"{result}."
     if not _NUMBER.match(result) or result.endswith("."):

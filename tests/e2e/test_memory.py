@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import apsw
@@ -50,6 +51,10 @@ def facts_in(here: World) -> list[str]:
         ]
     finally:
         database.close()
+
+
+def said_last(api: SignalRestApi, words: str) -> bool:
+    return words in api.sent[-1].text
 
 
 async def asked(here: World, words: str, **more: Any) -> str:
@@ -222,6 +227,13 @@ async def test_over_rest_it_is_the_same() -> None:
                 await api.wait_until(lambda: "Yes." in [one.text for one in api.sent])
                 await api.say("may I eat this?")
                 await api.wait_until(lambda: "No nuts." in [one.text for one in api.sent])
+                for command, words in (
+                    ("!memory", FACT),
+                    ("!memory export", "Facts: 1"),
+                    ("!instructions Be brief", "> Be brief"),
+                ):
+                    await api.say(command)
+                    await api.wait_until(partial(said_last, api, words))
         assert FACT in system_text(here.model.requests[-1])
 
 

@@ -48,6 +48,19 @@ def after_result(
     )
 
 
+def test_facts_are_kept_and_found_in_the_bots_own_memory() -> None:
+    tools = frozenset({"remember", "recall"})
+    kept = Call("remember", {"text": "Ada has 2 cats"})
+    assert reply([user("Remember that Ada has 2 cats")], tools) == (kept,)
+    assert reply([user("What do you remember about me?")], tools) == (
+        Call("recall", {"query": ""}),
+    )
+    assert words(user("Remember me?")) == "You have not told me your name in this conversation."
+    call, result = ToolCall("call_1", "recall", "{}"), "1 (2026-11-21): Ada has 2 cats"
+    asked = user("what do you know?"), Message(Role.ASSISTANT, None, (call,))
+    assert words(*asked, Message(Role.TOOL, result, tool_call_id="call_1")) == result
+
+
 @pytest.mark.parametrize(
     ("text", "expression"),
     [

@@ -154,6 +154,14 @@ async def test_an_edit_forgets_what_the_old_words_had_remembered(tmp_path: Path)
         assert not rows(tmp_path, "SELECT * FROM remembered_from")
 
 
+async def test_a_turn_that_no_message_began_remembers_as_of_its_beginning(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        turn = store.turns.begin([await accept(store, received(1))], "x")
+        await store.upkeep.ping()
+        rows(tmp_path, "DELETE FROM inbox")
+        assert await store.memory.remember(ADA, "x", turn_id=turn.id, call="a") == 1
+
+
 async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))

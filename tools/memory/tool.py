@@ -4,6 +4,7 @@ In private these are facts of one person, in a group those of the group. A fact 
 is shown it again: so once it has read what strangers wrote, a person is asked first.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ MAX_TEXT_CHARACTERS: Final = 1_000
 MAX_QUERY_CHARACTERS: Final = 500
 MAX_FOUND: Final = 50
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _QUESTION: Final = (
     "Remember this for later conversations here? I have read what strangers wrote, and it may come"
     " from them."
@@ -47,7 +49,7 @@ async def remember(
         text: One short sentence that makes sense by itself later: with names and dates, without
             "I", "you" or "tomorrow".
     """  # noqa: D205 - the model reads all of it
-    fact = " ".join(text.split())
+    fact = " ".join(_CONTROL.sub(" ", text).split())
     if not fact:
         raise InvalidArguments("The text is empty.")
     number = await memory.book.remember(memory.chat, fact, turn=memory.turn, call=memory.call)
