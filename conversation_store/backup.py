@@ -19,7 +19,14 @@ from conversation_store import deletions, inbox, turns
 from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
 from conversation_store.database import Execute, SharedDatabase, locked, open_shared
 from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable, WrongKey
-from conversation_store.migrations import EMPTY, MIGRATIONS, migrate, refuse_newer, version_of
+from conversation_store.migrations import (
+    EMPTY,
+    MIGRATIONS,
+    m0016_memory,
+    migrate,
+    refuse_newer,
+    version_of,
+)
 from conversation_store.models import ReceivedKind, Restored
 
 BEFORE_UPGRADE: Final = "before-v"
@@ -38,10 +45,16 @@ RESTORED: Final = "restored"
 """How a message ended that waited when a copy was made which is the store now."""
 
 _ACTS: Final = (
-    "SELECT 1 FROM sqlite_schema"
-    " WHERE type IN ('trigger', 'view') OR sql LIKE 'create virtual%' LIMIT 1"
+    "SELECT sql FROM sqlite_schema WHERE type IN ('trigger', 'view') OR sql LIKE 'create virtual%'"
 )
-"""Finds what does more than to hold rows. A trigger could keep what people delete."""
+"""Finds what does more than to hold rows. Somebody's trigger could keep what people delete."""
+
+_OWN_TRIGGERS: Final = frozenset(
+    statement.strip()
+    for statement in m0016_memory.STATEMENTS
+    if statement.strip().startswith("CREATE TRIGGER")
+)
+"""What the schema itself does with rows, word for word."""
 
 MEGABYTE: Final = 1_000_000
 
@@ -283,7 +296,7 @@ def _fold_log(execute: Execute) -> None:
 def _require_sound(execute: Execute) -> None:
     refuse_newer(execute)
     tables = {name for (name,) in execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if "inbox" not in tables or list(execute(_ACTS)):
+    if "inbox" not in tables or {sql for (sql,) in execute(_ACTS)} - _OWN_TRIGGERS:
         raise StoreUnreadable("the file is no store of this program")
     execute("PRAGMA cache_size = -65536")
     if list(execute("PRAGMA integrity_check(1)")) != [("ok",)]:
