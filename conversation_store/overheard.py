@@ -125,6 +125,20 @@ def is_known(
     return bool(rows)
 
 
+def told_turn(
+    execute: Execute, deletion: ReceivedMessage, author: str | None, timestamp: int | None
+) -> int | None:
+    """Return the turn that was told what a deletion is about; None where none was."""
+    rows = list(
+        execute(
+            "SELECT turn_id FROM overheard"
+            " WHERE account = ? AND chat = ? AND author = ? AND timestamp = ?",
+            (deletion.account, deletion.chat, author, timestamp),
+        )
+    )
+    return next((turn_id for (turn_id,) in rows), None)
+
+
 def forget(
     execute: Execute, deletion: ReceivedMessage, author: str | None, timestamp: int | None
 ) -> int | None:

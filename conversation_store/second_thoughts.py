@@ -55,7 +55,7 @@ def undo(execute: Execute, question: Question, now_ms: int) -> list[int]:
 
     Returns:
         Signal's timestamps of what people still see of it, as far as Signal deletes it: the
-        answer, its progress, and what was asked before a call.
+        answer, its progress, and what was asked on the way.
     """
     since = now_ms - CHANGEABLE_MS
     rows = _rows_of(execute, question)
@@ -99,7 +99,9 @@ def _shown_meanwhile(execute: Execute, turn_id: int) -> list[int]:
     rows = execute(
         "SELECT progress_timestamp FROM turns WHERE id = ?1 AND progress_timestamp NOT NULL"
         " UNION SELECT signal_timestamp FROM approvals WHERE signal_timestamp NOT NULL"
-        " AND id IN (SELECT id FROM messages WHERE turn_id = ?1)",
+        " AND id IN (SELECT id FROM messages WHERE turn_id = ?1)"
+        " UNION SELECT signal_timestamp FROM questions WHERE signal_timestamp NOT NULL"
+        " AND turn_id = ?1",
         (turn_id,),
     )
     return sorted(timestamp for (timestamp,) in rows)

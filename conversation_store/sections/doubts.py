@@ -14,6 +14,7 @@ from typing import Final
 from conversation_store.connections import Execute
 from conversation_store.models import ChatId, Interrupted, Resent, SendsInDoubt
 from conversation_store.sections.section import Section, reads, reads_aside, writes, writes_later
+from conversation_store.suspended import SUSPENDED
 
 KEPT_MS: Final = 86_400_000
 """How long a copy may be deleted: Signal's apps let a message be deleted for everyone for a day."""
@@ -35,6 +36,9 @@ JITTER_MS: Final = 100
 
 MAX_BEHIND_MS: Final = 10_000
 """A clock that was further behind has been set since."""
+
+SETTLED_MS: Final = 60_000
+"""After its last question a turn is at rest."""
 
 ELSEWHERE: Final = ""
 """Stands for a person at a timestamp that proves nothing more."""
@@ -90,6 +94,7 @@ class DoubtStore(Section):
             " SELECT signal_timestamp FROM outbox WHERE signal_timestamp IN asked"
             " UNION SELECT progress_timestamp FROM turns WHERE progress_timestamp IN asked"
             " UNION SELECT signal_timestamp FROM approvals WHERE signal_timestamp IN asked"
+            " UNION SELECT signal_timestamp FROM questions WHERE signal_timestamp IN asked"
             " UNION SELECT timestamp FROM confirmations WHERE person = '' AND timestamp IN asked",
             (json.dumps(list(timestamps)),),
         )
@@ -284,16 +289,27 @@ def _unnamed(
 
 
 def _progress(execute: Execute, now_ms: int) -> list[Interrupted]:
-    """Return the messages of turns that were running: what they sent may not be noted."""
+    """Return the messages of turns that were running: what they sent may not be noted.
+
+    One that waits for a person sends nothing more soon after it has asked.
+    """
     rows = list(
         execute(
-            "SELECT chat, started_at FROM turns WHERE state = 'running' AND EXISTS"
+            "SELECT chat, started_at, (SELECT max(asked_at) FROM questions"  # noqa: S608
+            f" WHERE questions.turn_id = turns.id AND turns.id IN ({SUSPENDED}))"
+            " FROM turns WHERE state = 'running' AND EXISTS"
             " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')"
         )
     )
     return [
-        Interrupted(None, ChatId.parse(chat), since, now_ms, MESSAGES_OF_A_TURN)
-        for chat, since in rows
+        Interrupted(
+            None,
+            ChatId.parse(chat),
+            since,
+            now_ms if asked_at is None else min(now_ms, asked_at + SETTLED_MS),
+            MESSAGES_OF_A_TURN,
+        )
+        for chat, since, asked_at in rows
     ]
 
 

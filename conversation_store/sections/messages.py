@@ -139,6 +139,13 @@ class MessageStore(Section):
     ) -> tuple[EditOutcome, AcceptedMessage]:
         return edits.settle(execute, edit, self._context.now_ms() - answered_within_ms)
 
+    @reads
+    def told_turn(self, execute: Execute, deletion: AcceptedMessage) -> int | None:
+        """Return the turn that was told an overheard message that a deletion is about."""
+        return overheard.told_turn(
+            execute, deletion.message, *inbox.target(execute, deletion.message)
+        )
+
     async def forget(self, deletion: AcceptedMessage) -> tuple[int, ...]:
         """Carry out a deletion: its message goes with all that was derived from it.
 

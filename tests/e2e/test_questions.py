@@ -9,11 +9,20 @@ import pytest
 
 from bot.approvals.answers import WHICH
 from bot.approvals.asked import NOT_YOURS
-from bot.approvals.questions import NOBODY, PATIENCE_SECONDS, WROTE
+from bot.approvals.questions import (
+    MAX_OPEN_IN_CHAT,
+    NOBODY,
+    PATIENCE_SECONDS,
+    TOO_MANY,
+    WROTE,
+)
+from bot.chat.handler import MAX_ATTEMPTS
+from bot.chat.tool_loop import OVER_LIMIT
 from bot.dispatch.background.steady_clock import SteadyClock
 from bot.messaging.events import Person
 from bot.messaging.messenger import Poll
 from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone, rows_with, there
 from tests.fakes.openai_server import Request, Step, held, script, text, tool_calls
@@ -447,3 +456,118 @@ async def test_over_the_rest_api_a_group_votes_as_well() -> None:
             await api.vote([1], api.sent[0].timestamp, group=GROUP)
             await api.wait_until(lambda: len(api.sent) == 2)
     assert api.sent[1].text == "Green it is."
+
+
+# What comes together
+
+
+async def test_two_questions_at_once_each_have_their_answer_before_the_model_goes_on() -> None:
+    size = ("ask_user", asking("Which size?", ["Small", "Large"]))
+    both = tool_calls(("ask_user", asking("Which colour?", COLOURS)), size)
+    async with world(script(both, text("All right."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = [await question(here), await question(here)]
+            colour, size_asked = sorted(asked, key=lambda sent: "size" in sent.text)
+            await here.signal.react("1️⃣", size_asked.timestamp)
+            await here.signal.say("!status")
+            assert "Answers in progress: 0" in (await here.answer()).text
+        async with running_bot(here.settings()):
+            await here.signal.say("blue", quote=colour.timestamp)
+            assert (await here.answer()).text == "All right."
+    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results == ["The person chose: Blue", "The person chose: Small"]
+
+
+async def test_an_answer_while_another_call_of_the_turn_still_runs_is_not_lost() -> None:
+    calls = tool_calls(("ask_user", asking("Which colour?", COLOURS)), WRITE)
+    async with world(script(calls, text("All right."))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("paint it")
+            asked = [await here.answer(), await here.answer()]
+            permission, colour = sorted(asked, key=lambda sent: "Which" in sent.text)
+            await here.signal.react("2️⃣", colour.timestamp)
+            await there(here, "The person chose: Green")
+            await here.signal.react("👍", permission.timestamp)
+            assert (await here.answer()).text == "All right."
+        assert notes(here) == "buy milk\n"
+    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results[0] == "The person chose: Green"
+
+
+async def test_a_question_counts_as_the_call_that_it_was_whatever_was_refused_behind_it() -> None:
+    calls = tool_calls(
+        ("ask_user", asking("Which colour?", COLOURS)), ("calculate", {"expression": "1+1"})
+    )
+    async with world(script(calls, text("All right."))) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 1})):
+            await here.signal.say("paint it")
+            await question(here)
+            await here.signal.say("1")
+            assert (await here.answer()).text == "All right."
+    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results == ["The person chose: Red", OVER_LIMIT]
+
+
+async def test_a_turn_that_asks_often_is_not_given_up() -> None:
+    steps = [ask(f"Number {number}?") for number in range(MAX_ATTEMPTS + 2)]
+    async with world(script(*steps, text("All right."))) as here:
+        async with running_bot(here.settings(tools={"max_tool_calls": 20})):
+            await here.signal.say("paint it")
+            for _ in steps:
+                await question(here)
+                await here.signal.say("1")
+            assert (await here.answer()).text == "All right."
+
+
+async def test_a_chat_has_a_bound_of_open_questions() -> None:
+    people = [ask(f"Number {number}?") for number in range(MAX_OPEN_IN_CHAT)]
+    async with world(script(*people, ask("One more?"), text("Later."))) as here:
+        async with running_bot(here.settings()):
+            for _ in people:
+                await here.signal.say("paint it")
+                await question(here)
+            await here.signal.say("paint it")
+            assert (await here.answer()).text == "Later."
+    assert told(here) == TOO_MANY
+
+
+async def test_when_one_of_several_messages_is_deleted_the_others_are_asked_about_anew() -> None:
+    async with world(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
+        async with running_bot(here.settings(bot={"settle_seconds": 0.2})):
+            first = await here.signal.say("paint it")
+            await here.signal.say("the small room")
+            await question(here)
+            await here.signal.delete(first)
+            wall = await question(here)
+            await here.signal.say("1", quote=wall.timestamp)
+            assert (await here.answer()).text == "Done."
+    said = json.dumps(here.model.requests[-1]["messages"])
+    assert "the small room" in said
+    assert "paint it" not in said
+
+
+async def test_what_was_overheard_and_is_taken_back_leaves_a_turn_that_waits() -> None:
+    async with world(script(ask(), ask(), text("Done."))) as here:
+        async with running_bot(here.settings()):
+            secret = await here.signal.say("my secret is pink", author=BEN, group=GROUP)
+            await here.signal.say("paint it", group=GROUP, mention=True)
+            await question(here)
+            await here.signal.delete(secret, author=BEN, group=GROUP)
+            again = await question(here)
+            assert rows_with(here, "pink") == 0
+            await here.signal.say("1", group=GROUP, quote=again.timestamp)
+            assert (await here.answer()).text == "Done."
+    assert "pink" in json.dumps(here.model.requests[0]["messages"])
+    assert "pink" not in json.dumps(here.model.requests[-1]["messages"])
+
+
+async def test_what_is_undone_takes_its_questions_with_it() -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await here.signal.say("2")
+            assert (await here.answer()).text == "Green it is."
+            await here.signal.say("!undo")
+            await here.signal.until(lambda: (asked.chat, asked.timestamp) in here.signal.deleted)

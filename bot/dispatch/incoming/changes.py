@@ -141,6 +141,7 @@ class Changes:
             pieces = (replace(waited, joined=()), *waited.joined)
             self._file_cleanup.files_of(*(one.message for one in pieces if one.id in closed))
             if left := [piece for piece in pieces if piece.id not in closed]:
+                await self._store.turns.restart(waited.id)
                 self._begin_again(left)
         for inbox_id in closed:
             if (deleted := self._unanswered(chat, inbox_id)) is not None:
@@ -149,11 +150,13 @@ class Changes:
                 self._mailboxes.replace(chat, inbox_id, self._job_without(deleted))
 
     async def _suspended_turn_of(self, deletion: AcceptedMessage) -> AcceptedMessage | None:
-        """Take out the turn that waits for people about a message that is deleted."""
-        target_id = await self._store.messages.find_target(deletion.message)
-        if target_id is None:
+        """Take out the turn that waits for people and knows a message that is deleted."""
+        known_to = await self._store.messages.find_target(deletion.message)
+        if known_to is None:
+            known_to = await self._store.messages.told_turn(deletion)
+        if known_to is None:
             return None
-        return await self._suspended.take_with(deletion.message.chat, target_id)
+        return await self._suspended.take_with(deletion.message.chat, known_to)
 
     def _job_without(self, deleted: AcceptedMessage) -> Job | None:
         """Return the work that is left of a message and those that were to be answered with it."""
