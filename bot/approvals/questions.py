@@ -164,7 +164,8 @@ class QuestionDesk:
         self._clock = clock
         self._past = past
         self._of_turns: dict[int, list[ModelQuestion]] = {}
-        self._changed = asyncio.Event()
+        self._next_due: int | None = None
+        self._sooner = asyncio.Event()
         self._silence_from = 0.0
 
     async def resume(self) -> None:
@@ -249,7 +250,7 @@ class QuestionDesk:
             question.expires_at = int((self._clock() + VOTING_SECONDS) * 1_000)
         else:
             question.expires_at = question.asked_at + int(PATIENCE_SECONDS * 1_000)
-        self._changed.set()
+        self._is_due(question)
         await self._store.questions.choose_for_now(
             question.id, question.chosen, by=person.aci, expires_at=question.expires_at
         )
@@ -257,10 +258,13 @@ class QuestionDesk:
     async def run(self) -> None:
         """End what nobody has answered in time, until cancelled."""
         while True:
-            self._changed.clear()
+            self._next_due = None
             for question in self._overdue():
                 nobody = NOBODY_DECIDED if question.kind is QuestionKind.PLAN else NOBODY
                 await self._answer(question, question.chosen or nobody)
+            for question in self._open():
+                self._is_due(question)
+            self._sooner.clear()
             await self._until_due()
 
     def _overdue(self) -> list[ModelQuestion]:
@@ -269,16 +273,21 @@ class QuestionDesk:
         now = self._past() * 1_000
         return [question for question in self._open() if question.expires_at <= now]
 
+    def _is_due(self, question: ModelQuestion) -> None:
+        """Note when a question ends, if that is before all the others."""
+        if self._next_due is None or question.expires_at < self._next_due:
+            self._next_due = question.expires_at
+            self._sooner.set()
+
     async def _until_due(self) -> None:
-        due = min((question.expires_at for question in self._open()), default=None)
         seconds = None
-        if due is not None:
+        if self._next_due is not None:
             catching_up = self._silence_from - asyncio.get_running_loop().time()
-            left = max(due / 1_000 - self._past(), catching_up, 0.0)
+            left = max(self._next_due / 1_000 - self._past(), catching_up, 0.0)
             seconds = min(left, MAX_LOOK_SECONDS)
         try:
             async with asyncio.timeout(seconds):
-                await self._changed.wait()
+                await self._sooner.wait()
         except TimeoutError:
             return
 
@@ -365,7 +374,7 @@ class QuestionDesk:
             stored.chosen,
         )
         self._of_turns.setdefault(stored.turn_id, []).append(self._asked.listen(question))
-        self._changed.set()
+        self._is_due(question)
 
     async def _answer(
         self,
