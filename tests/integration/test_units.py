@@ -19,6 +19,7 @@ import pytest
 from conversation_store.errors import StoreError
 from conversation_store.store import open_store
 from sandbox.jail.calls import WITHOUT_NAMESPACES
+from sandbox.jail.control_groups import Controller
 from tests.e2e.running_bot import World, world
 from tests.fakes import signal_cli_program
 from tests.fakes.openai_server import Step, echo, held, script, text, tool_calls
@@ -320,6 +321,14 @@ def test_a_unit_is_locked_in(name: str) -> None:
     unit = DEPLOY / f"{name}.service"
     judged = run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
     assert judged.returncode == 0, judged.stdout
+
+
+def test_of_all_control_groups_the_bot_can_change_its_own_alone() -> None:
+    unit = Unit.read("signal-tee-bot", Path("/"))
+    assert unit.one("ProtectControlGroups") == "yes"
+    assert set(unit.one("Delegate").split()) == set(Controller)
+    opened = [path for path in unit.all("ReadWritePaths") if "cgroup" in path]
+    assert opened == ["-/sys/fs/cgroup/system.slice/%n"]
 
 
 @needs_systemd
