@@ -118,7 +118,7 @@ def resume(execute: Execute, turn_id: int) -> Turn | None:
     rows = list(
         execute(
             "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
-            " RETURNING attempts, progress_timestamp, notices",
+            " RETURNING attempts, progress_timestamp, progress_edits, notices",
             (turn_id,),
         )
     )
@@ -128,7 +128,10 @@ def resume(execute: Execute, turn_id: int) -> Turn | None:
 def find(execute: Execute, turn_id: int) -> Turn | None:
     """Return what is stored of a turn; None for one that is gone."""
     rows = list(
-        execute("SELECT attempts, progress_timestamp, notices FROM turns WHERE id = ?", (turn_id,))
+        execute(
+            "SELECT attempts, progress_timestamp, progress_edits, notices FROM turns WHERE id = ?",
+            (turn_id,),
+        )
     )
     return _stored(execute, turn_id, rows)
 
@@ -136,12 +139,13 @@ def find(execute: Execute, turn_id: int) -> Turn | None:
 def _stored(execute: Execute, turn_id: int, rows: Sequence[Row]) -> Turn | None:
     if not rows:
         return None
-    attempts, progress_timestamp, notices = rows[0]
+    attempts, progress_timestamp, progress_edits, notices = rows[0]
     return Turn(
         turn_id,
         attempts,
         history.of_turn(execute, turn_id),
         progress_timestamp,
+        progress_edits,
         tuple(json.loads(notices or "[]")),
     )
 

@@ -290,6 +290,8 @@ class ChatHandler:
         try:
             async with context.progress.running():
                 answer = await self._loop.run(state, context, now)
+                if answer is None:
+                    context.progress.keep_last_edit()
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=state.turn.id)
             sentence = self._words_for(error, state.route.model)

@@ -54,6 +54,7 @@ class Progress:
         chat: the turn's chat.
         timestamp: of the message, when a run before a restart has already sent it.
         remember: told the timestamp of what was sent last; what it raises ends the turn.
+        edits: how often that run has edited it.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Progress:
         timestamp: int | None,
         *,
         remember: Remember,
+        edits: int = 0,
     ) -> None:
         self._channel = channel
         self._chat = chat
@@ -75,7 +77,8 @@ class Progress:
         self._still_trying = False
         self._busy_since: float | None = None
         self._busy_seconds = 0.0
-        self._edits = 0
+        self._edits = edits
+        self._edits_kept = 0
         self._shown = ""
         self._shown_at = 0.0
         self._tools_shown = 0
@@ -113,6 +116,10 @@ class Progress:
             self._list = tuple(lines)
             self._changed.set()
             self._start_showing()
+
+    def keep_last_edit(self) -> None:
+        """Leave an edit for a later run: this one ends, and its turn has not."""
+        self._edits_kept = 1
 
     def still_trying(self) -> None:
         """Note that the model makes the turn wait, until the next tool starts."""
@@ -188,7 +195,8 @@ class Progress:
                 break
             if self._is_worth_an_edit():
                 await self._show()
-        if self._shown and self._text() != self._shown:
+        is_news = self._timestamp is not None and self._text() not in ("", self._shown)
+        if is_news and self._edits < MAX_EDITS - self._edits_kept:
             await self._show()
 
     def _is_worth_an_edit(self) -> bool:

@@ -211,6 +211,7 @@ class TurnContexts:
             self._channel,
             chat,
             turn.progress_timestamp,
+            edits=turn.progress_edits,
             remember=partial(self._remember_progress, turn.id, chat),
         )
         return TurnContext(

@@ -29,6 +29,7 @@ from conversation_store.migrations import (
     m0018_helpers,
     m0019_questions,
     m0020_catch_up,
+    m0021_progress_edits,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -52,6 +53,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0018_helpers.apply,
     m0019_questions.apply,
     m0020_catch_up.apply,
+    m0021_progress_edits.apply,
 )
 
 

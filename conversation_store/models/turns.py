@@ -101,6 +101,7 @@ class Turn:
         attempts: how often it was begun; more than 1 after a crash or a restart.
         messages: what is stored of it so far, the person's message first.
         progress_timestamp: Signal's timestamp of its progress message, if one was sent.
+        progress_edits: how often that was edited.
         notices: lines for the person above the answer, such as what was heard in a voice note.
     """
 
@@ -108,6 +109,7 @@ class Turn:
     attempts: int
     messages: tuple[Message, ...]
     progress_timestamp: int | None = None
+    progress_edits: int = 0
     notices: tuple[str, ...] = ()
 
 

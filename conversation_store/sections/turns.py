@@ -261,7 +261,11 @@ class TurnStore(Section):
 
         Does not wait for the disk: the sign is not worth it.
         """
-        execute("UPDATE turns SET progress_timestamp = ? WHERE id = ?", (signal_timestamp, turn_id))
+        execute(
+            "UPDATE turns SET progress_edits = progress_edits + (progress_timestamp NOT NULL),"
+            " progress_timestamp = ? WHERE id = ?",
+            (signal_timestamp, turn_id),
+        )
 
     async def finish(
         self,

@@ -484,6 +484,32 @@ def test_a_list_of_before_a_restart_stands_there_again() -> None:
     run_without_waiting(scenario())
 
 
+@pytest.mark.parametrize("edits", [0, 4, MAX_EDITS - 1])
+def test_over_restarts_and_questions_the_limit_holds_and_the_end_is_shown(edits: int) -> None:
+    async def run(channel: Channel, name: str, edits: int, *, goes_on: bool) -> int:
+        before = len(channel.shown)
+        progress = Progress(channel, CHAT, 77, remember=channel.remember, edits=edits)
+        async with progress.running():
+            for number in range(12):
+                progress.show([f"{name}_{number}"])
+                await a_while()
+                progress.finished(f"{name}_{number}", ok=True)
+                await a_while()
+            if goes_on:
+                progress.keep_last_edit()
+        return len(channel.shown) - before
+
+    async def scenario() -> None:
+        channel = Channel()
+        edits_of_all = edits + await run(channel, "first", edits, goes_on=True)
+        assert edits_of_all == MAX_EDITS - 1
+        edits_of_all += await run(channel, "last", edits_of_all, goes_on=False)
+        assert edits_of_all == MAX_EDITS
+        assert channel.texts[-1].endswith("last_11 ✓")
+
+    run_without_waiting(scenario())
+
+
 def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_end() -> None:
     times: list[float] = []
 

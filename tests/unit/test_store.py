@@ -185,7 +185,8 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
         turn = store.turns.begin([accepted], "What is 127*43?")
         await store.turns.record_calls(turn.id, asked)
         await store.turns.record_result(turn.id, "call_1", "5461", audit_entry(turn))
-        store.turns.record_progress(turn.id, 77)
+        for timestamp in (75, 76, 77):
+            store.turns.record_progress(turn.id, timestamp)
     async with store_at(tmp_path) as store:
         (waiting,) = (await store.messages.unfinished()).accepted
         resumed = await store.turns.resume(waiting)
@@ -200,6 +201,7 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
             Message(Role.TOOL, None, tool_call_id="call_2"),
         ),
         progress_timestamp=77,
+        progress_edits=2,
     )
 
 
