@@ -20,6 +20,7 @@ from bot.chat.tool_loop import ToolLoop
 from bot.chat.turn_context import Signs
 from bot.chat.turn_state import TurnState
 from bot.llm.errors import LlmError
+from bot.llm.estimate import estimated_so_far
 from bot.llm.messages import Completion
 from bot.llm.model import Model
 from conversation_store.models import Message, NewExchange, Role, StoredHelper, TokenSpend
@@ -92,7 +93,7 @@ class HelperState(TurnState):
             still_trying=turn.still_trying,
         )
         self._turn = turn
-        self._tokens = 0
+        self._tokens = estimated_so_far(messages)  # a restart has lost the count
 
     @property
     def is_exhausted(self) -> bool:

@@ -1,10 +1,11 @@
 """How many tokens something takes, where nobody has counted them."""
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from bot.llm.messages import Completion, ModelRequest, Usage
-from conversation_store.models import Message
+from conversation_store.models import Message, Role
 
 BYTES_PER_TOKEN: Final = 3
 """A careful estimate: English needs about 4 bytes for a token, other scripts and JSON fewer."""
@@ -21,6 +22,15 @@ def estimated_usage(request: ModelRequest, answer: Completion) -> Usage:
         for tool in request.tools
     )
     return Usage(told + tools // BYTES_PER_TOKEN, _tokens(answer.message), is_estimated=True)
+
+
+def estimated_so_far(messages: Sequence[Message]) -> int:
+    """Return about how many tokens a conversation has taken: each answer has read all before it."""
+    taken = read = 0
+    for message in messages:
+        read += _tokens(message)
+        taken += read if message.role is Role.ASSISTANT else 0
+    return taken
 
 
 def _tokens(message: Message) -> int:

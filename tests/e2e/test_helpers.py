@@ -359,6 +359,41 @@ async def test_stop_ends_helpers_with_their_turn() -> None:
     assert metrics.RUNNING_TURNS._value.get() == 0
 
 
+async def test_what_is_written_meanwhile_reaches_the_turn_and_no_helper() -> None:
+    go_on = asyncio.Event()
+    minds = Minds(
+        tool_calls(delegating("add")),
+        text("Done."),
+        helpers={"add": [held(go_on, tool_calls(CALCULATE)), text("It makes 5461.")]},
+    )
+    async with world(minds) as here, running_bot(here.settings()):
+        await here.signal.say("work")
+        await minds.until(helpers=1)
+        await here.signal.say(f"And say {SECRET}")
+        await there(here, SECRET)
+        go_on.set()
+        assert (await here.answer()).text == "Done."
+    assert SECRET not in str(minds.asked_by_helpers)
+    assert SECRET in str(minds.asked_by_turns[-1])
+
+
+async def test_an_edited_question_begins_afresh_without_its_helpers() -> None:
+    never = asyncio.Event()
+    minds = Minds(
+        tool_calls(delegating(SECRET)),
+        text("Something else."),
+        helpers={SECRET: [tool_calls(CALCULATE), held(never)]},
+    )
+    async with world(minds) as here, running_bot(here.settings()):
+        said = await here.signal.say("work")
+        await minds.until(helpers=2)
+        await here.signal.edit("do something else", said)
+        assert (await here.answer()).text == "Something else."
+        await gone(here, SECRET)
+        await gone_from_files(here, SECRET)
+    assert SECRET not in str(minds.asked_by_turns[-1])
+
+
 async def test_where_the_chosen_model_fails_helpers_go_on_with_the_one_that_stands_in() -> None:
     minds = Minds(tool_calls(delegating("one"), delegating("two")), text("Done."))
 
@@ -489,6 +524,25 @@ async def test_after_a_crash_each_helper_goes_on_from_its_last_stored_step() -> 
     assert sorted(map(str, after)) == sorted(map(str, interrupted))
     assert len(minds.asked_by_turns) == 2
     assert results_in(minds.asked_by_turns[-1]) == ["did: done", "It makes 5461.", "Now."]
+
+
+async def test_a_restart_gives_a_helper_no_further_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = asyncio.Event()
+    task = "add " * 750  # some 1,000 tokens; the model counts 18 for each answer
+    minds = Minds(
+        tool_calls(delegating(task)),
+        text("Done."),
+        helpers={task: [tool_calls(CALCULATE), held(never), text("It makes 5461.")]},
+    )
+    monkeypatch.setattr("bot.chat.helpers.MAX_TOKENS", 500)
+    async with world(minds) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("work")
+            await minds.until(helpers=2)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            await here.answer()
+    assert [body.get("tool_choice") for body in minds.asked_by_helpers] == [None, None, "none"]
 
 
 async def test_a_question_of_a_helper_is_answered_after_a_crash() -> None:
