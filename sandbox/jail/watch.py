@@ -9,6 +9,7 @@ loop stays with those who talk. Source: proc(5).
 import asyncio
 import os
 import stat
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
@@ -139,8 +140,8 @@ async def _watch_processes(
     first: int, folder: Path, bounds: Bounds, threads: Executor, group: ControlGroup | None
 ) -> Stopped:
     loop = asyncio.get_running_loop()
-    free = _free_bytes(folder)
-    enough = max(free - bounds.file_bytes - LOST_BYTES, int(free * LEFT_SHARE))
+    room = await loop.run_in_executor(threads, _free_bytes, folder)
+    enough = max(room - bounds.file_bytes - LOST_BYTES, int(room * LEFT_SHARE))
     pause = FIRST_LOOK_SECONDS
     while True:
         await asyncio.sleep(pause)
@@ -148,7 +149,7 @@ async def _watch_processes(
         if reason := await loop.run_in_executor(threads, _exceeded, first, bounds, group):
             return reason
         # Nobody sees a nameless file that is only mapped, or on its way through a socket.
-        if _free_bytes(folder) < enough:
+        if await loop.run_in_executor(threads, _free_bytes, folder) < enough:
             return Stopped.ROOM
 
 
@@ -181,7 +182,11 @@ def _exceeded(first: int, bounds: Bounds, group: ControlGroup | None) -> Stopped
 
 
 def _free_bytes(folder: Path) -> int:
-    disk = os.statvfs(folder)
+    """Return how much room a folder's disk has; where it cannot be told, there is enough."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:  # the folder is gone
+        return sys.maxsize
     return disk.f_bavail * disk.f_frsize
 
 

@@ -592,6 +592,16 @@ async def test_what_no_process_has_open_is_counted_by_what_the_disk_loses(
 
 
 @KINDS
+async def test_a_folder_that_is_deleted_while_a_command_runs_ends_nothing_else(
+    tmp_path: Path, kind: Kind
+) -> None:
+    running = asyncio.create_task(run(kind, tmp_path / "here", "touch ready; sleep 1; echo on"))
+    await until((tmp_path / "here" / "ready").exists)
+    await asyncio.to_thread(shutil.rmtree, tmp_path / "here")
+    assert (await running).output == "on\n"
+
+
+@KINDS
 async def test_where_memory_runs_out_what_is_in_a_jail_goes_first(
     tmp_path: Path, kind: Kind
 ) -> None:
