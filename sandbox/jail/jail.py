@@ -22,7 +22,7 @@ from sandbox.errors import WorkError, WorkUnavailable
 from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from sandbox.jail.control_groups import ControlGroup, ControlGroups, Controller
-from sandbox.jail.output import Output
+from sandbox.jail.output import STREAM_BYTES, Output
 from sandbox.jail.program import PLACES, Bounds, Ended, Machine, Network, Program, Stopped
 from sandbox.jail.watch import (
     LookAtFolder,
@@ -317,6 +317,7 @@ class Jail:
                     env={"PATH": _OUTSIDE_PATH},
                     pass_fds=given,
                     start_new_session=True,
+                    limit=STREAM_BYTES,
                 )
             except OSError:
                 if door is not None:

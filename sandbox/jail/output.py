@@ -3,7 +3,11 @@
 import asyncio
 from typing import Final
 
-_READ_BYTES: Final = 65_536
+STREAM_BYTES: Final = 2**18
+"""The half of what a stream holds until it is read."""
+_READ_BYTES: Final = 2 * STREAM_BYTES
+_PAUSE_SECONDS: Final = 0.01
+"""Between two looks at a flood: who writes it waits, at some 50 MB a second, and nobody else."""
 
 
 class Output:
@@ -23,6 +27,8 @@ class Output:
         """Read a stream to its end."""
         while data := await stream.read(_READ_BYTES):
             self.take(data)
+            if self._between:
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     def take(self, data: bytes) -> None:
         """Keep of further bytes what there is room for."""
