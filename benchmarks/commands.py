@@ -56,6 +56,9 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
         first_command = await _milliseconds(executor, "run_command", NOTHING)
         commands = [await _milliseconds(executor, "run_command", NOTHING) for _ in range(calls)]
         bare = [await _bare_milliseconds() for _ in range(calls)]
+    async with _executor(network=True) as executor:
+        await _milliseconds(executor, "run_command", NOTHING)
+        reaching = [await _milliseconds(executor, "run_command", NOTHING) for _ in range(calls)]
     without = statistics.median(bare)
     return (
         Figure("first file in a workspace", first_file, "ms", at_most=150),
@@ -67,15 +70,21 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
             "ms",
             at_most=30,
         ),
+        Figure(
+            "command with a network, beyond the program, p50",
+            statistics.median(reaching) - without,
+            "ms",
+        ),
         Figure("the program without walls, p50", without, "ms"),
     )
 
 
 @asynccontextmanager
-async def _executor() -> AsyncIterator[ToolExecutor]:
+async def _executor(*, network: bool = False) -> AsyncIterator[ToolExecutor]:
     sandboxes = SandboxPolicy()
     settings = ToolSettings(
-        disabled=frozenset(CATALOG), commands=CommandSettings(CommandApproval.NEVER)
+        disabled=frozenset(CATALOG),
+        commands=CommandSettings(CommandApproval.NEVER, network=network),
     )
     with tempfile.TemporaryDirectory() as folder:
         workspaces = Workspaces(WorkspaceSettings(Path(folder), everyone=True), str, sandboxes)
@@ -85,7 +94,9 @@ async def _executor() -> AsyncIterator[ToolExecutor]:
 
 
 async def _milliseconds(executor: ToolExecutor, tool: str, arguments: Mapping[str, str]) -> float:
-    request = ToolRequest("call_1", tool, json.dumps(arguments), Caller("somebody", "here"))
+    request = ToolRequest(
+        "call_1", tool, json.dumps(arguments), Caller("somebody", "here", is_admin=True)
+    )
     run = partial(executor.execute, request, _Quiet(), _Quiet())
     begun = time.perf_counter()
     result = await run()
