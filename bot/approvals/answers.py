@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.approvals.asked import Asked, AskedQuestions
-from bot.approvals.desk import ApprovalDesk
+from bot.approvals.desk import REMINDER, ApprovalDesk
 from bot.approvals.meaning import Meaning, meaning_of
 from bot.approvals.question import Question
-from bot.approvals.questions import ModelQuestion, QuestionDesk
+from bot.approvals.questions import STILL_OPEN, ModelQuestion, QuestionDesk
 from bot.messaging.events import PollVote, Reaction
 from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
 
@@ -91,13 +91,18 @@ class Answers:
         """Whether a turn has asked something that nobody has answered."""
         return self._questions.waits(turn_id)
 
-    def overlooked_by(self, message: ReceivedMessage) -> Question | None:
-        """Return the open question that a message waits behind; see `ApprovalDesk`."""
-        return self._approvals.overlooked_by(message)
+    def overlooked_by(self, message: ReceivedMessage) -> Asked | None:
+        """Return the open question that a message waits behind or may be meant for, once."""
+        found = self._approvals.overlooked_by(message)
+        return found or self._questions.overlooked_by(message)
 
-    async def remind(self, question: Question) -> None:
-        """Say that a question is open."""
-        await self._approvals.remind(question)
+    async def remind(self, question: Asked) -> None:
+        """Say that a question is open; a person who overlooked it would wait for nothing."""
+        if isinstance(question, Question):
+            if not question.decided.is_set():
+                await self._asked.say(question.chat, REMINDER)
+        elif self._asked.find(question.chat, question.signal_timestamp) is question:
+            await self._asked.say(question.chat, STILL_OPEN)
 
     async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
         """Take a message as an answer; return words for the person where it does not count."""

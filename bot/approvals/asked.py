@@ -17,12 +17,15 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.errors import SignalError, SignalLacks, SignalRejected
+from bot.language.languages import Languages
 from bot.messaging.events import Person
 from bot.messaging.messenger import Poll, PollSender
 from bot.messaging.questions import QuestionMessage
 from conversation_store.models import ChatId, ReceivedMessage
 
 log = structlog.get_logger()
+
+SAY_SECONDS: Final = 15.0
 
 SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
 
@@ -77,6 +80,7 @@ class AskedQuestions:
     Args:
         channel: where they are asked.
         is_admin: whether a person may answer for others.
+        languages: in which the bot itself speaks.
         clock: seconds since 1970.
     """
 
@@ -85,10 +89,12 @@ class AskedQuestions:
         channel: PollSender,
         *,
         is_admin: Callable[[Person], bool],
+        languages: Languages,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._channel = channel
         self._is_admin = is_admin
+        self._languages = languages
         self._clock = clock
         self._of_chats: dict[ChatId, dict[int, Asked]] = {}
         self._has_polls = True
@@ -172,6 +178,14 @@ class AskedQuestions:
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
+
+    async def say(self, chat: ChatId, sentence: str) -> None:
+        """Say something about an open question; that it cannot be said does no harm."""
+        try:
+            async with asyncio.timeout(SAY_SECONDS):
+                await self._channel.send(chat, self._languages.say(chat, sentence))
+        except (SignalError, TimeoutError) as error:
+            log.info("approval.not_reminded", reason=type(error).__name__)
 
     async def _send_poll(self, chat: ChatId, poll: Poll | None) -> int | None:
         """Send a poll; None where there is none, or it cannot be shown as one."""

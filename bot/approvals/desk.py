@@ -53,7 +53,6 @@ PATIENCE_SECONDS: Final = 300.0
 CATCH_UP_SECONDS: Final = 15.0
 """After a restart: how long answers that were given meanwhile may take to come in."""
 
-REMIND_SECONDS: Final = 15.0
 SHOW_SECONDS: Final = 5.0
 """For showing how many have said yes: who has said the last one waits for no more than that."""
 
@@ -140,18 +139,6 @@ class ApprovalDesk:
                 question.reminded = True
                 return None if message.chat.is_group else question
         return None
-
-    async def remind(self, question: Question) -> None:
-        """Say that a question is open; a person who overlooked it would wait for nothing."""
-        if question.decided.is_set():
-            return
-        try:
-            async with asyncio.timeout(REMIND_SECONDS):
-                await self._channel.send(
-                    question.chat, self._languages.say(question.chat, REMINDER)
-                )
-        except (SignalError, TimeoutError) as error:
-            log.info("approval.not_reminded", reason=type(error).__name__)
 
     async def settle(
         self, accepted: AcceptedMessage, question: Question, meaning: Meaning

@@ -24,6 +24,7 @@ from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     QuestionKind,
+    ReceivedMessage,
     StoredQuestion,
     StyledText,
 )
@@ -69,6 +70,11 @@ HOW_TO_DECIDE: Final = (
 )
 YES_NO_OR_CHANGES: Final = "Please reply to my plan with “yes”, “no” or what to change."
 
+STILL_OPEN: Final = (
+    "My question above is still open. If this was your answer, please send it as a reply to the"
+    " question."
+)
+
 CHOSE: Final = "The person chose: {options}"
 WROTE: Final = "The person chose none of the options, and answered: {words}"
 NOBODY: Final = (
@@ -104,6 +110,7 @@ class ModelQuestion(Asked):
         options: what may be chosen.
         multiple: whether several of them may be.
         chosen: what the model is told after the last vote, where more may follow.
+        reminded: the person was told that it is open.
         asked_back: plain words that fit several questions were asked back about once.
     """
 
@@ -112,6 +119,7 @@ class ModelQuestion(Asked):
     options: tuple[str, ...]
     multiple: bool
     chosen: str | None = None
+    reminded: bool = False
     asked_back: bool = False
 
     def choice_in(self, text: str) -> tuple[int, ...]:
@@ -188,7 +196,7 @@ class QuestionDesk:
         stored = await self._find_or_open(
             caller, QuestionKind.CHOICE, choice.options, multiple=choice.multiple
         )
-        if stored.signal_timestamp is None:
+        if _is_new(stored):
             how = HOW_TO_CHOOSE_SEVERAL if choice.multiple else HOW_TO_CHOOSE
             numbered = (f"{number}. {option}" for number, option in enumerate(choice.options, 1))
             messages = question_messages(
@@ -202,10 +210,23 @@ class QuestionDesk:
     async def decide(self, caller: Caller, plan: str) -> str:
         """Return what a person says to a plan; see `tools.people.People`."""
         stored = await self._find_or_open(caller, QuestionKind.PLAN)
-        if stored.signal_timestamp is None:
+        if _is_new(stored):
             how = self._languages.say(stored.chat, HOW_TO_DECIDE)
             await self._put(stored, styled_messages(await self._render(plan), how))
         return _answer_of(stored)
+
+    def overlooked_by(self, message: ReceivedMessage) -> ModelQuestion | None:
+        """Return an open question that a message may have been meant for, once for each.
+
+        Only in a private chat: in a group, others may talk meanwhile.
+        """
+        if message.chat.is_group or message.text.startswith("!"):
+            return None
+        here = [one for one in self._asked.in_chat(message.chat) if isinstance(one, ModelQuestion)]
+        found = next((one for one in here if not one.reminded), None)
+        for question in here:
+            question.reminded = True
+        return found
 
     async def settle(
         self, accepted: AcceptedMessage, question: ModelQuestion, text: str
@@ -321,8 +342,7 @@ class QuestionDesk:
         )
         if stored is None:
             raise ToolError(NOT_ASKED)
-        is_new = stored.answer is None and stored.signal_timestamp is None
-        if is_new and self._count_in(chat) >= MAX_OPEN_IN_CHAT:
+        if _is_new(stored) and self._count_in(chat) >= MAX_OPEN_IN_CHAT:
             raise ToolError(TOO_MANY)
         return stored
 
@@ -404,6 +424,11 @@ def _poll_of(chat: ChatId, choice: Choice) -> Poll | None:
     return (
         Poll(choice.question, choice.options, choice.multiple) if chat.is_group and fits else None
     )
+
+
+def _is_new(stored: StoredQuestion) -> bool:
+    """Whether a question is still to be asked."""
+    return stored.answer is None and stored.signal_timestamp is None
 
 
 def _answer_of(stored: StoredQuestion) -> str:

@@ -121,6 +121,7 @@ TURN_TOKENS = _counter(
     kind=("prompt", "completion"),
 )
 RUNNING_TURNS = _gauge("running_turns", "Turns in progress")
+SUSPENDED_TURNS = _gauge("suspended_turns", "Turns that wait on disk for people's answers")
 WAITING_JOBS = _gauge(
     "waiting_jobs", "Work that waits in the mailboxes of all chats", lane=("ordinary", "urgent")
 )

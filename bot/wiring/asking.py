@@ -63,7 +63,7 @@ class Asking:
             queue: lets the messages of a turn that waited be answered.
             clock: the time.
         """
-        asked = AskedQuestions(channel, is_admin=is_admin, clock=clock.time)
+        asked = AskedQuestions(channel, is_admin=is_admin, languages=languages, clock=clock.time)
         approvals = ApprovalDesk(
             store=store,
             asked=asked,

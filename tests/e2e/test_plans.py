@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from bot.approvals.answers import WHICH
 from bot.approvals.questions import ACCEPTED, REFUSED, YES_NO_OR_CHANGES
 from bot.chat.call_count import MAX_STEPS
 from bot.chat.plan_mode import PLANNING
@@ -194,3 +195,22 @@ async def test_all_steps_together_have_a_bound() -> None:
         if call["function"]["name"] == "calculate"
     ]
     assert len(calls) == MAX_STEPS
+
+
+async def test_a_plain_yes_that_fits_a_plan_and_a_call_is_asked_back() -> None:
+    steps = script(propose(), tool_calls(WRITE), text("Noted."), text("Done."))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("get milk")
+            plan = await proposed(here)
+            await here.signal.say("and note: buy milk")
+            said = [await here.answer(), await here.answer()]
+            call = max(said, key=lambda sent: sent.text.startswith("❓ Run"))
+            await here.signal.say("yes")
+            assert (await here.answer()).text == WHICH
+            assert notes(here) == ""
+            await here.signal.react("👍", call.timestamp)
+            assert (await here.answer()).text == "Noted."
+            await here.signal.say("yes", quote=plan.timestamp)
+            assert (await here.answer()).text == "Done."
+    assert told(here) == ACCEPTED

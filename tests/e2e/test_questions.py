@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 
 import pytest
 
@@ -13,6 +15,7 @@ from bot.approvals.questions import (
     MAX_OPEN_IN_CHAT,
     NOBODY,
     PATIENCE_SECONDS,
+    STILL_OPEN,
     TOO_MANY,
     WROTE,
 )
@@ -48,6 +51,8 @@ def asking(question: str, options: list[str], *, multiple: bool = False) -> Mapp
 async def question(here: World) -> Sent:
     """Return the next message of the bot, which is to be a question whose turn waits by now."""
     sent = await here.answer()
+    while sent.text == STILL_OPEN:
+        sent = await here.answer()
     assert sent.text.startswith("❓"), sent.text
     await there(here, str(sent.timestamp))
     return sent
@@ -120,7 +125,7 @@ async def test_while_a_turn_waits_the_chat_goes_on_and_nothing_is_in_progress() 
             await here.signal.say("paint it")
             await question(here)
             await here.signal.say("and the weather?")
-            assert (await here.answer()).text == "Sunny."
+            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Sunny."}
             await here.signal.say("!status")
             assert "Answers in progress: 0" in (await here.answer()).text
             await here.signal.say("green")
@@ -192,7 +197,7 @@ async def test_two_open_questions_are_told_apart_and_asked_back_about_once() -> 
             await here.signal.say("1")
             assert (await here.answer()).text == WHICH
             await here.signal.say("1")
-            assert (await here.answer()).text == "One what?"
+            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "One what?"}
             await here.signal.say("large")
             assert (await here.answer()).text == "Large."
             await here.signal.say("1", quote=colour.timestamp)
@@ -528,7 +533,7 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
                 await here.signal.say("paint it")
                 await question(here)
             await here.signal.say("paint it")
-            assert (await here.answer()).text == "Later."
+            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Later."}
     assert told(here) == TOO_MANY
 
 
@@ -571,3 +576,19 @@ async def test_what_is_undone_takes_its_questions_with_it() -> None:
             assert (await here.answer()).text == "Green it is."
             await here.signal.say("!undo")
             await here.signal.until(lambda: (asked.chat, asked.timestamp) in here.signal.deleted)
+
+
+async def test_an_answer_that_was_stored_before_its_question_is_not_asked_for_again() -> None:
+    async with world(script(ask(), text("All right."))) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("paint it")
+            asked = await question(here)
+            await kill(bot)
+        with closing(sqlite3.connect(here.folder / "store.db")) as store, store:
+            store.execute(
+                "UPDATE questions SET state = 'answered', answer = 'Red', signal_timestamp = NULL"
+            )
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "All right."
+    assert here.answers() == [asked.text, "All right."]
+    assert told(here) == "Red"

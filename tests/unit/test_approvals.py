@@ -90,7 +90,9 @@ class Desk:
         catch_up: float = CATCH_UP_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        asked = AskedQuestions(phone, is_admin=lambda _: False, clock=clock)
+        asked = AskedQuestions(
+            phone, is_admin=lambda _: False, languages=Languages(store), clock=clock
+        )
         self._desk = ApprovalDesk(
             store=store,
             asked=asked,

@@ -6,6 +6,7 @@ words now. That is one step on the event loop, so it is only ever one of them.
 
 from collections.abc import Callable
 
+from bot.observability import metrics
 from conversation_store.models import AcceptedMessage, ChatId
 from conversation_store.store import ConversationStore
 
@@ -30,6 +31,7 @@ class SuspendedTurns:
         self._queue = queue
         self._forget = forget
         self._chats: dict[int, ChatId] = {}
+        metrics.SUSPENDED_TURNS.set_function(lambda: len(self._chats))
 
     async def resume(self) -> frozenset[int]:
         """Return the turns that a restart has left waiting."""
