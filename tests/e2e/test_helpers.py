@@ -359,6 +359,23 @@ async def test_stop_ends_helpers_with_their_turn() -> None:
     assert metrics.RUNNING_TURNS._value.get() == 0
 
 
+async def test_a_yes_to_a_helper_that_was_stopped_comes_too_late() -> None:
+    minds = Minds(
+        tool_calls(delegating("write", "notes_write")),
+        text("Hello."),
+        helpers={"write": [tool_calls(WRITE), text("Tried.")]},
+    )
+    async with world(minds) as here, running_bot(with_notes(here)):
+        await here.signal.say("write")
+        asked_about = await question(here)
+        await here.signal.say("!stop")
+        assert "Stopped" in (await here.answer()).text
+        await here.signal.react("👍", asked_about.timestamp)
+        assert await asked(here, "hello") == "Hello."
+        assert notes(here) == ""
+    assert len(minds.asked_by_helpers) == 1
+
+
 async def test_what_is_written_meanwhile_reaches_the_turn_and_no_helper() -> None:
     go_on = asyncio.Event()
     minds = Minds(
