@@ -114,7 +114,7 @@ def _become(
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(NO_WALLS)
-        Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, it goes first
+        _go_first_where_memory_runs_out()
         limited["nproc"] = _tasks() + processes
         with suppress(OSError):  # a unit of systemd's may forbid it
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -136,6 +136,12 @@ def _become(
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="replace"))
         os._exit(NOT_FOUND)
+
+
+def _go_first_where_memory_runs_out() -> None:
+    _prctl(_PR_SET_DUMPABLE, 1)  # else this file is root's, where Python cannot be read
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _tasks() -> int:
