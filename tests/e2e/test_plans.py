@@ -214,3 +214,15 @@ async def test_a_plain_yes_that_fits_a_plan_and_a_call_is_asked_back() -> None:
             await here.signal.say("yes", quote=plan.timestamp)
             assert (await here.answer()).text == "Done."
     assert told(here) == ACCEPTED
+
+
+async def test_a_model_without_tool_calling_plans_as_well() -> None:
+    call = json.dumps({"tool": "propose_plan", "input": {"plan": PLAN}})
+    async with world(script(text(call), text("Done."))) as here:
+        async with running_bot(with_notes(here, llm={"tool_calling": "prompt"})):
+            await here.signal.say("!plan get milk")
+            await here.signal.react("👍", (await proposed(here)).timestamp)
+            assert (await here.answer()).text == "Done."
+    before, after = (request["messages"][0]["content"] for request in here.model.requests)
+    assert "- notes_write:" not in before
+    assert "- notes_write:" in after
