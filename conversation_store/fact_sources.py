@@ -30,16 +30,21 @@ OWN_SQL: Final = """
     said (at, expires_at) AS (
         SELECT received_at, expires_at FROM inbox WHERE id IN asked OR turn_id IN asked
         UNION ALL SELECT heard_at, expires_at FROM overheard WHERE turn_id IN asked
+        UNION ALL SELECT heard_at, expires_at FROM caught_up
+        JOIN kept_words USING (chat, author, timestamp) WHERE turn_id IN asked
     )
     SELECT
         coalesce((SELECT min(at) FROM said), started_at),
         (SELECT min(expires_at) FROM said),
         expires_at IS 0,
-        (SELECT content FROM messages WHERE turn_id = ?1 AND role = 'user' ORDER BY id LIMIT 1)
+        (
+            SELECT group_concat(content, ' ') FROM messages
+            WHERE turn_id = ?1 AND role = 'user' AND helper_of IS NULL
+        )
     FROM turns WHERE id = ?1
 """
-"""The messages that a turn answers, and whether it is to be forgotten when it ends. Not when its
-history disappears: it may have been told another fact, which goes earlier."""
+"""What people wrote that a turn knows of, and whether it is to be forgotten when it ends. Not when
+its history disappears: it may have been told another fact, which goes earlier."""
 
 TURNS_SQL: Final = """
     SELECT turns.id, started_at, expires_at, substr(content, 1, ?) FROM turns

@@ -247,6 +247,28 @@ async def test_a_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Pat
     assert not is_left(tmp_path, "zebra")
 
 
+async def test_a_fact_from_what_was_missed_in_a_group_goes_with_the_groups_timer(
+    tmp_path: Path,
+) -> None:
+    soon = now_ms() + HOUR_MS
+    async with store_at(tmp_path) as store:
+        await store.catch_up.switch_on(GROUP)
+        await answer(store, received(1, "I am here", GROUP))
+        said = received(2, "the code is zebra", GROUP, author="ben", expires_at=soon)
+        await store.messages.overhear([said])
+        asked = await accept(store, received(3, "what did I miss?", received_at=now_ms() + 1))
+        turn = store.turns.begin([asked], "what did I miss?")
+        missed = await store.catch_up.missed(GROUP, "ada", turn_id=turn.id, hours=0)
+        assert missed is not None
+        assert await store.catch_up.tell(missed.messages, turn.id)
+        await store.memory.remember(ADA, "The code is zebra", turn_id=turn.id, call="a")
+        await mark(store, await finish(store, turn, ["zebra"]), 9_999)
+        assert await known(store) == ["The code is zebra"]
+        await store.upkeep.expire(soon)
+        assert await known(store) == []
+    assert not is_left(tmp_path, "zebra")
+
+
 async def test_a_fact_outlives_a_clear_and_goes_with_its_message_all_the_same(
     tmp_path: Path,
 ) -> None:
