@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from conversation_store import deletions, inbox, turns
+from conversation_store import deletions, inbox, reminders, turns
 from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
 from conversation_store.database import Execute, SharedDatabase, locked, open_shared
 from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable, WrongKey
@@ -319,6 +319,7 @@ def _close_debts(execute: Execute) -> tuple[int, int]:
         inbox.close(execute, inbox_id, RESTORED)
     unsent = list(execute("DELETE FROM outbox WHERE state = 'waiting' RETURNING id"))
     execute("DELETE FROM exchanges WHERE state = 'waiting'")
+    reminders.close_debts(execute, time.time_ns() // 1_000_000)
     execute("UPDATE people SET greeted = 1")
     return len(owed), len(unsent)
 

@@ -15,6 +15,9 @@ COLUMNS: Final = (
     " person_number, timer_ms, failures"
 )
 
+DAY_MS: Final = 86_400_000
+WEEK_MS: Final = 7 * DAY_MS
+
 MAX_FAILURES: Final = 3
 """A question that nothing comes of so often in a row is asked no more."""
 
@@ -169,6 +172,46 @@ def free_timestamp(execute: Execute, reminder: StoredReminder) -> int:
         (reminder.due_at, reminder.account, reminder.person),
     )
     return int(timestamp)
+
+
+def are_in(execute: Execute, chat: ChatId) -> bool:
+    """Whether anything is still to come in a chat."""
+    sql = "SELECT 1 FROM reminders WHERE chat = ? AND state = 'waiting' LIMIT 1"
+    return bool(list(execute(sql, (chat,))))
+
+
+def set_back(execute: Execute, now_ms: int) -> None:
+    """Let what was asked for by a clock that was ahead come as much later than now as was meant.
+
+    What comes at a local time keeps its time of day, so it moves by whole days, and a series by
+    whole weeks: by a clock that was some minutes ahead it was understood all the same.
+    """
+    rows = list(
+        execute(
+            "SELECT id, created_at - ?1, local_at IS NOT NULL, repeat IS NOT NULL FROM reminders"
+            " WHERE created_at > ?1 AND state = 'waiting'",
+            (now_ms,),
+        )
+    )
+    for reminder, ahead_ms, is_local, is_series in rows:
+        days = ahead_ms // WEEK_MS * 7 if is_series else round(ahead_ms / DAY_MS)
+        execute(
+            "UPDATE reminders SET created_at = ?1, due_at = due_at - ?2,"
+            " local_at = strftime('%Y-%m-%dT%H:%M:%S', local_at, ?3) WHERE id = ?4",
+            (now_ms, days * DAY_MS if is_local else ahead_ms, f"-{days} days", reminder),
+        )
+
+
+def close_debts(execute: Execute, now_ms: int) -> None:
+    """End what was due by now in a store that is a copy: it may have been said since."""
+    rows = list(
+        execute(
+            "SELECT id FROM reminders WHERE state = 'waiting' AND repeat IS NULL AND due_at <= ?",
+            (now_ms,),
+        )
+    )
+    for (reminder,) in rows:
+        end(execute, reminder, now_ms)
 
 
 def expire(execute: Execute, now_ms: int) -> None:

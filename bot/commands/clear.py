@@ -17,6 +17,7 @@ FILES_GONE: Final = "The files of this chat are deleted."
 STILL_REMEMBERED: Final = (
     "I still know what I was asked to remember here. !memory forget all forgets that as well."
 )
+REMINDERS_STAY: Final = "Reminders still come. !reminders lists them and cancels them."
 INSTRUCTIONS_STAY: Final = "The instructions of this chat still hold. !instructions off ends them."
 
 
@@ -44,6 +45,14 @@ class Conversations(Protocol):
         ...
 
 
+class Reminded(Protocol):
+    """What is still to come in chats. Implemented by `ReminderStore`."""
+
+    async def are_in(self, chat: ChatId) -> bool:
+        """Whether there are reminders in a chat."""
+        ...
+
+
 class Clear:
     """Forgets the conversation, or deletes its files, if the one who asks may decide that.
 
@@ -53,6 +62,7 @@ class Clear:
         admins: of the bot.
         memory: what stays and can be forgotten by another command.
         instructions: what stays as well.
+        reminders: what stays as well.
         clear_files: deletes the files of a chat; None where no chat has any.
     """
 
@@ -68,6 +78,7 @@ class Clear:
         *,
         memory: Remembered,
         instructions: Instructed,
+        reminders: Reminded,
         clear_files: Callable[[ChatId], Awaitable[None]] | None,
     ) -> None:
         self._conversations = conversations
@@ -75,6 +86,7 @@ class Clear:
         self._admins = admins
         self._memory = memory
         self._instructions = instructions
+        self._reminders = reminders
         self._clear_files = clear_files
 
     async def run(self, context: CommandContext) -> Reply:
@@ -89,6 +101,8 @@ class Clear:
             lines.append(STILL_REMEMBERED)
         if await self._instructions.of_chat(context.chat) is not None:
             lines.append(INSTRUCTIONS_STAY)
+        if await self._reminders.are_in(context.chat):
+            lines.append(REMINDERS_STAY)
         return Reply("\n".join(lines))
 
     async def _without_files(self, context: CommandContext) -> Reply:

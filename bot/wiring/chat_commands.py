@@ -81,6 +81,7 @@ def chat_commands(
                 access,
                 memory=store.memory,
                 instructions=store.instructions,
+                reminders=store.reminders,
                 clear_files=workspaces.clear if workspaces else None,
             ),
             Models(models.default.client, settings.llm.model),

@@ -138,6 +138,11 @@ class ReminderStore(Section):
         """
         return reminders.of_person(execute, person, ChatId.parse(chat))
 
+    @reads
+    def are_in(self, execute: Execute, chat: ChatId) -> bool:
+        """Whether anything is still to come in a chat."""
+        return reminders.are_in(execute, chat)
+
     async def cancel(self, person: str, chat: str, number: int) -> StoredReminder | None:
         """Forget one of them, and return it; None where there is none that may be told there."""
         cancelled = await self._cancel(person, chat, number)

@@ -186,6 +186,7 @@ class StoreUpkeep(Section):
                 f"UPDATE {table} SET {timer}{came_at} = ?1 WHERE {came_at} > ?1",  # noqa: S608
                 (self._context.now_ms(),),
             )
+        reminders.set_back(execute, self._context.now_ms())
 
     @reads_aside
     def sizes(self, execute: Execute) -> StoreSizes:

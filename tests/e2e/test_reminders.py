@@ -1,21 +1,27 @@
 """Reminders: said at their time, exactly once, also through `kill -9`."""
 
 import asyncio
+import json
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from bot.commands.clear import REMINDERS_STAY
 from bot.commands.reminders import NONE, UNKNOWN
 from bot.commands.timezone import NO_SUCH_ZONE, NOT_KNOWN
 from bot.dispatch.background.steady_clock import SteadyClock
 from conversation_store.models import ChatId, Quote
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_approvals import with_notes
+from tests.e2e.test_clock import Wall as Clock
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, BOT, Group, Sent
-from tests.unit.stores import rows
+from tests.unit.stores import now_ms, rows
 
 GROUP = "Z3JvdXA="
 SOON_SECONDS = 0.2
@@ -367,6 +373,59 @@ async def test_a_person_may_have_so_many_and_no_more() -> None:
         await here.signal.say("remind me of mum and dad")
         assert (await here.answer()).text == "One alone."
         assert "all that one may have" in last_result(here)
+
+
+@pytest.mark.parametrize("calling", ["prompt", "native"])
+async def test_models_with_and_without_tool_calling_remind(calling: str) -> None:
+    written = json.dumps({"tool": "remind", "input": {"text": "Call mum", "at": at()}})
+    first = text(written) if calling == "prompt" else remind("Call mum", at())
+    async with world(script(first, text("I will."))) as here:
+        async with running_bot(here.settings(llm={"tool_calling": calling})):
+            await here.signal.say("remind me to call mum")
+            assert (await here.answer()).text == "I will."
+            assert (await here.answer()).text == "⏰ Call mum"
+
+
+async def test_over_rest_it_is_the_same() -> None:
+    steps = script(remind("Call mum", at()), text("I will."), text("Later, then."))
+    async with world(steps) as here, SignalRestApi.listen() as api:
+        signal = {"url": api.url, "phone_number": NUMBER}
+        async with running_bot(here.settings(signal=signal)):
+            await api.wait_for_receiver()
+            await api.say("remind me to call mum")
+            await api.wait_until(lambda: "⏰ Call mum" in [one.text for one in api.sent])
+            bell = api.sent[-1].timestamp
+            await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
+            await api.say("in an hour", quote=bell)
+            await api.wait_until(lambda: api.sent[-1].text == "Later, then.")
+            assert "[that was reminder 1] in an hour" in str(here.model.requests[-1])
+            await api.react("👍", bell)
+            await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done'")
+
+
+async def test_clear_forgets_no_reminder_and_says_so() -> None:
+    async with world(script(remind("Call mum", at(600)), text("I will."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("remind me to call mum")
+            assert (await here.answer()).text == "I will."
+            await here.signal.say("!clear")
+            assert (await here.answer()).text.endswith(f"\n{REMINDERS_STAY}")
+            await here.signal.say("!reminders")
+            assert "Call mum" in (await here.answer()).text
+
+
+async def test_what_was_asked_for_while_the_clock_was_ahead_comes_when_it_was_meant() -> None:
+    wall = Clock(ahead=10 * 365 * 86_400.0)
+    in_a_minute = datetime.fromtimestamp(wall.seconds() + 2, UTC).isoformat()
+    steps = script(remind("Call mum", in_a_minute), text("I will."), text("Hello."))
+    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+        await here.signal.say("remind me in two seconds")
+        assert (await here.answer()).text == "I will."
+        wall.ahead = 0.0
+        await here.signal.say("hello")
+        assert (await here.answer()).text == "Hello."
+        await there_is(here, f"SELECT 1 FROM reminders WHERE due_at < {now_ms() + 60_000}")
+        await here.signal.wait_for(lambda sent: sent.text.startswith("⏰ Call mum"))
 
 
 def last_result(here: World) -> str:

@@ -115,6 +115,7 @@ class Alarm:
         self._disappears = disappears
         self._clock = clock
         self._queued: set[int] = set()
+        self._next_at: int | None = None
         self._look = asyncio.Event()
 
     def look(self) -> None:
@@ -135,8 +136,8 @@ class Alarm:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
             self._look.clear()
-            next_at = await self._queue_due()
-            await self._until(next_at)
+            self._next_at = await self._queue_due()
+            await self._until(self._next_at)
 
     async def _queue_due(self) -> int | None:
         """Queue what is due and return when the next one is."""
@@ -162,18 +163,23 @@ class Alarm:
                 async with asyncio.timeout(min(left, CLOCK_SECONDS)):
                     await self._look.wait()
 
-    async def _ring(self, reminder_id: int) -> None:
-        try:
-            reminder = await self._reminders.find(reminder_id)
-            if reminder is not None and reminder.due_at <= self._now_ms():
-                await self._say_once(reminder)
-        finally:
-            self._queued.discard(reminder_id)
+    def _expect(self, further: FurtherDate | None) -> None:
+        """Look again in time for the next date of a series."""
+        if further is not None and (self._next_at is None or further.due_at < self._next_at):
             self.look()
 
-    async def _say_once(self, reminder: StoredReminder) -> None:
+    async def _ring(self, reminder_id: int) -> None:
+        reminder = await self._reminders.find(reminder_id)
+        is_due = reminder is not None and reminder.due_at <= self._now_ms()
+        is_settled = reminder is None or not is_due or await self._say_once(reminder)
+        self._queued.discard(reminder_id)
+        if not is_settled:
+            self.look()  # it is queued again when there is a connection, or when it is due
+
+    async def _say_once(self, reminder: StoredReminder) -> bool:
+        """Say what is due, and return whether it was: it may have been moved at this moment."""
         if not self._connection.connected:
-            return  # it is still due, and is queued again
+            return False
         now_ms = self._now_ms()
         following = await asyncio.to_thread(_following, reminder, now_ms)
         further = None if following is None else _further(following)
@@ -181,51 +187,64 @@ class Alarm:
             log.info("reminder.passed_over")
             metrics.REMINDERS.labels("passed_over").inc()
             await self._reminders.pass_over(reminder, further)
-            return
-        if reminder.timer_ms is not None:
-            self._disappears(now_ms + reminder.timer_ms)
-        if not reminder.is_question:
+            is_said = True
+        elif not reminder.is_question:
             missed = 0 if following is None else following.passed - 1
-            await self._remind(reminder, self._text(reminder, missed, now_ms), further, now_ms)
+            is_said = await self._remind(reminder, missed, further, now_ms)
         elif reminder.failures < MAX_FAILURES:
-            await self._ask(reminder, further, now_ms)
+            is_said = await self._ask(reminder, further, now_ms)
         else:
-            await self._stop_asking(reminder, now_ms)
+            is_said = await self._stop_asking(reminder, now_ms)
+        if is_said:
+            self._expect(further)
+        return is_said
 
     async def _remind(
-        self, reminder: StoredReminder, text: str, further: FurtherDate | None, now_ms: int
-    ) -> None:
+        self, reminder: StoredReminder, missed: int, further: FurtherDate | None, now_ms: int
+    ) -> bool:
+        text = self._text(reminder, missed, now_ms)
         message = await self._reminders.deliver(reminder, text, further, now_ms)
         if message is None:
-            return
+            return False
+        self._expect_end(reminder, now_ms)
         is_late = now_ms - reminder.due_at > LATE_MS
         metrics.REMINDERS.labels("late" if is_late else "on_time").inc()
         await self._outbox.deliver((message,), just_stored=True)
+        return True
 
     async def _ask(
         self, question: StoredReminder, further: FurtherDate | None, now_ms: int
-    ) -> None:
+    ) -> bool:
         """Let a question come in as if it had been written; its turn is one like any other."""
         accepted = await self._reminders.ask(question, further, now_ms)
         if accepted is None:
-            return
+            return False
+        self._expect_end(question, now_ms)
         metrics.REMINDERS.labels("asked").inc()
         job = self._answering(accepted)
         await self._turns.put(
             question.chat, Job(partial(self._answer, job), accepted, joins=job.joins)
         )
+        return True
+
+    async def _stop_asking(self, question: StoredReminder, now_ms: int) -> bool:
+        text = f"{BELL}{self._languages.say(question.chat, STOPPED)}\n{question.text}"
+        message = await self._reminders.deliver(question, text, None, now_ms)
+        if message is None:
+            return False
+        log.warning("reminder.stopped", count=question.failures)
+        metrics.REMINDERS.labels("stopped").inc()
+        await self._outbox.deliver((message,), just_stored=True)
+        return True
+
+    def _expect_end(self, reminder: StoredReminder, now_ms: int) -> None:
+        """Let what was said be forgotten in time, where messages disappear."""
+        if reminder.timer_ms is not None:
+            self._disappears(now_ms + reminder.timer_ms)
 
     async def _answer(self, job: Job) -> None:
         await job.run()
         self.look()  # perhaps nothing came of it once too often
-
-    async def _stop_asking(self, question: StoredReminder, now_ms: int) -> None:
-        log.warning("reminder.stopped", count=question.failures)
-        metrics.REMINDERS.labels("stopped").inc()
-        text = f"{BELL}{self._languages.say(question.chat, STOPPED)}\n{question.text}"
-        message = await self._reminders.deliver(question, text, None, now_ms)
-        if message is not None:
-            await self._outbox.deliver((message,), just_stored=True)
 
     def _text(self, reminder: StoredReminder, missed: int, now_ms: int) -> str:
         """Return what is said: whose it is in a group, the words, and for when it was if late."""

@@ -217,6 +217,7 @@ class Intake:
         told_ms = message.delivered_timestamp or message.server_timestamp
         if told_ms is not None and self._clock.heard(told_ms / 1_000):
             await self._store.upkeep.set_back()
+            self._alarm.look()
 
     async def _sort(
         self,
