@@ -592,3 +592,29 @@ async def test_an_answer_that_was_stored_before_its_question_is_not_asked_for_ag
             assert (await here.answer()).text == "All right."
     assert here.answers() == [asked.text, "All right."]
     assert told(here) == "Red"
+
+
+async def test_the_bot_stops_typing_once_it_has_asked() -> None:
+    thought = asyncio.Event()
+    async with world(script(held(thought, ask()))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            await here.signal.until(lambda: any(begun for _, begun in here.signal.typing))
+            thought.set()
+            asked = await question(here)
+            await here.signal.until(lambda: here.signal.typing[-1] == (asked.chat, False))
+
+
+async def test_a_clock_that_skips_a_day_ends_the_silence_while_the_bot_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.approvals.questions.CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr("bot.approvals.questions.MAX_LOOK_SECONDS", 0.05)
+    clock = Clock()
+    async with world(script(ask(), text("I took red."))) as here:
+        async with running_bot(here.settings(), clock=clock.steady()):
+            await here.signal.say("paint it")
+            await question(here)
+            clock.ahead = PATIENCE_SECONDS + 60
+            assert (await here.answer()).text == "I took red."
+    assert told(here) == NOBODY
