@@ -16,8 +16,11 @@ from conversation_store.connections import Execute
 from conversation_store.models import ChatId
 
 EARLIER_ROWS: Final = 200
-EARLIER_CHARACTERS: Final = 4_000
+EARLIER_CHARACTERS: Final = 2_000
 """How far back is looked, and at how much of each message."""
+
+MAX_WORDS: Final = 40
+"""Of a fact, that are looked for: the longest."""
 
 MIN_LETTERS: Final = 3
 """A shorter word without a digit says nothing about where it was taken from."""
@@ -128,11 +131,12 @@ def _earlier_facts(execute: Execute, chat: ChatId) -> Iterator[tuple[str, Source
 
 
 def _telling_words(text: str) -> set[str]:
-    return {
+    words = {
         word
         for word in re.findall(r"\w+", text.casefold())
         if len(word) >= MIN_LETTERS or not word.isalpha()
     }
+    return set(sorted(words, key=lambda word: (-len(word), word))[:MAX_WORDS])
 
 
 def _shared(words: set[str], said: str) -> int:

@@ -134,6 +134,15 @@ async def test_a_request_goes_on_from_the_one_before_except_where_a_fact_changed
         assert SECRET not in system_text(here.model.requests[-1])
 
 
+async def test_what_the_model_was_asked_early_has_the_facts_and_is_used() -> None:
+    async with world(script(remember(), text("Yes."), text("No nuts."))) as here:
+        async with running_bot(here.settings(bot={"settle_seconds": 0.3})):
+            await asked(here, "remember it")
+            assert await asked(here, "may I eat this?") == "No nuts."
+        assert len(here.model.requests) == 3
+        assert FACT in system_text(here.model.requests[-1])
+
+
 async def test_a_fact_leaves_with_its_message_and_so_does_what_was_told_of_it() -> None:
     steps = script(remember(), text("Yes."), recall(), text("You know."))
     async with world(steps) as here, running_bot(here.settings()):
