@@ -101,7 +101,8 @@ def _shown_meanwhile(execute: Execute, turn_id: int) -> list[int]:
         " UNION SELECT signal_timestamp FROM approvals WHERE signal_timestamp NOT NULL"
         " AND id IN (SELECT id FROM messages WHERE turn_id = ?1)"
         " UNION SELECT signal_timestamp FROM questions WHERE signal_timestamp NOT NULL"
-        " AND turn_id = ?1",
+        " AND turn_id = ?1"
+        " UNION SELECT part.value FROM questions, json_each(earlier) part WHERE turn_id = ?1",
         (turn_id,),
     )
     return sorted(timestamp for (timestamp,) in rows)

@@ -38,7 +38,7 @@ TOO_LATE: Final = "That question has been answered already."
 class Asked:
     """A question that was sent.
 
-    Its timestamps are those of its last message: nobody can answer what is not shown whole yet.
+    It is known once all of its messages are sent: nobody can answer what is not shown whole yet.
 
     Attributes:
         id: its row.
@@ -144,7 +144,7 @@ class AskedQuestions:
         *,
         seconds: float,
         poll: Poll | None = None,
-    ) -> int | None:
+    ) -> tuple[int, ...]:
         """Send a question, trying again while there is no connection.
 
         Args:
@@ -154,16 +154,18 @@ class AskedQuestions:
             poll: shows the question instead of the messages, where the Signal side knows polls.
 
         Returns:
-            the timestamp of its last message; None if not all of them could be sent.
+            the timestamps of its messages; none if not all of them could be sent.
         """
+        timestamps: list[int] = []
         try:
             # One question after the other: the messages of two must not mix.
             async with (
                 asyncio.timeout(seconds),
                 self._sending.setdefault(chat, asyncio.Lock()),
             ):
-                timestamp = await self._send_poll(chat, poll)
-                for message in () if timestamp is not None else messages:
+                if (of_poll := await self._send_poll(chat, poll)) is not None:
+                    return (of_poll,)
+                for message in messages:
                     send = partial(
                         self._channel.send,
                         chat,
@@ -171,13 +173,13 @@ class AskedQuestions:
                         styles=message.styles,
                         attachments=message.attachments,
                     )
-                    timestamp = await SEND_RETRY.retry(
-                        send, on=(SignalError,), final=(SignalRejected,)
+                    timestamps.append(
+                        await SEND_RETRY.retry(send, on=(SignalError,), final=(SignalRejected,))
                     )
-                return timestamp
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
-            return None
+            return ()
+        return tuple(timestamps)
 
     async def say(self, chat: ChatId, sentence: str) -> None:
         """Say something about an open question; that it cannot be said does no harm."""

@@ -225,9 +225,10 @@ class ApprovalDesk:
         admins_needed = self._admins_needed(stored.chat, consent)
         how = self._how(stored.chat, consent.covers, admins_needed)
         messages = question_messages(tool, text, how)
-        timestamp = await self._asked.send(stored.chat, messages, seconds=self._patience_seconds)
-        if timestamp is None:
+        sent = await self._asked.send(stored.chat, messages, seconds=self._patience_seconds)
+        if not sent:
             return None
+        timestamp = sent[-1]
         asked_at = int(self._clock() * 1_000)
         question = Question(
             stored.id,

@@ -8,7 +8,7 @@ same messages again. After a day of silence the model is told that nobody answer
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -109,6 +109,7 @@ class ModelQuestion(Asked):
         kind: what it asks for.
         options: what may be chosen.
         multiple: whether several of them may be.
+        earlier: timestamps of its messages before the last one.
         chosen: what the model is told after the last vote, where more may follow.
         reminded: the person was told that it is open.
         asked_back: plain words that fit several questions were asked back about once.
@@ -118,9 +119,15 @@ class ModelQuestion(Asked):
     kind: QuestionKind
     options: tuple[str, ...]
     multiple: bool
+    earlier: tuple[int, ...] = ()
     chosen: str | None = None
     reminded: bool = False
     asked_back: bool = False
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """By which phones may name it: any of its messages, once all of them are there."""
+        return (self.signal_timestamp, *self.earlier)
 
     def choice_in(self, text: str) -> tuple[int, ...]:
         """Return which options a text chooses, by their places."""
@@ -360,37 +367,36 @@ class QuestionDesk:
         Raises:
             ToolError: it could not be sent.
         """
-        timestamp = await self._asked.send(
-            stored.chat, messages, seconds=SENDING_SECONDS, poll=poll
-        )
-        if timestamp is None:
+        sent = await self._asked.send(stored.chat, messages, seconds=SENDING_SECONDS, poll=poll)
+        if not sent:
             raise ToolError(NOT_ASKED)
         asked_at = int(self._clock() * 1_000)
-        expires_at = asked_at + int(PATIENCE_SECONDS * 1_000)
-        # Before the store has it: an answer may be on its way already.
-        self._listen_for(stored, timestamp, asked_at, expires_at)
-        await self._store.questions.mark_asked(
-            stored.id, timestamp, asked_at=asked_at, expires_at=expires_at
+        asked = replace(
+            stored,
+            signal_timestamp=sent[-1],
+            earlier=sent[:-1],
+            asked_at=asked_at,
+            expires_at=asked_at + int(PATIENCE_SECONDS * 1_000),
         )
+        # Before the store has it: an answer may be on its way already.
+        self._listen(asked)
+        await self._store.questions.mark_asked(asked)
 
     def _listen(self, stored: StoredQuestion) -> None:
-        if stored.signal_timestamp and stored.asked_at and stored.expires_at:
-            self._listen_for(stored, stored.signal_timestamp, stored.asked_at, stored.expires_at)
-
-    def _listen_for(
-        self, stored: StoredQuestion, timestamp: int, asked_at: int, expires_at: int
-    ) -> None:
+        if not (stored.signal_timestamp and stored.asked_at and stored.expires_at):
+            return
         question = ModelQuestion(
             stored.id,
             stored.chat,
             stored.asker,
-            timestamp,
-            asked_at,
-            expires_at,
+            stored.signal_timestamp,
+            stored.asked_at,
+            stored.expires_at,
             stored.turn_id,
             stored.kind,
             stored.options,
             stored.multiple,
+            stored.earlier,
             stored.chosen,
         )
         self._of_turns.setdefault(stored.turn_id, []).append(self._asked.listen(question))

@@ -15,6 +15,7 @@ STATEMENTS = (
         multiple INTEGER NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('open', 'answered')),
         signal_timestamp INTEGER,
+        earlier TEXT,
         asked_at INTEGER,
         expires_at INTEGER,
         answer TEXT,

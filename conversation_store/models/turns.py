@@ -310,6 +310,7 @@ class StoredQuestion:
         options: what may be chosen.
         multiple: whether several of them may be.
         signal_timestamp: Signal's timestamp of its last message; None while it is not sent.
+        earlier: those of its messages before that one.
         asked_at: when it was sent; None while it is not.
         expires_at: until when an answer counts; None while it is not sent.
         answer: what the model is told; None while it is open.
@@ -323,6 +324,7 @@ class StoredQuestion:
     kind: QuestionKind
     options: tuple[str, ...] = ()
     multiple: bool = False
+    earlier: tuple[int, ...] = ()
     signal_timestamp: int | None = None
     asked_at: int | None = None
     expires_at: int | None = None

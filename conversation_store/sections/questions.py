@@ -12,8 +12,8 @@ from conversation_store.models import AcceptedMessage, ChatId, QuestionKind, Sto
 from conversation_store.sections.section import Section, reads, writes
 
 COLUMNS = (
-    "id, turn_id, chat, asker, kind, options, multiple, signal_timestamp, asked_at, expires_at,"
-    " answer, chosen"
+    "id, turn_id, chat, asker, kind, options, multiple, earlier, signal_timestamp, asked_at,"
+    " expires_at, answer, chosen"
 )
 
 ANSWER = "question"
@@ -62,19 +62,18 @@ class QuestionStore(Section):
         return _found(execute, open_call)
 
     @writes
-    def mark_asked(
-        self,
-        execute: Execute,
-        question: int,
-        signal_timestamp: int,
-        *,
-        asked_at: int,
-        expires_at: int,
-    ) -> None:
-        """Remember the question's message, when it was sent and until when its answer counts."""
+    def mark_asked(self, execute: Execute, question: StoredQuestion) -> None:
+        """Remember a question's messages, when it was sent and until when its answer counts."""
         execute(
-            "UPDATE questions SET signal_timestamp = ?, asked_at = ?, expires_at = ? WHERE id = ?",
-            (signal_timestamp, asked_at, expires_at, question),
+            "UPDATE questions SET signal_timestamp = ?, earlier = ?, asked_at = ?, expires_at = ?"
+            " WHERE id = ?",
+            (
+                question.signal_timestamp,
+                json.dumps(question.earlier) if question.earlier else None,
+                question.asked_at,
+                question.expires_at,
+                question.id,
+            ),
         )
 
     @writes
@@ -180,7 +179,7 @@ def _found(execute: Execute, question: int) -> StoredQuestion:
 
 
 def _question(row: Row) -> StoredQuestion:
-    id_, turn_id, chat, asker, kind, options, multiple, *rest = row
+    id_, turn_id, chat, asker, kind, options, multiple, earlier, *rest = row
     return StoredQuestion(
         id_,
         turn_id,
@@ -189,5 +188,6 @@ def _question(row: Row) -> StoredQuestion:
         QuestionKind(kind),
         tuple(json.loads(options)),
         bool(multiple),
+        tuple(json.loads(earlier or "[]")),
         *rest,
     )

@@ -140,16 +140,25 @@ async def test_plan_alone_says_how_it_is_used_and_a_plain_answer_needs_no_plan()
             assert (await here.answer()).text == "It is 3."
 
 
-async def test_a_long_plan_is_several_messages_of_which_the_last_is_answered() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("part", [0, 1])
+async def test_a_long_plan_is_several_messages_of_which_any_may_be_answered_once_all_are_there(
+    restarts: bool, part: int
+) -> None:
     plan = "\n\n".join(f"{number}. {'step ' * 60}" for number in range(1, 11))
     async with world(script(propose(plan), text("Done."))) as here:
-        async with running_bot(here.settings()):
+        async with running_bot(here.settings()) as bot:
             await here.signal.say("!plan a lot")
-            first = await here.answer()
-            last = await proposed(here)
-            await here.signal.react("👍", first.timestamp)
-            await here.signal.react("👍", last.timestamp)
-            assert (await here.answer()).text == "Done."
+            parts = [await here.answer(), await proposed(here)]
+            if restarts:
+                await kill(bot)
+            else:
+                await here.signal.react("👍", parts[part].timestamp)
+                assert (await here.answer()).text == "Done."
+        if restarts:
+            async with running_bot(here.settings()):
+                await here.signal.react("👍", parts[part].timestamp)
+                assert (await here.answer()).text == "Done."
     assert told(here) == ACCEPTED
 
 
@@ -226,3 +235,16 @@ async def test_a_model_without_tool_calling_plans_as_well() -> None:
     before, after = (request["messages"][0]["content"] for request in here.model.requests)
     assert "- notes_write:" not in before
     assert "- notes_write:" in after
+
+
+async def test_undo_takes_back_all_messages_of_a_plan() -> None:
+    plan = "\n\n".join(f"{number}. {'step ' * 60}" for number in range(1, 11))
+    async with world(script(propose(plan), text("Done."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("a lot")
+            parts = [await here.answer(), await proposed(here)]
+            await here.signal.react("👍", parts[1].timestamp)
+            assert (await here.answer()).text == "Done."
+            await here.signal.say("!undo")
+            shown = {(sent.chat, sent.timestamp) for sent in parts}
+            await here.signal.until(lambda: shown <= set(here.signal.deleted))
