@@ -13,6 +13,9 @@ from tools.errors import InvalidArguments
 
 MAX_AHEAD: Final = timedelta(days=50 * 366)
 
+YEARS: Final = range(1970, 2300)
+"""In other years some zones have no time, or the calendar has no room for a rule."""
+
 HOW: Final = "Send at as a date with a time in ISO 8601, such as 2026-12-24T09:00."
 
 
@@ -27,6 +30,8 @@ def parse_at(text: str) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArguments(f"This is no time. {HOW}") from None
+    if at.year not in YEARS:
+        raise InvalidArguments(f"Nobody is reminded in the year {at.year}. {HOW}")
     if "T" not in text.upper() and ":" not in text:
         raise InvalidArguments(f"The time of day is missing. {HOW}")
     return at.replace(microsecond=0)

@@ -1,0 +1,148 @@
+"""What a model may send to the tools of reminders: it is done, or refused in words, never a bug."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conversation_store.store import ConversationStore
+from tests.unit.stores import ADA, accept, received, store_at
+from tools.base import Caller
+from tools.errors import InvalidArguments, ToolError
+from tools.reminders.tool import (
+    Reminders,
+    cancel_reminder,
+    list_reminders,
+    remind,
+    schedule,
+    set_timezone,
+)
+
+NOW = datetime(2026, 11, 25, 22, 30, tzinfo=UTC)
+
+
+async def reminders_of(store: ConversationStore, zone: str | None = "Europe/Berlin") -> Reminders:
+    """Return the reminders of Ada, who has asked for something just now."""
+    asked = await accept(store, received(1))
+    if zone is not None:
+        await store.reminders.set_zone("ada", zone, ())
+    caller = Caller("ada", ADA, turn=asked.id, call="call_0")
+    return Reminders(store.reminders, caller, NOW, at_most=100, changed=lambda: None)
+
+
+def calling(reminders: Reminders, call: str) -> Reminders:
+    return replace(reminders, caller=replace(reminders.caller, call=call))
+
+
+async def test_the_model_is_told_when_it_comes_in_words_that_show_its_mistakes(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store)
+        said = await remind(mine, "Call mum", "2026-11-26T09:00")
+    assert said == (
+        "Reminder 1 is set. It comes on Thursday, 26 November 2026, 09:00 (Europe/Berlin), in"
+        " 9 h 30 min. It is now Wednesday, 25 November 2026, 23:30 (Europe/Berlin)."
+    )
+
+
+async def test_a_series_whose_first_day_does_not_fit_begins_with_the_first_that_does(
+    tmp_path: Path,
+) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store)
+        said = await schedule(mine, "News?", "2026-11-26T07:00", "FREQ=WEEKLY;BYDAY=TU")
+        assert "comes first on Tuesday, 1 December 2026, 07:00" in said
+        assert "repeats by FREQ=WEEKLY;BYDAY=TU: News?" in await list_reminders(mine)
+
+
+async def test_a_call_that_runs_again_says_the_same(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store)
+        first = await remind(mine, "Call mum", "2026-11-26T09:00")
+        assert await remind(mine, "Call mum", "2026-11-26T09:00") == first
+        assert len(await store.reminders.of("ada", ADA)) == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "repeat", "why"),
+    [
+        ("2026-11-25T23:00", "", "has passed"),
+        ("2026-11-26", "", "time of day"),
+        ("2090-01-01T09:00", "", "50 years"),
+        ("0001-01-01T00:00", "", "year 1"),
+        ("9999-12-31T23:59:59-14:00", "", "year 9999"),
+        ("2090-01-01T09:00", "FREQ=DAILY", "50 years"),
+        ("2026-11-26T09:00", "FREQ=DAILY;BYHOUR=9;BYMINUTE=0,5", "every 15 minutes"),
+        ("2026-11-26T09:00", "FREQ=DAILY;UNTIL=20261120", "no date"),
+    ],
+)
+async def test_what_cannot_be_is_refused_in_words(
+    at: str, repeat: str, why: str, tmp_path: Path
+) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store)
+        with pytest.raises(InvalidArguments, match=why):
+            await remind(mine, "Call mum", at, repeat)
+        assert await store.reminders.of("ada", ADA) == ()
+
+
+async def test_a_moment_needs_no_zone_and_a_local_time_does(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store, zone=None)
+        assert "(UTC)" in await remind(mine, "Call mum", "2026-11-25T22:40+00:00")
+        for at, repeat in (("2026-11-26T09:00", ""), ("2026-11-26T09:00Z", "FREQ=DAILY")):
+            with pytest.raises(ToolError, match="city"):
+                await remind(calling(mine, at), "Call mum", at, repeat)
+        assert "Asia/Tokyo" in await set_timezone(mine, "tokyo")
+        assert "09:00 (Asia/Tokyo)" in await remind(
+            calling(mine, "later"), "Call mum", "2026-11-26T09:00"
+        )
+        with pytest.raises(InvalidArguments, match="offset"):
+            await set_timezone(mine, "UTC+2")
+
+
+async def test_what_is_not_there_cannot_be_cancelled(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store)
+        await remind(mine, "Call mum", "2026-11-26T09:00")
+        assert await cancel_reminder(mine, 1) == "Number 1 is cancelled."
+        with pytest.raises(ToolError, match="no number 1"):
+            await cancel_reminder(mine, 1)
+
+
+times = st.one_of(
+    st.text(max_size=40),
+    st.datetimes().map(lambda at: at.isoformat()),
+    st.datetimes(timezones=st.timezones()).map(lambda at: at.isoformat()[:40]),
+    st.from_regex(
+        r"\A20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9](Z|[+-][0-9]{2}:?00)?\Z"
+    ),
+)
+rules = (
+    st.just("")
+    | st.text(max_size=60)
+    | st.from_regex(
+        r"\AFREQ=(HOURLY|DAILY|WEEKLY|MONTHLY|YEARLY)(;(BY[A-Z]{3,8}|INTERVAL|COUNT|UNTIL)=[0-9A-Z,-]{1,9}){0,3}\Z"
+    )
+)
+
+
+@given(times, rules, st.sampled_from(["UTC", "Asia/Kathmandu", "Pacific/Apia", "Africa/Monrovia"]))
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_model_sends_is_set_or_refused(at: str, repeat: str, zone: str) -> None:
+    async def send() -> None:
+        with TemporaryDirectory(prefix="stb-") as folder:
+            async with store_at(Path(folder)) as store:
+                mine = await reminders_of(store, zone)
+                with suppress(ToolError):
+                    await remind(mine, "Call mum", at, repeat)
+                    await list_reminders(mine)
+
+    asyncio.run(send())
