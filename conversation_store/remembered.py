@@ -24,8 +24,8 @@ SHOWN_BYTES: Final = 2_000
 
 def add(
     execute: Execute, chat: ChatId, text: str, *, turn_id: int, call: str, now_ms: int
-) -> int | NotRemembered:
-    """Remember a fact from a turn that runs and return its number.
+) -> Fact | NotRemembered:
+    """Remember a fact from a turn that runs and return it.
 
     The same call is carried out once. What is remembered already keeps its number, and comes from
     the new turn from now on.
@@ -35,9 +35,10 @@ def add(
     source = fact_sources.of(execute, chat, turn_id, text)
     if source is None or (source.expires_at is not None and source.expires_at <= now_ms):
         return NotRemembered.KEPT_NOWHERE
-    sql = "SELECT number FROM remembered WHERE turn_id = ? AND call = ?"
+    sql = "SELECT number, said_at, expires_at FROM remembered WHERE turn_id = ? AND call = ?"
     if done := list(execute(sql, (turn_id, call))):
-        return int(done[0][0])
+        ((number, said_at, expires_at),) = done
+        return Fact(number, text, said_at, expires_at)
     number = _number_of(execute, chat, text)
     if number is None:
         sql = "SELECT count(text) FROM remembered WHERE chat = ?"
@@ -57,7 +58,7 @@ def add(
         execute("INSERT INTO remembered_from (turn_id, fact_id) VALUES (?, ?)", (one, fact_id))
     if source.turns != {turn_id}:
         _tell(execute, turn_id, fact_id, source.expires_at)
-    return number
+    return Fact(number, text, source.said_at, source.expires_at)
 
 
 def version(execute: Execute, chat: ChatId) -> int | None:
@@ -93,7 +94,7 @@ def shown(execute: Execute, chat: ChatId, now_ms: int) -> ShownFacts:
 def of_chat(execute: Execute, chat: ChatId, now_ms: int) -> tuple[Fact, ...]:
     """Return all facts of a chat in the order of their numbers."""
     rows = execute(
-        "SELECT number, text, said_at FROM remembered"
+        "SELECT number, text, said_at, expires_at FROM remembered"
         " WHERE chat = ? AND text IS NOT NULL AND (expires_at IS NULL OR expires_at > ?)"
         " ORDER BY number",
         (chat, now_ms),
@@ -108,7 +109,7 @@ def tell(
     found: dict[int, Row] = {
         row[0]: row
         for row in execute(
-            "SELECT number, text, said_at, id, expires_at FROM remembered"
+            "SELECT number, text, said_at, expires_at, id FROM remembered"
             " WHERE chat = ? AND text IS NOT NULL"
             " AND (expires_at IS NULL OR expires_at > ?)"
             " AND number IN (SELECT value FROM json_each(?))"
@@ -117,9 +118,9 @@ def tell(
         )
     }
     told = [found[number] for number in numbers if number in found]
-    for _, _, _, fact_id, expires_at in told:
+    for _, _, _, expires_at, fact_id in told:
         _tell(execute, turn_id, fact_id, expires_at)
-    return tuple(Fact(*row[:3]) for row in told)
+    return tuple(Fact(*row[:4]) for row in told)
 
 
 def strike(execute: Execute, chat: ChatId, number: int) -> bool:

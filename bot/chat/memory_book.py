@@ -31,8 +31,8 @@ class MemoryBook:
             raise ToolError(OUTSIDE)
         return Memory(self, caller.chat, caller.turn, caller.call)
 
-    async def remember(self, chat: str, text: str, *, turn: int, call: str) -> int | Refusal:
-        """Keep a fact, once for each call, and return its number."""
+    async def remember(self, chat: str, text: str, *, turn: int, call: str) -> Fact | Refusal:
+        """Keep a fact, once for each call, and return it."""
         kept = await self._store.remember(ChatId.parse(chat), text, turn_id=turn, call=call)
         return _REFUSALS[kept] if isinstance(kept, NotRemembered) else kept
 

@@ -166,5 +166,9 @@ class MemoryCommand:
 
 
 def _line(fact: Fact) -> str:
-    day = datetime.fromtimestamp(fact.said_at / 1_000, UTC).strftime("%Y-%m-%d")
-    return f"{fact.number}. {fact.text} ({day})"
+    until = "" if fact.expires_at is None else f", ⏱ {_day(fact.expires_at)}"
+    return f"{fact.number}. {fact.text} ({_day(fact.said_at)}{until})"
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d")

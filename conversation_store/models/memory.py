@@ -12,11 +12,13 @@ class Fact:
         number: names it in its chat; no other fact there ever has the same.
         text: what it says.
         said_at: when the message came that it is from.
+        expires_at: when that message disappears, and this with it.
     """
 
     number: int
     text: str
     said_at: int
+    expires_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

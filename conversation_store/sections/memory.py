@@ -11,8 +11,8 @@ class MemoryStore(Section):
 
     async def remember(
         self, chat: ChatId, text: str, *, turn_id: int, call: str
-    ) -> int | NotRemembered:
-        """Remember something from a turn that runs, once for each call; return its number.
+    ) -> Fact | NotRemembered:
+        """Remember something from a turn that runs, once for each call; return it.
 
         Args:
             chat: where; no other chat ever gets to know it.
@@ -27,7 +27,7 @@ class MemoryStore(Section):
     @writes
     def _remember(
         self, execute: Execute, chat: ChatId, text: str, turn_id: int, call: str
-    ) -> int | NotRemembered:
+    ) -> Fact | NotRemembered:
         now = self._context.now_ms()
         return remembered.add(execute, chat, text, turn_id=turn_id, call=call, now_ms=now)
 

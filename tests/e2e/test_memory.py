@@ -170,7 +170,10 @@ async def test_a_question_that_is_answered_anew_keeps_its_facts_until_it_is_undo
 async def test_a_fact_disappears_with_its_message() -> None:
     steps = script(remember(), text("Yes."), recall(), text("You know."))
     async with world(steps) as here, running_bot(here.settings()):
-        await asked(here, f"Remember: {FACT}", expires_seconds=2)
+        await asked(here, f"Remember: {FACT}", expires_seconds=3)
+        assert "UTC: the message that it came from disappears then" in told(here)
+        assert f"1. {FACT} (" in (listed := await asked(here, "!memory"))
+        assert ", ⏱ 2" in listed
         await asked(here, "what did I tell you?")
         assert SECRET in system_text(here.model.requests[-1])
         await gone(here, SECRET)

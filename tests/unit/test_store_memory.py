@@ -8,7 +8,7 @@ import pytest
 
 from conversation_store import remembered
 from conversation_store.full_text import best
-from conversation_store.models import AcceptedMessage, ChatId, Fact, NotRemembered
+from conversation_store.models import AcceptedMessage, ChatId, Fact, NotRemembered, Turn
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
@@ -39,10 +39,17 @@ async def remember(
     """Remember something in a turn that answers a message, which says it unless told otherwise."""
     accepted = await accept(store, received(at, said or text, chat, **more))
     turn = store.turns.begin([accepted], said or text)
-    kept = await store.memory.remember(chat, text, turn_id=turn.id, call="call_0")
-    assert isinstance(kept, int)
+    await keep(store, turn, text, "call_0", chat)
     await finish(store, turn)
     return accepted
+
+
+async def keep(
+    store: ConversationStore, turn: Turn, text: str, call: str, chat: ChatId = ADA
+) -> int:
+    kept = await store.memory.remember(chat, text, turn_id=turn.id, call=call)
+    assert isinstance(kept, Fact), kept
+    return kept.number
 
 
 async def recall(
@@ -89,8 +96,7 @@ async def test_a_call_that_is_run_again_remembers_once(tmp_path: Path) -> None:
         for _ in range(2):
             for call, number in (("a", 1), ("b", 2)):
                 text = f"fact of {call}"
-                kept = await store.memory.remember(ADA, text, turn_id=turn.id, call=call)
-                assert kept == number
+                assert await keep(store, turn, text, call) == number
         assert await known(store) == ["fact of a", "fact of b"]
 
 
@@ -159,7 +165,7 @@ async def test_a_turn_that_no_message_began_remembers_as_of_its_beginning(tmp_pa
         turn = store.turns.begin([await accept(store, received(1))], "x")
         await store.upkeep.ping()
         rows(tmp_path, "DELETE FROM inbox")
-        assert await store.memory.remember(ADA, "x", turn_id=turn.id, call="a") == 1
+        assert await keep(store, turn, "x", "a") == 1
 
 
 async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
@@ -323,11 +329,9 @@ async def test_a_chat_has_a_bounded_number_of_facts(
     monkeypatch.setattr(remembered, "MAX_FACTS", 3)
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "x")
-        kept = [
-            await store.memory.remember(ADA, f"fact {n}", turn_id=turn.id, call=f"{n}")
-            for n in (1, 2, 3, 4)
-        ]
-        assert kept == [1, 2, 3, NotRemembered.FULL]
+        assert [await keep(store, turn, f"fact {n}", f"{n}") for n in (1, 2, 3)] == [1, 2, 3]
+        fourth = await store.memory.remember(ADA, "fact 4", turn_id=turn.id, call="4")
+        assert fourth is NotRemembered.FULL
 
 
 async def test_the_newest_short_facts_are_always_shown_in_the_order_of_their_numbers(

@@ -23,6 +23,11 @@ class Fact(Protocol):
         """When the message came that it is from, in ms since 1970."""
         ...
 
+    @property
+    def expires_at(self) -> int | None:
+        """When that message disappears, and this with it."""
+        ...
+
 
 class Refusal(StrEnum):
     """Why a book does not do something; the value is what the model is told."""
@@ -44,8 +49,8 @@ class Refusal(StrEnum):
 class Book(Protocol):
     """Keeps facts, each of one chat. Implemented by `bot.chat.memory_book.MemoryBook`."""
 
-    async def remember(self, chat: str, text: str, *, turn: int, call: str) -> int | Refusal:
-        """Keep a fact, once for each call, and return its number."""
+    async def remember(self, chat: str, text: str, *, turn: int, call: str) -> Fact | Refusal:
+        """Keep a fact, once for each call, and return it."""
         ...
 
     async def recall(

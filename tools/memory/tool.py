@@ -22,6 +22,10 @@ MAX_QUERY_CHARACTERS: Final = 500
 MAX_FOUND: Final = 50
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UNTIL: Final = (
+    "Remembered as number {number}, until {time} UTC: the message that it came from disappears"
+    " then. Tell the person so."
+)
 _QUESTION: Final = (
     "Remember this for later conversations here? I have read what strangers wrote, and it may come"
     " from them."
@@ -52,10 +56,12 @@ async def remember(
     fact = " ".join(_CONTROL.sub(" ", text).split())
     if not fact:
         raise InvalidArguments("The text is empty.")
-    number = await memory.book.remember(memory.chat, fact, turn=memory.turn, call=memory.call)
-    if isinstance(number, Refusal):
-        raise ToolError(number)
-    return f"Remembered as number {number}."
+    kept = await memory.book.remember(memory.chat, fact, turn=memory.turn, call=memory.call)
+    if isinstance(kept, Refusal):
+        raise ToolError(kept)
+    if kept.expires_at is None:
+        return f"Remembered as number {kept.number}."
+    return _UNTIL.format(number=kept.number, time=_utc(kept.expires_at).strftime("%Y-%m-%d %H:%M"))
 
 
 async def recall(
@@ -76,7 +82,9 @@ async def recall(
         raise ToolError(facts)
     if not facts:
         return "Nothing is remembered that fits. Try other words, or an empty query."
-    return "\n".join(f"{fact.number} ({_day(fact.said_at)}): {fact.text}" for fact in facts)
+    return "\n".join(
+        f"{fact.number} ({_utc(fact.said_at):%Y-%m-%d}): {fact.text}" for fact in facts
+    )
 
 
 async def forget(memory: Memory, number: Annotated[int, Field(ge=1)]) -> str:
@@ -106,5 +114,5 @@ def memory_tools(memory_of: Callable[[Caller], Memory]) -> Sequence[Tool]:
     )
 
 
-def _day(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d")
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
