@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from bot.demo.arithmetic import find_expressions
@@ -18,6 +19,7 @@ DATE_TOOLS: Final = frozenset({"date_difference", "shift_date"})
 CURRENT_TIME: Final = "current_time"
 REMEMBER: Final = "remember"
 RECALL: Final = "recall"
+REMIND: Final = "remind"
 MAX_CALLS: Final = 5
 HOW_TO_CONNECT: Final = (
     "To talk to a real model, start it with LLM__BASE_URL (any OpenAI-compatible endpoint) and, "
@@ -145,6 +147,23 @@ def _remember(conversation: Conversation) -> Reply | None:
     return None
 
 
+_REMINDER_ASKED = re.compile(
+    r"(?:please )?remind me in (\d{1,3}) (minute|hour|day)s? (?:to |of )?(.{1,200})",
+    re.IGNORECASE,
+)
+
+
+def _remind(conversation: Conversation) -> Reply | None:
+    """Set a reminder for so long after the message was written."""
+    asked = _REMINDER_ASKED.fullmatch(conversation.text)
+    if asked is None or REMIND not in conversation.tools or not conversation.written_at:
+        return None
+    number, unit, what = asked.groups()
+    written = datetime.strptime(conversation.written_at, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+    at = written + timedelta(**{f"{unit.lower()}s": int(number)})
+    return (Call(REMIND, {"text": what, "at": at.isoformat()}),)
+
+
 _NAME_ASKED = re.compile(r"\bmy name\b.*\?|\bwho am i\b|\bremember me\b", re.IGNORECASE)
 _NAME_TOLD = re.compile(r"\b(?:my name is|my name's|call me) +([^\s,.!?]{1,40})", re.IGNORECASE)
 
@@ -216,6 +235,7 @@ def _chat(conversation: Conversation) -> Reply | None:
 
 RULES: Final[tuple[Callable[[Conversation], Reply | None], ...]] = (
     _remember,
+    _remind,
     _measure,
     _calculate,
     _tell_name,
@@ -239,6 +259,7 @@ def _abilities(conversation: Conversation) -> str:
         "convert_units": "convert (What is 5 km in miles?)",
         CURRENT_TIME: "look at the clock (What time is it in Tokyo?)",
         REMEMBER: "keep facts (Remember that Ada likes tea)",
+        REMIND: "remind you (Remind me in 1 minute to stretch)",
     }
     offered = [text for tool, text in tools.items() if tool in conversation.tools]
     remember = "remember your name (My name is Ada)"
@@ -260,7 +281,7 @@ def _tell_result(call: ToolCall, result: str) -> str:
     subject = _subject(call)
     if call.name == CURRENT_TIME and (clock := _CLOCK.match(result)):
         return f"It is {clock[1]}."
-    if call.name in {REMEMBER, RECALL}:
+    if call.name in {REMEMBER, RECALL, REMIND}:
         return result
     if call.name in DATE_TOOLS and result.endswith((")", "s", "h", "min", "day")):
         return f"It is {result}." if call.name == "shift_date" else f"{result}."

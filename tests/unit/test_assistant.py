@@ -204,6 +204,15 @@ def test_what_it_cannot_do_comes_with_the_way_to_a_real_model() -> None:
     assert "LLM__API_KEY" in answer
 
 
+def test_it_sets_a_reminder_for_so_long_after_the_message() -> None:
+    tools = frozenset({"remind"})
+    asked = user("[2026-11-25 23:50 UTC] Remind me in 15 minutes to stretch")
+    call = Call("remind", {"text": "stretch", "at": "2026-11-26T00:05:00+00:00"})
+    assert reply([asked], tools) == (call,)
+    assert reply([asked], frozenset()) != (call,)
+    assert reply([user("Remind me in 15 minutes to stretch")], tools) != (call,)
+
+
 def test_it_remembers_a_name_within_the_conversation() -> None:
     told = user(f"{STAMP}My name is Ada.")
     assert words(told) == "Nice to meet you, Ada. Ask me later what your name is."
