@@ -100,6 +100,11 @@ class Mailboxes:
         self._winding_down = True
         self._room.set()
 
+    @property
+    def winding_down(self) -> bool:
+        """Whether the process is about to end."""
+        return self._winding_down
+
     def is_full(self, chat: ChatId) -> bool:
         """Whether a chat has as many jobs waiting as it may."""
         return len(self._waiting.get(chat, ())) >= MAX_WAITING_IN_CHAT

@@ -428,6 +428,33 @@ async def test_what_was_asked_for_while_the_clock_was_ahead_comes_when_it_was_me
         await here.signal.wait_for(lambda sent: sent.text.startswith("⏰ Call mum"))
 
 
+async def test_a_stop_leaves_what_is_due_to_the_next_start() -> None:
+    calls = [("remind", {"text": f"{number}", "at": at(1.0)}) for number in range(30)]
+    slow, tools = asyncio.Event(), {"max_tool_calls": 100}
+
+    async def on_send(sent: Sent) -> None:
+        if sent.text.startswith("⏰"):
+            slow.set()
+            await asyncio.sleep(0.2)
+
+    async with world(script(tool_calls(*calls), text("I will."))) as here:
+        here.signal.on_send = on_send
+        async with running_bot(here.settings(tools=tools)):
+            await here.signal.say("remind me of thirty things")
+            async with asyncio.timeout(WAIT_SECONDS):
+                await slow.wait()
+        assert 0 < len(bells(here)) < 10, "The stop waited for all of them"
+        here.signal.on_send = None
+        async with running_bot(here.settings(tools=tools)):
+            await here.signal.until(lambda: len(bells(here)) >= 30)
+    assert sorted(bells(here)) == sorted(f"⏰ {number}" for number in range(30))
+
+
+def bells(here: World) -> list[str]:
+    """Return the reminders that people have got."""
+    return [sent.text for sent in here.signal.sent if sent.text.startswith("⏰")]
+
+
 def last_result(here: World) -> str:
     """Return what the model was told of the last call."""
     content = here.model.requests[-1]["messages"][-1]["content"]

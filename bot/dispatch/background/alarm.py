@@ -169,6 +169,8 @@ class Alarm:
             self.look()
 
     async def _ring(self, reminder_id: int) -> None:
+        if self._turns.winding_down:
+            return  # the next start says it, late if need be
         reminder = await self._reminders.find(reminder_id)
         is_due = reminder is not None and reminder.due_at <= self._now_ms()
         is_settled = reminder is None or not is_due or await self._say_once(reminder)
