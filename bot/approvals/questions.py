@@ -349,6 +349,8 @@ class QuestionDesk:
         )
         if stored is None:
             raise ToolError(NOT_ASKED)
+        if stored.answer is None and not self._asked.find(chat, stored.signal_timestamp):
+            self._listen(stored)
         if _is_new(stored) and self._count_in(chat) >= MAX_OPEN_IN_CHAT:
             raise ToolError(TOO_MANY)
         return stored
@@ -418,7 +420,8 @@ class QuestionDesk:
         left = [one for one in self._of_turns.pop(question.turn_id, ()) if one is not question]
         if left:
             self._of_turns[question.turn_id] = left
-        elif counts:
+        else:
+            # Also where the turn is gone: then nothing is left to wait for.
             await self._go_on(question.turn_id)
         return counts
 

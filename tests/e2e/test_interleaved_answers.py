@@ -5,13 +5,13 @@ Every message comes to one end: it is answered, stopped or forgotten, whatever c
 
 import asyncio
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from random import Random
 from typing import Final
 
+import apsw
 import pytest
 
 from bot.messaging.events import Person
@@ -128,7 +128,8 @@ async def _answer_all(here: World) -> None:
 def _is_at_rest(here: World) -> bool:
     if here.signal.undelivered:
         return False
-    with closing(sqlite3.connect(here.folder / "store.db")) as store:
+    # By the bot's own SQLite: closing a file with another one in this process would drop its locks.
+    with closing(apsw.Connection(str(here.folder / "store.db"))) as store:
         ((left,),) = store.execute(
             "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
             " + (SELECT count(*) FROM turns WHERE state = 'running')"

@@ -73,6 +73,7 @@ class Changes:
             if waited is not None:
                 await self._answer_afresh(waited, edit, target_id)
                 return True
+            target = self._unanswered(chat, target_id)  # it may have gone on in between
         if target is None:
             self.queue(request)
             return True
