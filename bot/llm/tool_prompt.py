@@ -1,7 +1,7 @@
 """Tools for models that know none: described in the prompt, called and answered in plain text."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -28,7 +28,7 @@ def with_tools_as_text(request: ModelRequest) -> ModelRequest:
     """
     if not request.tools and not any(message.tool_calls for message in request.messages):
         return request
-    messages = list(_told(request.messages))
+    messages = _in_turn(_told(request.messages))
     if request.tools:
         messages = _described(request.tools, messages)
         if not request.may_call:
@@ -58,10 +58,7 @@ def _asked_for_words(messages: list[Message]) -> list[Message]:
 
 
 def _told(messages: Sequence[Message]) -> Iterator[Message]:
-    """Tell calls and results in words; results of calls made at once are one message.
-
-    Templates of such models want people and model to speak in turn.
-    """
+    """Tell calls and results in words; results of calls made at once are one message."""
     names: dict[str, str] = {}  # some endpoints use the same ids for the calls of every answer
     for is_result, run in groupby(messages, key=lambda message: message.role is Role.TOOL):
         if is_result:
@@ -76,6 +73,22 @@ def _told(messages: Sequence[Message]) -> Iterator[Message]:
             for message in run:
                 names |= {call.id: call.name for call in message.tool_calls}
                 yield _without_calls(message)
+
+
+def _in_turn(messages: Iterable[Message]) -> list[Message]:
+    """Make one message of what people write in a row: after results, or before the next step.
+
+    Templates of such models want people and model to speak in turn.
+    """
+    spoken: list[Message] = []
+    for message in messages:
+        if spoken and message.role is spoken[-1].role is Role.USER:
+            words = "\n\n".join((spoken[-1].content or "", message.content or ""))
+            images = (*spoken[-1].images, *message.images)
+            spoken[-1] = replace(spoken[-1], content=words, images=images)
+        else:
+            spoken.append(message)
+    return spoken
 
 
 def _without_calls(message: Message) -> Message:

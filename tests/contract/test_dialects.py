@@ -76,6 +76,15 @@ CONVERSATIONS: Final = {
         Message(Role.ASSISTANT, "Past noon."),
         Message(Role.USER, "Thanks! And in Rome?"),
     ],
+    "steered": [
+        *HELLO,
+        Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),)),
+        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
+        Message(Role.USER, "In Rome, I mean."),
+        Message(Role.ASSISTANT, None, (ToolCall("call_1_2", "clock", ""),)),
+        Message(Role.TOOL, "12:01", tool_call_id="call_1_2"),
+        Message(Role.USER, "And be brief."),
+    ],
     "unreadable arguments": [
         *HELLO,
         Message(Role.ASSISTANT, None, (ToolCall("x" * 64, "no such tool!", "{'zone': UTC"),)),

@@ -57,7 +57,7 @@ async def test_what_is_written_while_a_tool_is_called_reaches_the_model_with_its
     assert second[: len(first)] == first
     assert third[: len(second)] == second
     roles = [role for role, _ in shown(here, 1)]
-    assert roles == ["user", "assistant", "tool", "user"]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
     assert "apples, I mean" in second[-1]["content"]
     assert shown(here, 1)[-1] == ("user", "and be brief")
 
@@ -233,7 +233,8 @@ async def test_what_is_written_beside_the_answer_to_a_question_reaches_the_model
             await here.signal.say("yes")
             assert (await here.answer()).text == "Done."
             assert notes(here) == "buy milk\n"
-    assert [role for role, _ in shown(here)] == ["user", "assistant", "tool", "user"]
+    roles = [role for role, _ in shown(here)]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
     assert shown(here)[-1] == ("user", "the fresh one")
 
 
@@ -300,3 +301,20 @@ async def test_over_the_rest_api_it_reaches_the_model_as_well() -> None:
             release.set()
             await api.wait_until(lambda: "5461 apples." in [sent.text for sent in api.sent])
     assert shown(here)[-1] == ("user", "apples, I mean")
+
+
+async def test_a_model_without_tool_calling_hears_it_with_the_results() -> None:
+    release = asyncio.Event()
+    call = text('{"tool": "calculate", "input": {"expression": "127*43"}}')
+    async with world(script(held(release, call), text("5461 apples."))) as here:
+        async with running_bot(here.settings(**READS, llm={"tool_calling": "prompt"})):
+            await here.signal.say("127*43?")
+            await here.model.wait_for_requests(1)
+            await write(here, "apples, I mean")
+            release.set()
+            assert (await here.answer()).text == "5461 apples."
+    roles = [message["role"] for message in here.model.requests[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+    last = here.model.requests[1]["messages"][-1]["content"]
+    assert "5461" in last
+    assert last.endswith("apples, I mean")

@@ -1,7 +1,8 @@
 """The body of `POST /chat/completions`."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from bot.llm.assembly import arguments_object
 from bot.llm.dialect import Asked, Parameter
@@ -11,6 +12,8 @@ from bot.llm.dialects.openai.sealed_fields import seal_request
 from bot.llm.images import data_url, images_after_results, latest_images
 from conversation_store.models import Image, Message, Role, ToolCall
 from tools.schema import to_openai
+
+HEARD: Final = "There is a further message."
 
 
 def request_body(model: str, asked: Asked) -> bytes:
@@ -31,7 +34,7 @@ def request_body(model: str, asked: Asked) -> bytes:
 def _request(model: str, asked: Asked) -> Mapping[str, object]:
     request, omitted = asked.request, asked.omitted
     shown = images_after_results(latest_images(request.messages), bridged=True)
-    said = [_message(message) for message in shown]
+    said = [_message(message) for message in _bridged(shown)]
     body: dict[str, object] = {"model": model, "messages": said}
     if tools := shown_tools(asked):
         body["tools"] = [to_openai(tool) for tool in tools]
@@ -41,6 +44,19 @@ def _request(model: str, asked: Asked) -> Mapping[str, object]:
     if body["stream"] and Parameter.USAGE not in omitted:
         body["stream_options"] = _stream_options(attested=asked.attested)
     return body
+
+
+def _bridged(messages: Iterable[Message]) -> Iterator[Message]:
+    """Let the model speak between a result and what a person writes while tools run.
+
+    An endpoint may refuse a person's message right behind a result, as Mistral's do.
+    """
+    before: Role | None = None
+    for message in messages:
+        if before is Role.TOOL and message.role is Role.USER:
+            yield Message(Role.ASSISTANT, HEARD)
+        yield message
+        before = message.role
 
 
 def parameters(asked: Asked) -> Collection[Parameter]:
