@@ -181,3 +181,21 @@ async def test_stop_ends_a_scheduled_turn_like_any_other() -> None:
             await here.model.wait_for_requests(3)
         await here.signal.say("!stop")
         assert (await here.answer()).text == "Stopped."
+
+
+async def test_a_scheduled_turn_may_ask_its_person_and_goes_on_with_the_answer() -> None:
+    question = ("ask_user", {"question": "Rome or Paris?", "options": ["Rome", "Paris"]})
+    steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(question), text("Sunny."))
+    async with world(steps) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("please")
+            assert (await here.answer()).text == "I will."
+            asked = await here.answer()
+            assert "Rome or Paris?" in asked.text
+            await there_is(
+                here, f"SELECT 1 FROM questions WHERE signal_timestamp = {asked.timestamp}"
+            )
+            await kill(bot)
+        async with running_bot(here.settings()):
+            await here.signal.say("Rome", quote=asked.timestamp)
+            assert (await here.answer()).text == f"⏰ {QUESTION}\n\nSunny."
