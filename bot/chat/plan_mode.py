@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from bot.approvals.questions import ACCEPTED
-from conversation_store.models import Message, ReceivedMessage
+from conversation_store.models import Message, ReceivedKind, ReceivedMessage
 from tools.people import PROPOSE_PLAN
 
 PLANNING: Final = (
@@ -22,8 +22,13 @@ _COMMAND: Final = re.compile(r"\s*!plan\s+(?=\S)", re.IGNORECASE)
 
 
 def without_command(messages: Sequence[ReceivedMessage]) -> tuple[list[ReceivedMessage], bool]:
-    """Return messages without `!plan` before their question, and whether it was there."""
+    """Return messages without `!plan` before their question, and whether it was there.
+
+    What the bot asks itself is no command, whatever it says.
+    """
     first, *others = messages
+    if first.kind is ReceivedKind.SCHEDULED:
+        return [*messages], False
     question = _COMMAND.sub("", first.text, count=1)
     return [replace(first, text=question), *others], question != first.text
 

@@ -13,6 +13,8 @@ from bot.chat.tool_loop import OVER_STEP
 from bot.commands.plan import HOW
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.test_questions import ask, question
+from tests.e2e.test_reminders import at, schedule
 from tests.e2e.traces import there
 from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.scripted_http import Body
@@ -248,3 +250,16 @@ async def test_undo_takes_back_all_messages_of_a_plan() -> None:
             await here.signal.say("!undo")
             shown = {(sent.chat, sent.timestamp) for sent in parts}
             await here.signal.until(lambda: shown <= set(here.signal.deleted))
+
+
+async def test_a_scheduled_question_may_ask_a_person_and_is_never_in_plan_mode() -> None:
+    steps = script(schedule("!plan the day", at()), text("I will."), ask(), text("Green."))
+    async with world(steps) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("plan my day then")
+            assert (await here.answer()).text == "I will."
+            await question(here)
+        async with running_bot(here.settings()):
+            await here.signal.say("2")
+            assert (await here.answer()).text == "⏰ !plan the day\n\nGreen."
+    assert PLANNING not in json.dumps(here.model.requests[-1]["messages"])
