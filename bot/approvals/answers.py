@@ -6,8 +6,9 @@ from typing import Final
 from bot.approvals.asked import Asked, AskedQuestions
 from bot.approvals.desk import REMINDER, ApprovalDesk
 from bot.approvals.meaning import Meaning, meaning_of
+from bot.approvals.model_question import ModelQuestion
 from bot.approvals.question import Question
-from bot.approvals.questions import STILL_OPEN, ModelQuestion, QuestionDesk
+from bot.approvals.questions import STILL_OPEN, QuestionDesk
 from bot.messaging.events import PollVote, Reaction
 from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
 

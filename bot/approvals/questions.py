@@ -8,14 +8,20 @@ same messages again. After a day of silence the model is told that nobody answer
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
-from bot.approvals.asked import NOT_YOURS, TOO_LATE, Asked, AskedQuestions
-from bot.approvals.choices import chosen
-from bot.approvals.meaning import Meaning, meaning_of
+from bot.approvals.asked import NOT_YOURS, TOO_LATE, AskedQuestions
+from bot.approvals.model_question import (
+    NOBODY,
+    NOBODY_DECIDED,
+    ModelQuestion,
+    chose,
+    told,
+    told_by_emoji,
+)
 from bot.language.languages import Languages
 from bot.messaging.events import Person, PollVote, Reaction
 from bot.messaging.messenger import Poll
@@ -75,69 +81,11 @@ STILL_OPEN: Final = (
     " question."
 )
 
-CHOSE: Final = "The person chose: {options}"
-WROTE: Final = "The person chose none of the options, and answered: {words}"
-NOBODY: Final = (
-    "Nobody answered within a day. Go on without the answer, and say what you assumed instead."
-)
-ACCEPTED: Final = (
-    "The person accepted the plan. Carry it out now, and keep the list of its steps with todo. What"
-    " has side effects is still asked about by itself."
-)
-REFUSED: Final = (
-    "The person refused the plan. Do not carry it out, nor propose it again; tell the person that"
-    " it is dropped."
-)
-CHANGES: Final = "The person wants the plan changed: {words}\nPropose the changed plan."
-NOBODY_DECIDED: Final = (
-    "Nobody answered within a day, so the plan is not accepted. Do not carry it out; tell the"
-    " person that it may be asked for again."
-)
 NOT_ASKED: Final = "Nobody could be asked. Go on without the answer."
 TOO_MANY: Final = (
     "Not asked: too many questions are waiting for an answer in this chat already. Go on without,"
     " or ask in your answer."
 )
-
-
-@dataclass(slots=True)
-class ModelQuestion(Asked):
-    """A question of the model's; see `StoredQuestion`.
-
-    Attributes:
-        turn_id: the turn that waits for its answer.
-        kind: what it asks for.
-        options: what may be chosen.
-        multiple: whether several of them may be.
-        earlier: timestamps of its messages before the last one.
-        chosen: what the model is told after the last vote, where more may follow.
-        reminded: the person was told that it is open.
-        asked_back: plain words that fit several questions were asked back about once.
-    """
-
-    turn_id: int
-    kind: QuestionKind
-    options: tuple[str, ...]
-    multiple: bool
-    earlier: tuple[int, ...] = ()
-    chosen: str | None = None
-    reminded: bool = False
-    asked_back: bool = False
-
-    @property
-    def timestamps(self) -> Sequence[int]:
-        """By which phones may name it: any of its messages, once all of them are there."""
-        return (self.signal_timestamp, *self.earlier)
-
-    def choice_in(self, text: str) -> tuple[int, ...]:
-        """Return which options a text chooses, by their places."""
-        return chosen(text, self.options, multiple=self.multiple)
-
-    def fits(self, text: str) -> bool:
-        """Whether plain words, which reply to nothing, may be an answer to it."""
-        if self.kind is QuestionKind.PLAN:
-            return meaning_of(text) is not Meaning.OTHER
-        return bool(self.choice_in(text))
 
 
 GoOn = Callable[[int], Awaitable[None]]
@@ -245,18 +193,18 @@ class QuestionDesk:
             return NOT_YOURS
         if not self._asked.in_time(message.timestamp, question):
             return TOO_LATE
-        told = _told(question, text, replies=message.question_timestamp is not None)
-        if told is None:
+        answer = told(question, text, replies=message.question_timestamp is not None)
+        if answer is None:
             return YES_NO_OR_CHANGES
-        counts = await self._answer(question, told, by=author, message=accepted)
+        counts = await self._answer(question, answer, by=author, message=accepted)
         return None if counts else TOO_LATE
 
     async def react(self, reaction: Reaction, question: ModelQuestion) -> None:
         """Take a reaction to a question as its answer: the picture of a number, or a thumb."""
-        told = _told_by_emoji(question, reaction.emoji)
+        answer = told_by_emoji(question, reaction.emoji)
         in_time = self._asked.in_time(reaction.timestamp, question)
-        if told is not None and in_time and self._asked.may_answer(reaction.author, question):
-            await self._answer(question, told, by=reaction.author)
+        if answer is not None and in_time and self._asked.may_answer(reaction.author, question):
+            await self._answer(question, answer, by=reaction.author)
 
     async def vote(self, vote: PollVote, question: ModelQuestion) -> None:
         """Take a vote as an answer; where several may be chosen, once no other follows."""
@@ -267,13 +215,13 @@ class QuestionDesk:
         if question.multiple:
             await self._choose_for_now(question, choice, vote.author)
         elif len(choice) == 1:
-            await self._answer(question, _chose(question, choice), by=vote.author)
+            await self._answer(question, chose(question, choice), by=vote.author)
 
     async def _choose_for_now(
         self, question: ModelQuestion, choice: tuple[int, ...], person: Person
     ) -> None:
         """Keep a vote that another one may follow; without any, the question waits on."""
-        question.chosen = _chose(question, choice) if choice else None
+        question.chosen = chose(question, choice) if choice else None
         if choice:
             question.expires_at = int((self._clock() + VOTING_SECONDS) * 1_000)
         else:
@@ -407,14 +355,14 @@ class QuestionDesk:
     async def _answer(
         self,
         question: ModelQuestion,
-        told: str,
+        answer: str,
         *,
         by: Person | None = None,
         message: AcceptedMessage | None = None,
     ) -> bool:
         """Answer a question, and let its turn go on once it has all its answers."""
         counts = await self._store.questions.answer(
-            question.id, told, by=None if by is None else by.aci, message=message
+            question.id, answer, by=None if by is None else by.aci, message=message
         )
         self._asked.forget(question)
         left = [one for one in self._of_turns.pop(question.turn_id, ()) if one is not question]
@@ -445,37 +393,3 @@ def _answer_of(stored: StoredQuestion) -> str:
     if stored.answer is None:
         raise AwaitsPerson
     return stored.answer
-
-
-_DECIDED: Final = {
-    Meaning.YES: ACCEPTED,
-    Meaning.ALWAYS: ACCEPTED,
-    Meaning.NO: REFUSED,
-}
-
-
-def _told_by_emoji(question: ModelQuestion, emoji: str) -> str | None:
-    """Return what the model is told of a reaction; None where it answers nothing."""
-    if question.kind is QuestionKind.PLAN:
-        return _DECIDED.get(meaning_of(emoji))
-    choice = question.choice_in(emoji)
-    return _chose(question, choice) if choice else None
-
-
-def _told(question: ModelQuestion, text: str, *, replies: bool) -> str | None:
-    """Return what the model is told of words; None where they have to be asked back.
-
-    Args:
-        question: which they answer.
-        text: the words.
-        replies: they are a reply to it, so that any words are meant for it.
-    """
-    if question.kind is QuestionKind.PLAN:
-        changes = CHANGES.format(words=text.strip()) if replies else None
-        return _DECIDED.get(meaning_of(text), changes)
-    choice = question.choice_in(text)
-    return _chose(question, choice) if choice else WROTE.format(words=text.strip())
-
-
-def _chose(question: ModelQuestion, choice: tuple[int, ...]) -> str:
-    return CHOSE.format(options="; ".join(question.options[place] for place in choice))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bot.approvals.questions import ACCEPTED
+from bot.approvals.model_question import ACCEPTED
 from conversation_store.models import Message, ReceivedKind, ReceivedMessage
 from tools.people import PROPOSE_PLAN
 

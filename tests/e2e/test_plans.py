@@ -6,7 +6,8 @@ from typing import Final
 import pytest
 
 from bot.approvals.answers import WHICH
-from bot.approvals.questions import ACCEPTED, REFUSED, YES_NO_OR_CHANGES
+from bot.approvals.model_question import ACCEPTED, REFUSED
+from bot.approvals.questions import YES_NO_OR_CHANGES
 from bot.chat.call_count import MAX_STEPS
 from bot.chat.plan_mode import PLANNING
 from bot.chat.tool_loop import OVER_STEP

@@ -11,13 +11,12 @@ import pytest
 
 from bot.approvals.answers import WHICH
 from bot.approvals.asked import NOT_YOURS
+from bot.approvals.model_question import NOBODY, WROTE
 from bot.approvals.questions import (
     MAX_OPEN_IN_CHAT,
-    NOBODY,
     PATIENCE_SECONDS,
     STILL_OPEN,
     TOO_MANY,
-    WROTE,
 )
 from bot.chat.handler import MAX_ATTEMPTS
 from bot.chat.tool_loop import OVER_LIMIT
