@@ -36,7 +36,10 @@ HOGS: Final[Mapping[str, str]] = {
 JAILS: Final[Mapping[str, Sequence[str]]] = {
     "bubblewrap": (),
     # As in a container: whoever makes another user namespace is refused.
-    "Landlock": ("bwrap", "--unshare-user", "--disable-userns", "--dev-bind", "/", "/"),
+    "Landlock": (
+        *("bwrap", "--die-with-parent", "--unshare-user", "--disable-userns"),
+        *("--dev-bind", "/", "/"),
+    ),
 }
 
 
