@@ -8,6 +8,9 @@ from bot.messaging.events import Person
 from bot.messaging.messenger import Messenger
 from conversation_store.models import Attachment, ChatId, Question, Retry
 
+MAX_DIGITS: Final = 9
+"""Of a number that people write; no list is longer, and the store takes no more than 18."""
+
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Also what commands for admins answer to everybody else."""
 IN_PRIVATE: Final = "I do that only in our private chat."
@@ -120,3 +123,9 @@ async def group_refusal(
     if group is None or not group.admins & {context.author.aci, context.author.number}:
         return Reply(ONLY_ADMINS)
     return None
+
+
+def number_in(word: str) -> int | None:
+    """Return the number of something in a list that a word is; None where it is none."""
+    is_number = word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS
+    return int(word) if is_number else None

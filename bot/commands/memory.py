@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from bot.commands.base import AdminList, CommandContext, Reply, group_refusal
+from bot.commands.base import AdminList, CommandContext, Reply, group_refusal, number_in
 from bot.messaging.messenger import Messenger
 from conversation_store.models import Attachment, ChatId, Fact
 
@@ -136,7 +136,7 @@ class MemoryCommand:
         return GOES.format(days=days) if has_facts else NOTHING
 
     async def _forget(self, chat: ChatId, words: Sequence[str]) -> Reply:
-        numbers = [int(word) for word in words if word.isascii() and word.isdigit()]
+        numbers = [number for word in words if (number := number_in(word)) is not None]
         if not numbers or len(numbers) < len(words):
             return Reply(UNKNOWN)
         known = [number for number in numbers if await self._book.forget(chat, number)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bot.commands.base import CommandContext, Reply
+from bot.commands.base import CommandContext, Reply, number_in
 from conversation_store.models import ChatId, StoredReminder
 from conversation_store.sections.reminders import ReminderStore
 from tools.display import visible
@@ -49,8 +49,8 @@ class RemindersCommand:
         if words[:1] != [CANCEL]:
             zone = await self._book.zone_of(person)
             return Reply(_listed(await self._book.of(person, context.chat), zone, context.chat))
-        number = int(words[1]) if len(words) == 2 and words[1].isdecimal() else 0
-        cancelled = await self._book.cancel(person, context.chat, number)
+        number = number_in(words[1]) if len(words) == 2 else None
+        cancelled = await self._book.cancel(person, context.chat, number or 0)
         if cancelled is None:
             return Reply(UNKNOWN)
         return Reply(CANCELLED.format(what=_begins(cancelled.text)))

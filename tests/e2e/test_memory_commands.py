@@ -39,7 +39,7 @@ async def test_facts_are_listed_and_forgotten_by_numbers_that_stay() -> None:
         ]
         assert listed[-1] == memory.GOES.format(days=30)
         assert await asked(here, "!memory forget 1 2") == memory.FORGOTTEN.format(what="1, 2")
-        for wrong in ("4", "0", "one", "1 x", "²", ""):
+        for wrong in ("4", "0", "one", "1 x", "²", "", "9" * 30, "9" * 5_000):
             assert await asked(here, f"!memory forget {wrong}") == memory.UNKNOWN
         assert "\n3. Ada sings (" in await asked(here, "!memory")
         assert await asked(here, "!memory", author=BEN) == memory.NOTHING

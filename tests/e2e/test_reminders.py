@@ -298,8 +298,9 @@ async def test_reminders_are_listed_and_cancelled_by_their_numbers() -> None:
         assert (await here.answer()).text == UNKNOWN
         await here.signal.say("!reminders cancel 1")
         assert (await here.answer()).text == "Cancelled: Call mum."
-        await here.signal.say("!reminders cancel 1")
-        assert (await here.answer()).text == UNKNOWN
+        for wrong in ("1", "²", "9" * 30, "9" * 5_000):
+            await here.signal.say(f"!reminders cancel {wrong}")
+            assert (await here.answer()).text == UNKNOWN
         await here.signal.say("!reminders")
         assert "Call dad" in (listed_now := (await here.answer()).text)
         assert "Call mum" not in listed_now

@@ -20,6 +20,8 @@ from tools.schema import tool_from
 MAX_TEXT_CHARACTERS: Final = 1_000
 MAX_QUERY_CHARACTERS: Final = 500
 MAX_FOUND: Final = 50
+MAX_NUMBER: Final = 10**9
+"""More than a store takes would be no number to it."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _UNTIL: Final = (
@@ -87,7 +89,7 @@ async def recall(
     )
 
 
-async def forget(memory: Memory, number: Annotated[int, Field(ge=1)]) -> str:
+async def forget(memory: Memory, number: Annotated[int, Field(ge=1, le=MAX_NUMBER)]) -> str:
     """Forget a remembered fact of this chat for good. Use it when somebody wants that, or when a
     fact is no longer true.
 

@@ -40,6 +40,7 @@ from tools.schema import tool_from
 MAX_TEXT_CHARACTERS: Final = 1_000
 MAX_AT_CHARACTERS: Final = 40
 MAX_ZONE_CHARACTERS: Final = 64
+MAX_NUMBER: Final = 10**9
 
 REMINDER_GAP: Final = timedelta(minutes=15)
 QUESTION_GAP: Final = timedelta(hours=1)
@@ -64,7 +65,7 @@ _SCHEDULE: Final = (
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
 At = Annotated[str, Field(max_length=MAX_AT_CHARACTERS)]
 Repeat = Annotated[str, Field(max_length=MAX_RULE_CHARACTERS)]
-Number = Annotated[int, Field(ge=1)]
+Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 
 
 @dataclass(frozen=True, slots=True)
