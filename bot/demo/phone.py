@@ -136,8 +136,8 @@ class Phone:
     async def ask(self, text: str, seconds: float) -> bool:
         """Send a message, show what comes back, and return whether an answer came in time.
 
-        The answer is the first new message that shows no progress; a long one comes in parts, one
-        right after the other.
+        The answer is the first message that shows no progress, be it a new one or an edit of an
+        earlier answer; a long one comes in parts, one right after the other.
         """
         await self.say(text)
         deadline = asyncio.get_running_loop().time() + seconds
@@ -177,7 +177,7 @@ class Phone:
 
 
 def _is_answer(sent: FromBot) -> bool:
-    return sent.replaces is None and not sent.text.startswith(PROGRESS_MARK)
+    return not sent.text.startswith(PROGRESS_MARK)
 
 
 def _seconds_until(deadline: float) -> float:

@@ -6,11 +6,12 @@ store what it still knows.
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from bot.llm.dialects.openai.requests import HEARD
 from bot.messaging.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.traffic import GROUP, PEOPLE
@@ -97,10 +98,9 @@ class Restless:
     async def model(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """Answer with the words of the question, and what its products come to."""
         self._happened()
-        messages = request.body["messages"]
-        person = next(m for m in reversed(messages) if m["role"] == "user")
-        content = words_of(person["content"])
-        results = [m["content"] for m in messages[messages.index(person) :] if m["role"] == "tool"]
+        turn = _turn_of(request.body["messages"])
+        content = "\n".join(words_of(m["content"]) for m in turn if m["role"] == "user")
+        results = [m["content"] for m in turn if m["role"] == "tool"]
         words = QUESTIONS.findall(content)
         if not results:
             self.asked.append(frozenset(words))
@@ -171,3 +171,16 @@ class Restless:
             mention=said.addressed and group is not None,
             expires_seconds=EXPIRES_SECONDS if said.disappears else 0,
         )
+
+
+def _turn_of(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return what was said since the last answer, which calls no tool."""
+    first = len(messages)
+    while first and not _is_answer(messages[first - 1]):
+        first -= 1
+    return messages[first:]
+
+
+def _is_answer(message: Mapping[str, Any]) -> bool:
+    is_answer = message["role"] == "assistant" and not message.get("tool_calls")
+    return is_answer and message["content"] != HEARD
