@@ -6,22 +6,34 @@ that was answered is kept. A request to answer it anew knows the turn that it is
 
 from typing import Final
 
-from conversation_store import catch_up, inbox, outgoing, remembered, reminders, turns
+from conversation_store import (
+    catch_up,
+    inbox,
+    outgoing,
+    remembered,
+    reminders,
+    suspended,
+    turns,
+)
 from conversation_store.connections import Execute
 from conversation_store.models import ChatId, Question
 
 CHANGEABLE_MS: Final = 24 * 3_600_000
 """Signal's apps delete and edit no message for everyone that is older than a day."""
 
-QUESTION_SQL: Final = """
+QUESTION_SQL: Final = f"""
     SELECT id, coalesce(replaces, id), EXISTS (
         SELECT 1 FROM turns WHERE turns.id = inbox.id AND state IN ('answered', 'failed')
     )
     FROM inbox
-    WHERE chat = ? AND id < ? AND outcome IN ('answered', 'failed', 'retried', 'bug', 'stopped')
-        AND (outcome != 'stopped' OR (? AND retries IS NULL))
+    WHERE chat = ? AND id < ? AND (
+        outcome IN ('answered', 'failed', 'retried', 'bug')
+        OR (outcome = 'stopped' AND ? AND retries IS NULL)
+        OR (state = 'waiting' AND id IN ({suspended.SUSPENDED}))
+    )
     ORDER BY id DESC LIMIT 1
-"""
+"""  # noqa: S608
+"""One whose turn waits for people is the last one as well."""
 
 FIRST_SQL: Final = """
     WITH RECURSIVE earlier (id) AS (
@@ -61,6 +73,9 @@ def undo(execute: Execute, question: Question, now_ms: int) -> list[int]:
     rows = _rows_of(execute, question)
     shown = [*_shown_meanwhile(execute, question.turn)] if question.asked_at >= since else []
     for row in rows:
+        if inbox.is_waiting(execute, row):  # its turn waits for people
+            inbox.close_joined(execute, row)
+            inbox.close(execute, row, inbox.UNDONE)
         turns.forget(execute, row)
         outgoing.drop_unsent(execute, row)
         turns.forget_with_answers(execute, catch_up.forget_question(execute, question.chat, row))

@@ -6,15 +6,16 @@ from typing import Final
 import pytest
 
 from bot.commands.base import CANNOT_TELL, ONLY_ASKER
+from bot.commands.retry import NOTHING as NOT_KEPT
 from bot.commands.undo import FORGOTTEN, FORGOTTEN_HERE, NOTHING, QUESTION_NEXT
 from bot.messaging.events import Person
 from conversation_store import second_thoughts
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
-from tests.e2e.traces import files_of, gone, rows_with
+from tests.e2e.traces import files_of, gone, rows_with, there
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
-from tests.fakes.signal_side import ADA, Group
+from tests.fakes.signal_side import ADA, Group, Sent
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -62,6 +63,44 @@ async def test_each_undo_takes_back_one_question_more_until_there_is_none() -> N
             assert await asked(here, "!undo") == FORGOTTEN
         assert await asked(here, "!undo") == NOTHING
         await here.signal.until(lambda: len(here.signal.deleted) == 4)
+
+
+async def let_wait(here: World) -> Sent:
+    """Have a question answered, and another one wait for its person; return what is asked."""
+    choice = {"question": "Which wall?", "options": ["North", "South"]}
+    here.model.handler = script(text(ANSWER), tool_calls(("ask_user", choice)), text("Else."))
+    await asked(here, "how high is it?")
+    await here.signal.say(f"{SECRET}: paint it")
+    question = await here.answer()
+    await there(here, str(question.timestamp))
+    return question
+
+
+async def take_back(here: World, question: Sent) -> None:
+    """Take back what waits; nothing may be left of it, and everything of what came before."""
+    assert await asked(here, "!retry") == NOT_KEPT
+    assert await asked(here, "!undo") == FORGOTTEN
+    await here.signal.until(lambda: bool(here.signal.deleted))
+    assert here.signal.deleted == [(question.chat, question.timestamp)]
+    await gone(here, SECRET)
+    assert rows_with(here, ANSWER)
+    assert await asked(here, "1") == "Else."
+    assert SECRET not in str(here.model.requests[-1])
+    assert await asked(here, "!stop") == "There is nothing to stop."
+
+
+async def test_a_question_that_waits_for_its_person_is_the_last_one() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await take_back(here, await let_wait(here))
+
+
+async def test_a_question_that_waits_is_the_last_one_after_a_kill_as_well() -> None:
+    async with world() as here:
+        async with running_bot(here.settings()) as bot:
+            question = await let_wait(here)
+            await kill(bot)
+        async with running_bot(here.settings()):
+            await take_back(here, question)
 
 
 async def test_what_was_written_in_pieces_and_edited_goes_as_one() -> None:

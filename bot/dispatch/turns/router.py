@@ -33,6 +33,7 @@ from conversation_store.models import (
     ChatId,
     EditOutcome,
     OutgoingMessage,
+    Question,
     Quote,
     ReceivedKind,
     ReceivedMessage,
@@ -272,6 +273,7 @@ class Router:
             reply = await self._reply_at_once(pieces, command)
             retry = None if reply is None else reply[0].retry
             if reply is not None and retry is None:
+                await self._wait_no_longer(reply[0].undone)
                 outgoing = await self._say(pieces, *reply)
                 self._file_cleanup.files_of(*(piece.message for piece in pieces))
                 return outgoing
@@ -360,6 +362,14 @@ class Router:
         if used_up is not None:
             return Reply(used_up), "budget"
         return None if reply is None else (reply, "retry")
+
+    async def _wait_no_longer(self, undone: Question | None) -> None:
+        """Let the turn of a question that is taken back wait for nobody, if it does."""
+        if undone is None:
+            return
+        waited = await self._suspended.take_with(undone.chat, undone.turn)
+        if waited is not None:
+            self._file_cleanup.files_of(*waited.messages)
 
     async def _say(
         self, pieces: Sequence[AcceptedMessage], reply: Reply, outcome: str
