@@ -121,8 +121,9 @@ class Tool:
             be allowed for longer by the tool's name.
         untrusted: its results hold what strangers wrote; they are marked as such for the model.
         address: the address on the internet that a call asks, where the model chooses it.
-        lasting: what it is sent is shown to the model again in later conversations: once the model
-            has read what strangers wrote, a person is asked before each call.
+        lasting: what it is sent is shown to the model again in later conversations, or it takes
+            such away: once the model has read what strangers wrote, a person is asked before each
+            call.
         calls_per_minute: of all people together.
         timeout_seconds: for one run, where it is another than that of all tools.
         admins_only: it does not exist for anybody else.

@@ -26,6 +26,7 @@ from tests.unit.stores import now_ms, rows
 GROUP = "Z3JvdXA="
 SOON_SECONDS = 0.2
 SECRET = "sesquipedalian"
+PILLS_AT = "2070-01-01T09:00"
 
 
 @dataclass(slots=True)
@@ -365,6 +366,33 @@ async def test_after_strangers_words_a_person_is_asked_before_a_reminder_is_set(
         await here.signal.react("👎", asked.timestamp)
         assert (await here.answer()).text == "Not set."
         assert rows(here.folder, "SELECT 1 FROM reminders") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "asks"),
+    [
+        (("cancel_reminder", {"number": 1}), "❓ Cancel this for good?"),
+        (("set_timezone", {"zone": "Asia/Tokyo"}), "❓ Is this your time zone?"),
+    ],
+)
+async def test_strangers_words_neither_cancel_nor_move_a_reminder(
+    call: tuple[str, dict[str, object]], asks: str
+) -> None:
+    steps = script(
+        tool_calls(("set_timezone", {"zone": "Europe/Rome"})), remind("Take your pills", PILLS_AT),
+        text("Yes."), tool_calls(("notes_read", {})), tool_calls(call), text("Not done."),
+    )  # fmt: skip
+    held_to = "SELECT text, due_at, zone FROM reminders JOIN clocks USING (person)"
+    async with world(steps) as here, running_bot(with_notes(here)):
+        await here.signal.say("I am in Rome: remind me of my pills")
+        assert (await here.answer()).text == "Yes."
+        before = rows(here.folder, held_to)
+        await here.signal.say("what do my notes say?")
+        asked = await here.answer()
+        assert asked.text.startswith(asks)
+        await here.signal.react("👎", asked.timestamp)
+        assert (await here.answer()).text == "Not done."
+        assert rows(here.folder, held_to) == before
 
 
 async def test_a_person_may_have_so_many_and_no_more() -> None:

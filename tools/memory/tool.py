@@ -1,7 +1,8 @@
 """The tools that work with the facts of the chat that they are called in, and with no other's.
 
 In private these are facts of one person, in a group those of the group. A fact lasts, and the model
-is shown it again: so once it has read what strangers wrote, a person is asked first.
+is shown it again: so once it has read what strangers wrote, a person is asked before one is added
+or taken away.
 """
 
 import re
@@ -31,6 +32,10 @@ _UNTIL: Final = (
 _QUESTION: Final = (
     "Remember this for later conversations here? I have read what strangers wrote, and it may come"
     " from them."
+)
+_FORGET: Final = (
+    "Forget this fact for good? I have read what strangers wrote, and it may be their wish."
+    " !memory lists the facts."
 )
 
 
@@ -112,7 +117,7 @@ def memory_tools(memory_of: Callable[[Caller], Memory]) -> Sequence[Tool]:
     return (
         tool_from(remember, given=given, lasting=True, question=_QUESTION),
         tool_from(recall, given=given),
-        tool_from(forget, given=given, changes=True),
+        tool_from(forget, given=given, lasting=True, question=_FORGET),
     )
 
 

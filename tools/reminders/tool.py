@@ -2,7 +2,7 @@
 
 They have no effect outside, so after a crash a call runs again: the book knows by turn and call
 which one it has carried out. But what they set lasts, and the model is shown it again: so once it
-has read what strangers wrote, a person is asked first.
+has read what strangers wrote, a person is asked first, also before anything is cancelled or moved.
 """
 
 import asyncio
@@ -60,6 +60,16 @@ _REMIND: Final = "Set this reminder? I have read what strangers wrote, and it ma
 _SCHEDULE: Final = (
     "Ask myself this at that time, with my tools? I have read what strangers wrote, and it may come"
     " from them."
+)
+
+_CANCEL: Final = (
+    "Cancel this for good? I have read what strangers wrote, and it may be their wish. !reminders"
+    " lists what you have."
+)
+
+_MOVE: Final = (
+    "Is this your time zone? I have read what strangers wrote, and it may come from them. Reminders"
+    " in local time move along."
 )
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
@@ -166,8 +176,8 @@ def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool
         tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND),
         tool_from(schedule, given=given, changes=True, lasting=True, question=_SCHEDULE),
         tool_from(list_reminders, given=given),
-        tool_from(cancel_reminder, given=given, changes=True),
-        tool_from(set_timezone, given=given, changes=True),
+        tool_from(cancel_reminder, given=given, changes=True, lasting=True, question=_CANCEL),
+        tool_from(set_timezone, given=given, changes=True, lasting=True, question=_MOVE),
     ]
 
 
