@@ -30,6 +30,8 @@ _NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
 _NO_SUCH_PAGE: Final = "404 page not found"
 """What the server's router says of a request that it does not know."""
 
+_POLLS: Final = "/v1/polls/"
+
 _NO_SUCH_METHOD: Final = re.compile(r"method not implemented", re.IGNORECASE)
 _BROKEN_INSIDE: Final = re.compile(
     r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp",
@@ -37,8 +39,15 @@ _BROKEN_INSIDE: Final = re.compile(
 )
 
 
-def error_from_answer(status: int, body: str) -> SignalError:
-    """Return the error that an answer with a status of 400 or more stands for."""
+def error_from_answer(status: int, body: str, path: str = "") -> SignalError:
+    """Return the error that an answer with a status of 400 or more stands for.
+
+    Args:
+        status: of the answer.
+        body: of the answer.
+        path: of the request. Every server that the bot works with knows all of them but polls, so
+            a page that is not found elsewhere is a server, or a proxy before it, in trouble.
+    """
     body = body[:LOOKED_AT_CHARACTERS]
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return _rate_limited(body)
@@ -48,7 +57,8 @@ def error_from_answer(status: int, body: str) -> SignalError:
         return _refusal(body)
     if status == HTTPStatus.NOT_FOUND and _NO_FILE.search(body):
         return SignalRejected("signal-cli-rest-api has no such file.")
-    if status == HTTPStatus.NOT_FOUND and body.startswith(_NO_SUCH_PAGE):
+    is_of_polls = path.startswith(_POLLS)
+    if status == HTTPStatus.NOT_FOUND and is_of_polls and body.startswith(_NO_SUCH_PAGE):
         return SignalLacks("This signal-cli-rest-api does not know the request.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
 

@@ -105,7 +105,8 @@ class Gate:
                 response = await handler(request)
                 body = await response.read()
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise error_from_answer(response.status, body.decode(errors="replace"))
+            text = body.decode(errors="replace")
+            raise error_from_answer(response.status, text, request.url.path)
         return response
 
 

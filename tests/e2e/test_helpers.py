@@ -582,10 +582,10 @@ async def test_a_question_of_a_helper_is_answered_after_a_crash() -> None:
 
 
 async def test_what_a_helper_had_begun_to_write_is_not_written_again() -> None:
-    minds = Minds(
+    minds = Minds(  # the last words once more for each: the kill may come just behind them
         tool_calls(delegating("write", "notes_write")),
-        text("Done."),
-        helpers={"write": [tool_calls(WRITE), text("Tried.")]},
+        *(text("Done."), text("Done.")),
+        helpers={"write": [tool_calls(WRITE), text("Tried."), text("Tried.")]},
     )
     async with world(minds) as here:
         async with running_bot(with_notes(here)) as bot:

@@ -260,6 +260,7 @@ def bot_settings(here: World, store: Path) -> dict[str, str]:
     return environment(
         here,
         ACCESS__GROUPS="always",
+        BOT__STEERING="false",  # each message is to have an answer of its own
         STORE__PATH=str(store),
         HEALTH__LISTEN=scraped.ANY_PORT,
     )

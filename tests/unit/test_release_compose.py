@@ -65,7 +65,7 @@ def test_every_service_has_few_rights_and_a_root_that_it_cannot_write(
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service.keys().isdisjoint({"cap_add", "devices", "pid", "privileged", "user"})
-    assert service["pids_limit"] == 256
+    assert service["pids_limit"] in {256, 512}  # the bot's commands need some
     assert service["mem_limit"] in {"1g", "2g"}
 
 
