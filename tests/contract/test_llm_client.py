@@ -540,6 +540,7 @@ async def test_no_more_requests_are_in_flight_than_allowed() -> None:
     assert server.connections <= 5
 
 
+@pytest.mark.full
 async def test_a_thousand_streams_at_once_all_end_with_their_own_answer() -> None:
     go = asyncio.Event()
     async with (

@@ -439,6 +439,7 @@ async def test_ctrl_c_ends_registering_politely_while_it_asks(folder: Path) -> N
         assert await terminal.exit_code() == 130
 
 
+@pytest.mark.full
 async def test_answers_may_come_from_a_pipe(folder: Path) -> None:
     async with RegisteringSignalCli.open(folder / "socket") as side:
         output, code = await piped(f"{CODE}\n", url=side.url, folder=folder)

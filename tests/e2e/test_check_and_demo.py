@@ -221,6 +221,7 @@ def test_the_demo_sends_one_message_and_prints_the_transcript(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_the_demo_sends_what_every_say_says(tmp_path: Path) -> None:
     done = run_cli("demo", "--say", "1+1", "2+2", "--say", "3+3", folder=tmp_path)
     assert done.returncode == 0, done.stderr

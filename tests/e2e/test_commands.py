@@ -453,6 +453,7 @@ async def test_the_operator_says_which_commands_are_asked_about(
     assert "exit code" in told(here)
 
 
+@pytest.mark.full
 async def test_a_command_that_nobody_was_asked_about_is_not_run_again_after_a_kill_either() -> None:
     steps = script(tool_calls(("run_command", {"command": ONCE})), text("I do not know."))
     async with world(steps) as here:

@@ -132,6 +132,7 @@ async def test_a_turn_goes_on_from_where_it_is() -> None:
     assert "42" in other.requests[0]["messages"][-1]["content"]
 
 
+@pytest.mark.full
 async def test_a_dead_endpoint_costs_its_time_outs_once() -> None:
     async with two_models() as (here, other):
         here.model.handler = status(503)

@@ -78,6 +78,7 @@ async def test_after_outages_everything_is_answered_once_and_in_order(
         await live_through(here, parts, store, Daemon.leave_no_room, Daemon.make_room)
 
 
+@pytest.mark.full
 async def test_a_disk_that_is_full_to_the_last_byte_is_waited_for_while_the_others_are_away() -> (
     None
 ):

@@ -98,7 +98,7 @@ class Model:
 
 
 STEPS: Final = ("asked", "running", "with its result", "with the file")
-QUICK: Final = {("signal-cli", "asked"), ("signal-cli-rest-api", "with its result")}
+QUICK: Final = {("signal-cli", "asked")}
 
 
 @pytest.mark.parametrize(

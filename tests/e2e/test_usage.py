@@ -188,6 +188,7 @@ async def test_a_killed_bot_counts_what_is_stored_once() -> None:
             assert "Today: 36 tokens." in await asked(here, "!usage")
 
 
+@pytest.mark.full
 async def test_an_answer_that_a_killed_bot_sends_again_is_not_counted_again() -> None:
     async with world(text("Hi.")) as here:
         settings = environment(here)

@@ -458,6 +458,7 @@ async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path:
         assert names_in(tmp_path / "workspaces") == ["of-used"]
 
 
+@pytest.mark.full
 @given(st.text(max_size=40), st.text(max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_whatever_is_written_is_read_again(name: str, content: str) -> None:

@@ -832,6 +832,7 @@ def test_a_damaged_frame_is_a_frame_of_some_kind(raw: object) -> None:
     assert_harmless(raw)
 
 
+@pytest.mark.full
 @FUZZ
 @given(
     mutated_frames(

@@ -179,6 +179,7 @@ def has_splittable_space(part: str) -> bool:
 PLAIN_WORDS = st.lists(st.sampled_from(("a", "é", "3.14", "don't", FAMILY * 3, FLAG * 2, "שלום")))
 
 
+@pytest.mark.full
 @FUZZ
 @given(PLAIN_WORDS, st.integers(1, 200), st.sampled_from(SPACES))
 def test_words_and_emoji_are_never_split(units: list[str], times: int, space: str) -> None:

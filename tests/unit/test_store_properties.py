@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -173,6 +174,7 @@ async def scenario(folder: Path, seed: int) -> None:
         assert trace_in_files(folder, gone) == []
 
 
+@pytest.mark.full
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1_000_000))
 def test_nothing_that_was_forgotten_is_left_and_nothing_that_waits_is_lost(seed: int) -> None:

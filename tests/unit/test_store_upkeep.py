@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from bot.dispatch.background import upkeep
@@ -51,6 +52,7 @@ async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path)
     assert cleared.disk_free_bytes > 0
 
 
+@pytest.mark.full
 async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for first in range(0, OLD, 500):
