@@ -50,11 +50,12 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
     figures: list[Figure] = []
     for jail, within in JAILS.items():
         async with sides(obey=True) as world:
-            figures += await _slowed(world, jail, within, QUICK_TURNS if quick else TURNS)
+            figures += await _slowed(world, jail, within, quick=quick)
     return figures
 
 
-async def _slowed(world: Sides, jail: str, within: Sequence[str], turns: int) -> list[Figure]:
+async def _slowed(world: Sides, jail: str, within: Sequence[str], *, quick: bool) -> list[Figure]:
+    turns, rounds = (QUICK_TURNS, 1) if quick else (TURNS, ROUNDS)
     settings = {
         **world.settings,
         "TOOLS__WORKSPACE__FOR": "everyone",
@@ -67,7 +68,7 @@ async def _slowed(world: Sides, jail: str, within: Sequence[str], turns: int) ->
         figures = []
         for hog, command in HOGS.items():
             times = []
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 idle = await world.signal.ask(turns=turns, **load)
                 found = await world.signal.ask(turns=turns, beside=f"RUN {command}", **load)
                 times.append(found["p90_ms"] / idle["p90_ms"])

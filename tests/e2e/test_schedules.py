@@ -1,6 +1,7 @@
 """Questions that the bot asks itself at a time: answered like others, once, and not for ever."""
 
 import asyncio
+from functools import partial
 
 from bot.chat.bells import MAX_TOKENS
 from bot.commands.reminders import NONE
@@ -12,6 +13,7 @@ from tests.e2e.test_conversation import BEN
 from tests.e2e.test_reminders import GROUP, Wall, at, schedule, there_is
 from tests.e2e.traces import gone
 from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
+from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group
 
 QUESTION = "How is the weather in Rome?"
@@ -38,6 +40,26 @@ async def test_a_scheduled_question_is_answered_with_tools_and_says_what_was_ask
         assert asked_last(here).endswith(QUESTION)
         await here.signal.say("!reminders")
         assert (await here.answer()).text == NONE
+
+
+def has_said(api: SignalRestApi, words: str) -> bool:
+    """Whether the bot's last message has these words."""
+    return bool(api.sent) and words in api.sent[-1].text
+
+
+async def test_over_rest_it_is_the_same_as_are_the_commands() -> None:
+    steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(SUM), text("Sunny."))
+    async with world(steps) as here, SignalRestApi.listen() as api:
+        signal = {"url": api.url, "phone_number": NUMBER}
+        async with running_bot(here.settings(signal=signal)):
+            await api.wait_for_receiver()
+            for words, answered in (
+                ("!timezone Berlin", "Europe/Berlin"),
+                ("tell me then how the weather is", f"⏰ {QUESTION}\n\nSunny."),
+                ("!reminders", NONE),
+            ):
+                await api.say(words)
+                await api.wait_until(partial(has_said, api, answered))
 
 
 async def test_a_scheduled_question_is_no_command_and_no_answer_to_another_question() -> None:
