@@ -239,9 +239,10 @@ class Prompt:
         Whole turns are left out from the oldest on when the running turn has grown too large. Of
         its images the newest are shown for which there is room, and one at least.
         """
-        words = [replace(message, images=()) for message in turn]
-        room = self.history_bytes(now, traits, words) // (IMAGE_TOKENS * BYTES_PER_TOKEN)
-        turn = latest_images(turn, min(MAX_IMAGES, max(1, room)))
+        if any(message.images for message in turn):
+            words = [replace(message, images=()) for message in turn]
+            room = self.history_bytes(now, traits, words) // (IMAGE_TOKENS * BYTES_PER_TOKEN)
+            turn = latest_images(turn, min(MAX_IMAGES, max(1, room)))
         left = self.history_bytes(now, traits, turn)
         first = len(history)
         while first and (left := left - _bytes_of(history[first - 1])) >= 0:

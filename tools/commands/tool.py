@@ -183,16 +183,15 @@ class Commands:
 async def run_command(
     commands: Commands, command: Line, arguments: Words = "", timeout_seconds: Seconds | None = None
 ) -> str:
-    """Run a shell command in this chat's workspace.
-
-    What is in shared/ is in /shared/ here, and may only be read.
+    """Run a shell command in this chat's workspace. What is in shared/ is in /shared/ there, to
+    be read alone.
 
     Args:
         commands: The chat's own.
         command: A line for the shell; with arguments, the name of a program to run without one.
         arguments: Of the program, quoted as in a shell; empty for a line for the shell.
         timeout_seconds: How long it may take.
-    """
+    """  # noqa: D205 - the model reads all of it
     if not arguments.strip():
         shell = ("sh", THE_SCRIPT)
         return await commands.run(shell, command, timeout_seconds, {"line": command})
@@ -205,15 +204,14 @@ async def run_command(
 
 
 async def run_python(commands: Commands, code: Code, timeout_seconds: Seconds | None = None) -> str:
-    """Run a Python program in this chat's workspace.
-
-    Save figures as files and send them with send_file.
+    """Run a Python program in this chat's workspace. Save figures as files and send them with
+    send_file.
 
     Args:
         commands: The chat's own.
         code: The whole program; it prints what you want to know.
         timeout_seconds: How long it may take.
-    """
+    """  # noqa: D205 - as above
     python = ("python3", "-I", THE_SCRIPT)
     return await commands.run(python, code, timeout_seconds, {"code": code})
 
