@@ -91,7 +91,9 @@ class _Trial:
         self._here = here
         self._signal = signal
         self._random = random
-        self._settings = environment(here, ACCESS__GROUPS="always", LOG__LEVEL="error")
+        self._settings = environment(
+            here, ACCESS__GROUPS="always", LOG__LEVEL="error", BOT__STEERING="false"
+        )
         signal.away = frozenset(person.aci for person in (*LATE, *NEVER))
         here.model.handler = _answer
 
