@@ -115,7 +115,7 @@ ATTACKS = {
     "a FIFO": "mkfifo f && echo mounted; mknod f p && echo mounted",
     "credentials": (
         "cat /run/secrets/* /run/credentials/*/* $CREDENTIALS_DIRECTORY/* ~/.env .env "
-        "{beside}/.env {beside}/*/.env /etc/shadow /root/.ssh/*"
+        "{beside}/.env {beside}/*/.env /etc/shadow /roo''t/.ssh/*"
     ),
     "folders of others": "cat /proc/*/cwd/secret /proc/*/root{beside}/secret /*/secret /*/*/secret",
     "SUID programs": (
