@@ -33,8 +33,8 @@ from tools.workspace.workspaces import Workspace, Workspaces
 READER: Final = "tools.commands.inside.program"
 MAX_SECONDS: Final = 300
 PAUSE_SECONDS: Final = 1.0
-"""After a command that took more than it may. To start and end hundreds of processes takes the
-machine from everybody: a model that just tries again does not do so several times a second."""
+"""After a command that was ended for what it took, other than time. To start and end hundreds of
+processes takes the machine from everybody: a model that tries again at once is slowed down."""
 MAX_COMMAND_CHARACTERS: Final = 20_000
 _AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
 """Until it starts, and from its end until its tool has ended."""
@@ -134,7 +134,7 @@ class Commands:
             program = replace(program, network=proxy.serve)
         async with self._keeping_versions():
             ended = await self._jail.run(program, bounds, self._outgrown)
-        if ended.stopped is not None:
+        if ended.stopped not in {None, Stopped.TIME}:
             await asyncio.sleep(PAUSE_SECONDS)
         return self._said(ended, bounds, proxy.refusals if proxy is not None else ())
 
