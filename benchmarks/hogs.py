@@ -25,6 +25,8 @@ MOST_TIMES: Final = 2.0
 HOGS: Final[Mapping[str, str]] = {
     "a flood of processes": "for i in $(seq 1000); do (while :; do :; done) & done; wait",
     "60 busy processes": "for i in $(seq 60); do (while :; do :; done) & done; wait",
+    "60 busy sessions": """for i in $(seq 60); do
+        setsid sh -c 'while :; do :; done' & done; wait; sleep 9""",
     "much memory": """for i in 1 2 3 4; do
         python3 -c 'import time; x = b"x" * (300 << 20); time.sleep(9)' & done; wait""",
     "endless output": "yes & yes >&2",

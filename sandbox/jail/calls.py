@@ -4,6 +4,9 @@ It is what Docker allows containers, less what no program in a folder needs: oth
 memory, keys, mounts, namespaces, io_uring, BPF, System V and POSIX queues, extended attributes.
 All else fails with EPERM, or with ENOSYS where the C library knows another way.
 
+Nor may a program begin a session: where the kernel shares out processors by session (sched(7), "The
+autogroup feature"), each one takes as much as the whole bot, in whatever class its processes are.
+
 Two jails differ: in namespaces of its own a program may send signals and open sockets, since there
 is nobody to reach. Where there are none it may do neither, nor change rights and times of files,
 which Landlock does not hold; and it stays in its process group, so that all of it can be ended at
@@ -44,7 +47,7 @@ readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2 restart_sys
 rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait
 sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
 sched_getscheduler sched_rr_get_interval sched_yield select sendfile sendmmsg sendmsg sendto
-set_robust_list set_tid_address setitimer setpgid setrlimit setsid setsockopt shutdown
+set_robust_list set_tid_address setitimer setpgid setrlimit setsockopt shutdown
 sigaltstack signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat
 sync_file_range sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime
 timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask uname
@@ -63,7 +66,7 @@ IN_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
 """In a jail that has its own processes, network and queues."""
 
 _REACHES_OTHERS: Final = (
-    *("connect", "kill", "sched_setattr", "sched_setscheduler", "setpgid", "setsid", "socket"),
+    *("connect", "kill", "sched_setattr", "sched_setscheduler", "setpgid", "socket"),
     *("tgkill", "tkill"),
     # Landlock holds none of these, so they would reach files outside the folder.
     *("chmod", "chown", "fchmod", "fchmodat", "fchown", "fchownat", "lchown"),

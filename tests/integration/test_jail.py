@@ -206,6 +206,26 @@ async def test_what_no_program_needs_of_the_kernel_is_refused(tmp_path: Path, ki
     assert (ended.output, ended.errors, ended.exit_code) == ("", "", 0)
 
 
+SESSION = """
+import os, sys
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+    os.setsid()
+except PermissionError:
+    os._exit(0)
+os._exit(1)
+"""
+
+
+@KINDS
+async def test_a_command_begins_no_session_which_would_have_processors_of_its_own(
+    tmp_path: Path, kind: Kind
+) -> None:
+    ended = await run(kind, tmp_path / "here", SESSION, shell="python3")
+    assert (ended.errors, ended.exit_code) == ("", 0)
+
+
 SOCKETS = """
 import socket
 for family, kind, address in [
