@@ -206,6 +206,26 @@ async def test_what_no_program_needs_of_the_kernel_is_refused(tmp_path: Path, ki
     assert (ended.output, ended.errors, ended.exit_code) == ("", "", 0)
 
 
+PROCESSORS = """
+import ctypes, os
+print(*sorted(os.sched_getaffinity(0)))
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+except PermissionError:
+    print("stays")
+"""
+
+
+@KINDS
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor alone")
+async def test_commands_leave_a_processor_to_whoever_waits_for_an_answer(
+    tmp_path: Path, kind: Kind
+) -> None:
+    _, *others = sorted(os.sched_getaffinity(0))
+    ended = await run(kind, tmp_path / "here", PROCESSORS, shell="python3")
+    assert (ended.output, ended.errors) == (f"{' '.join(map(str, others))}\nstays\n", "")
+
+
 SESSION = """
 import os, sys
 if child := os.fork():

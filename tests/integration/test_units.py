@@ -344,7 +344,15 @@ def test_a_unit_s_processes_cannot_reach_into_others(name: str) -> None:
 @needs_systemd
 def test_the_bots_unit_allows_what_a_jail_is_made_of_and_what_programs_in_it_may_do() -> None:
     allowed = allowed_calls(Unit.read("signal-tee-bot", Path("/")).all("SystemCallFilter"))
-    makes = {"close_range", "pidfd_open", "prctl", "prlimit64", "sched_setscheduler", "setpgid"}
+    makes = {
+        "close_range",
+        "pidfd_open",
+        "prctl",
+        "prlimit64",
+        "sched_setaffinity",
+        "sched_setscheduler",
+        "setpgid",
+    }
     assert not makes - allowed
     # Of these, C libraries use others (prlimit64), or programs do without.
     assert WITHOUT_NAMESPACES.keys() - allowed <= {"mincore", "setrlimit"}
