@@ -826,6 +826,7 @@ def test_any_json_is_a_frame_of_some_kind(raw: object) -> None:
     assert_harmless(raw)
 
 
+@pytest.mark.full
 @FUZZ
 @given(mutated_frames(sorted(FRAMES)))
 def test_a_damaged_frame_is_a_frame_of_some_kind(raw: object) -> None:

@@ -282,6 +282,7 @@ STYLES = st.lists(
 ).map(tuple)
 
 
+@pytest.mark.full
 @FUZZ
 @given(TEXTS, STYLES)
 def test_every_word_keeps_its_styles_when_an_answer_is_split(
