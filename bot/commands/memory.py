@@ -14,8 +14,8 @@ from conversation_store.models import Attachment, ChatId, Fact
 LISTED_FACTS: Final = 30
 """More is a file's worth."""
 
-MINE: Final = "This is what you asked me to remember. Nobody else and no group gets to know it."
-OURS: Final = "This is what I was asked to remember in this group. No other chat gets to know it."
+MINE: Final = "This is what you asked me to remember. I tell it in no other chat."
+OURS: Final = "This is what I was asked to remember in this group. I tell it in no other chat."
 NOTHING: Final = "I remember nothing here. Ask me to remember something, and I will."
 OLDER: Final = "There are {count} older facts: send !memory export."
 HOW: Final = (

@@ -53,7 +53,7 @@ async def remember(
     memory: Memory, text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
 ) -> str:
     """Remember a fact in all later conversations of this chat. Use it when somebody wants you to
-    remember something; never for what is only mentioned in passing. Others never get to know it.
+    remember something; never for what is only mentioned in passing. Other chats are never told.
 
     Args:
         memory: Of the chat.
