@@ -24,6 +24,10 @@ from conversation_store.models import (
 MAX_ANSWER_EDITS: Final = 10
 """Signal's apps show no more edits of a message; from then on an answer is sent anew."""
 
+MACHINE_MS: Final = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+"""The time in ms by the machine's clock, which signal-cli counts by. The store's own keeps the time
+where that one jumps, and may be ahead of it."""
+
 UNSENT_MS: Final = 3_600_000
 """How long an answer may still be sent whose question has disappeared."""
 
@@ -342,9 +346,9 @@ def _add(
 ) -> OutgoingMessage:
     styles, text = draft.part.styles, draft.part.text
     ((outbox_id,),) = execute(
-        "INSERT INTO outbox (inbox_id, part, chat, kind, text, styles, quote, state, created_at,"
-        " replaces, edits, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?)"
-        " RETURNING id",
+        "INSERT INTO outbox (inbox_id, part, chat, kind, text, styles, quote, state, created_at,"  # noqa: S608
+        " replaces, edits, expires_at, queued_at)"
+        f" VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, {MACHINE_MS}) RETURNING id",
         (
             inbox_id,
             number,

@@ -30,6 +30,7 @@ from conversation_store.migrations import (
     m0019_questions,
     m0020_catch_up,
     m0021_progress_edits,
+    m0022_queued_sends,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -54,6 +55,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0019_questions.apply,
     m0020_catch_up.apply,
     m0021_progress_edits.apply,
+    m0022_queued_sends.apply,
 )
 
 

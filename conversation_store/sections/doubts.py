@@ -13,6 +13,7 @@ from typing import Final
 
 from conversation_store.connections import Execute
 from conversation_store.models import ChatId, Interrupted, Resent, SendsInDoubt
+from conversation_store.outgoing import MACHINE_MS
 from conversation_store.sections.section import Section, reads, reads_aside, writes, writes_later
 from conversation_store.suspended import SUSPENDED
 
@@ -39,6 +40,9 @@ MAX_BEHIND_MS: Final = 10_000
 
 SETTLED_MS: Final = 60_000
 """After its last question a turn is at rest."""
+
+_QUEUED: Final = "min(created_at, coalesce(queued_at, created_at))"
+"""Since when a message may have been sent, whichever clock was ahead."""
 
 ELSEWHERE: Final = ""
 """Stands for a person at a timestamp that proves nothing more."""
@@ -176,16 +180,21 @@ def extend(execute: Execute, sending: Interrupted) -> None:
 
 
 def purge(execute: Execute, now_ms: int) -> None:
-    """Forget copies that are too old to be deleted, and what no doubt can be about."""
-    execute("DELETE FROM doubts WHERE until < ?", (now_ms - KEPT_MS,))
+    """Forget copies that are too old to be deleted, and what no doubt can be about.
+
+    Their times are by the machine's clock; whichever clock is ahead, too little is forgotten.
+    """
+    ((machine_ms,),) = execute(f"SELECT {MACHINE_MS}")
+    earlier_ms, later_ms = sorted((now_ms, machine_ms))
+    execute("DELETE FROM doubts WHERE until < ?", (earlier_ms - KEPT_MS,))
     ((earliest,),) = execute(
-        "SELECT min(?, coalesce((SELECT min(since) FROM doubts), ?),"
-        " coalesce((SELECT min(created_at) FROM outbox WHERE state = 'waiting'), ?))",
-        (now_ms - FRESH_MS,) * 3,
+        "SELECT min(?, coalesce((SELECT min(since) FROM doubts), ?),"  # noqa: S608
+        f" coalesce((SELECT min({_QUEUED}) FROM outbox WHERE state = 'waiting'), ?))",
+        (earlier_ms - FRESH_MS,) * 3,
     )
     execute(
         "DELETE FROM confirmations WHERE timestamp > ? OR timestamp < ?",
-        (now_ms + FRESH_MS, earliest),
+        (later_ms + FRESH_MS, earliest),
     )
     execute("DELETE FROM unnamed_sends WHERE until < ?", (earliest,))
 
@@ -223,8 +232,8 @@ def _clock_behind(execute: Execute) -> int:
     A message is sent after it is stored, so one with an earlier timestamp shows it.
     """
     ((behind_ms,),) = execute(
-        "SELECT coalesce(max(created_at - signal_timestamp), 0) FROM"
-        " (SELECT created_at, signal_timestamp FROM outbox"
+        "SELECT coalesce(max(queued - signal_timestamp), 0) FROM"  # noqa: S608
+        f" (SELECT {_QUEUED} AS queued, signal_timestamp FROM outbox"
         "  WHERE state = 'sent' AND kind != 'removal' ORDER BY id DESC LIMIT ?)",
         (MEASURED_ROWS,),
     )
@@ -242,7 +251,7 @@ def _first_waiting(
     """
     rows = list(
         execute(
-            "SELECT id, kind, chat, max(created_at - ?,"
+            f"SELECT id, kind, chat, max({_QUEUED} - ?,"  # noqa: S608
             " coalesce((SELECT max(signal_timestamp) + 1 FROM outbox AS earlier"
             "  WHERE earlier.inbox_id = outbox.inbox_id AND earlier.part < outbox.part"
             "  AND earlier.state = 'sent'), 0),"
@@ -317,8 +326,8 @@ def _deletions(execute: Execute, earliest: int, now_ms: int) -> list[Interrupted
     """Return the deletions of the bot's own messages; their own timestamps are not stored."""
     removals = list(
         execute(
-            "SELECT chat, created_at FROM outbox"
-            " WHERE created_at >= ? AND kind = 'removal' AND state = 'sent'",
+            f"SELECT chat, {_QUEUED} FROM outbox"  # noqa: S608
+            f" WHERE {_QUEUED} >= ? AND kind = 'removal' AND state = 'sent'",
             (earliest,),
         )
     )

@@ -43,6 +43,8 @@ MOMENT_SECONDS: Final = 3.0
 """How long a life waits for a reminder that may be the last; perhaps none is due."""
 SOON_SECONDS: Final = 0.02
 END_SECONDS: Final = 90.0
+SETTLE_SECONDS: Final = 10.0
+"""From the last reminder until a second copy that was confirmed is deleted."""
 
 HOUR: Final = 3_600.0
 JUMPS: Final = (0.0, 0.0, 240.0, -240.0, 2 * HOUR, -2 * HOUR, 10 * 365 * 24 * HOUR)
@@ -171,6 +173,10 @@ class Trial:
                 )
             missing = self.count - len(self._said_so_far())
             assert not missing, f"{missing} are lost, or late"
+            with suppress(TimeoutError):  # the last receipts may still be on their way
+                await self.side.until(
+                    lambda: self._confirmed_twice() <= self.unheard, seconds=SETTLE_SECONDS
+                )
             running.send_signal(signal.SIGTERM)
             assert await running.exit_code() == 0
         await self.side.wait_until_alone()
@@ -178,8 +184,7 @@ class Trial:
         said = self._said_so_far()
         assert len(said) == self.count, "Lost"
         assert all(said[one] <= 1 + self.may_come_again[one] for one in said), "Said too often"
-        prompt = {person.aci[:8] for person in self._people[1::2]}
-        confirmed = {words for words in self._twice() if words.split()[0] in prompt}
+        confirmed = self._confirmed_twice()
         assert confirmed <= self.unheard, "Seen twice although a phone had confirmed it"
 
     def summary(self) -> str:
@@ -197,6 +202,11 @@ class Trial:
         """Return the reminders of which people see two copies."""
         seen = self._counted(self.side.visible())
         return {words for words in seen if seen[words] > 1}
+
+    def _confirmed_twice(self) -> set[str]:
+        """Return those of them that phones have confirmed."""
+        prompt = {person.aci[:8] for person in self._people[1::2]}
+        return {words for words in self._twice() if words.split()[0] in prompt}
 
     async def _on_send(self, sent: Sent) -> None:
         """Kill the daemon at one of its sends: Signal takes the message, and nobody is told."""

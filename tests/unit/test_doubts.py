@@ -807,3 +807,23 @@ async def test_what_the_owner_sent_while_nothing_was_on_its_way_proves_nothing_l
         life.confirm(START_MS + 5)
         await life.settled()
     assert [text for _, text in bot.signal.sent] == ["hello"]
+
+
+@pytest.mark.parametrize("is_set_back", [False, True])
+async def test_a_send_is_looked_for_by_the_clock_of_the_machine_where_the_stores_was_ahead(
+    tmp_path: Path, *, is_set_back: bool
+) -> None:
+    before_ms = int(time() * 1_000)
+    async with open_store(tmp_path / "store.db", clock=lambda: time() + 7_200) as store:
+        sent = await store.outbox.add_note(PRIVATE, "from the future")
+        await store.outbox.mark_sent(sent, int(time() * 1_000) + 1)
+        await store.outbox.add_note(PRIVATE, "on its way at the kill")
+        store.doubts.confirm([(before_ms, ADA)])  # of a copy
+        await store.upkeep.purge()
+    killed_ms = int(time() * 1_000) + 1
+    async with open_store(tmp_path / "store.db") as store:
+        if is_set_back:
+            await store.upkeep.set_back()
+        (waiting,) = (found := await store.doubts.load(killed_ms, reaction_ms=None)).waiting
+    assert before_ms <= waiting.since <= killed_ms <= waiting.until
+    assert found.confirmed == ((before_ms, ADA),)
