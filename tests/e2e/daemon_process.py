@@ -138,6 +138,16 @@ async def daemon(
             await running.killed()
 
 
+async def ends_when_told(running: Daemon, here: World) -> bool:
+    """Tell a daemon to stop, and return whether it ended as one that does as it is told.
+
+    A process knows what a signal means only once it has started, so its subscription comes first.
+    """
+    await here.signal.until(lambda: here.signal.subscribed)
+    running.send_signal(signal.SIGTERM)
+    return await running.exit_code() == 0
+
+
 async def run_command(
     arguments: Sequence[str], settings: Mapping[str, str], *, folder: Path
 ) -> tuple[int, str, str]:

@@ -1,13 +1,12 @@
 """`kill -9` at each step of helpers: nothing is done twice, and who has finished has finished."""
 
 import asyncio
-import signal
 import sys
 from typing import Any, Final
 
 import pytest
 
-from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, ends_when_told, environment
 from tests.e2e.minds import Body, delegating, is_of_helper, results_in, task_of
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import copied
@@ -119,8 +118,7 @@ class Trial:
 
     async def _finish(self, running: Daemon) -> None:
         await self._here.signal.until(lambda: bool(self.answers()), seconds=LIFE_SECONDS)
-        running.send_signal(signal.SIGTERM)
-        assert await running.exit_code(seconds=LIFE_SECONDS) == 0
+        assert await ends_when_told(running, self._here)
 
     def answers(self) -> set[str]:
         """Return what the daemon answered; a send that is repeated says the same again."""

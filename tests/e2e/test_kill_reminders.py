@@ -21,7 +21,7 @@ import pytest
 from bot.messaging.events import Person
 from conversation_store.models import ChatId, ReceivedMessage
 from conversation_store.store import open_store
-from tests.e2e.daemon_process import Daemon, daemon, environment
+from tests.e2e.daemon_process import Daemon, daemon, ends_when_told, environment
 from tests.e2e.jumpy_bot import AHEAD
 from tests.e2e.phones import SignalWithPhones
 from tests.e2e.running_bot import World
@@ -177,8 +177,7 @@ class Trial:
                 await self.side.until(
                     lambda: self._confirmed_twice() <= self.unheard, seconds=SETTLE_SECONDS
                 )
-            running.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0
+            assert await ends_when_told(running, self.here)
         await self.side.wait_until_alone()
         assert self._waiting() == []
         said = self._said_so_far()

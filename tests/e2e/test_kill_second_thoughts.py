@@ -1,7 +1,6 @@
 """`kill -9` while people steer, retry and undo: nothing is lost, answered twice, or half undone."""
 
 import asyncio
-import signal
 from collections import Counter
 from contextlib import suppress
 from random import Random
@@ -11,7 +10,7 @@ import apsw
 import pytest
 
 from bot.messaging.events import Person
-from tests.e2e.daemon_process import HASTY, daemon, environment
+from tests.e2e.daemon_process import HASTY, daemon, ends_when_told, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import copied
 from tests.e2e.test_kill import LIFE_SECONDS
@@ -99,8 +98,7 @@ class Trial:
             async with asyncio.timeout(LIFE_SECONDS):
                 while self._is_at_work():  # noqa: ASYNC110 - another process's file has no event
                     await asyncio.sleep(LOOK_EVERY_SECONDS)
-            running.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0
+            assert await ends_when_told(running, self._here)
 
     def check(self) -> None:
         """Hold the store and the phones against what was written."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import signal
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -14,7 +13,7 @@ import pytest
 from bot.chat.handler import MAX_ATTEMPTS
 from bot.messaging.events import Person
 from conversation_store.models import ChatId
-from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, ends_when_told, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_approvals import notes
@@ -182,8 +181,7 @@ class Trial:
         last_of = {person: name for name, (person, _) in self._said.items()}
         last = set(last_of.values())
         await signal_side.until(lambda: last <= self._answers().keys(), seconds=LIFE_SECONDS)
-        running.send_signal(signal.SIGTERM)
-        assert await running.exit_code(seconds=LIFE_SECONDS) == 0
+        assert await ends_when_told(running, self._here)
 
     def _answers(self) -> dict[str, set[str]]:
         """Return the different answers to each note."""

@@ -4,7 +4,6 @@ What was deleted, has disappeared or reads otherwise by now is known nowhere in 
 """
 
 import asyncio
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import apsw
 import pytest
 
 from bot.chat.handler import GIVEN_UP
-from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, ends_when_told, environment
 from tests.e2e.restless import QUESTIONS, WORDS, Restless, Said
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import copied
@@ -131,8 +130,7 @@ class Trial:
             for said in self._people.said.values():
                 if said.disappears:
                     await gone(self._here, said.name)
-            running.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0
+            assert await ends_when_told(running, self._here)
         await self._look(running)
         self._check_answers()
         self._check_traces()

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
@@ -11,7 +10,7 @@ from typing import Final
 import apsw
 import pytest
 
-from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, ends_when_told, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.fakes.openai_server import Request, text, tool_calls
@@ -134,5 +133,4 @@ class Trial:
         side = self._here.signal
         answers = {f"{name} it is." for name in names}
         await side.until(lambda: answers <= {sent.text for sent in side.sent}, seconds=LIFE_SECONDS)
-        running.send_signal(signal.SIGTERM)
-        assert await running.exit_code(seconds=LIFE_SECONDS) == 0
+        assert await ends_when_told(running, self._here)

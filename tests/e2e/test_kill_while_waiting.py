@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import signal
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 import pytest
 
 from conversation_store.models import ChatId
-from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
+from tests.e2e.daemon_process import HASTY, Daemon, daemon, ends_when_told, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_kill_while_asked import LIFE_SECONDS, PEOPLE
@@ -133,8 +132,7 @@ class Trial:
         await signal_side.until(lambda: signal_side.undelivered == 0, seconds=LIFE_SECONDS)
         last = {f"n{len(self._said) - place}" for place in range(1, len(PEOPLE) + 1)}
         await signal_side.until(lambda: last <= self._answers().keys(), seconds=LIFE_SECONDS)
-        running.send_signal(signal.SIGTERM)
-        assert await running.exit_code(seconds=LIFE_SECONDS) == 0
+        assert await ends_when_told(running, self._here)
 
     def _answers(self) -> dict[str, set[str]]:
         """Return the different answers to each message."""
