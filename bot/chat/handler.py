@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.chat.allowance import AllowanceUsedUp, Budget
 from bot.chat.asked_again import asked_again
 from bot.chat.bells import headings, token_bound
 from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_early
@@ -127,6 +128,7 @@ class ChatHandler:
         prompts: how messages are put before the model, and how much history fits.
         notes: what the model is told about each chat.
         is_admin: whether somebody administers the bot.
+        budget: what somebody may use in a day.
         store: keeps everything.
         media: reads what comes with messages.
         renderer: turns answers into messages.
@@ -146,6 +148,7 @@ class ChatHandler:
         prompts: Prompts,
         notes: ChatNotes,
         is_admin: Callable[[Person], bool],
+        budget: Budget,
         store: ConversationStore,
         media: Media,
         renderer: Renderer,
@@ -161,6 +164,7 @@ class ChatHandler:
         self._prompts = prompts
         self._notes = notes
         self._is_admin = is_admin
+        self._budget = budget
         self._store = store
         self._window = HistoryWindow(store)
         self._media = media
@@ -254,6 +258,7 @@ class ChatHandler:
             still_trying=context.progress.still_trying,
             further=partial(self._further, turn.id, hear, prompt, route),
             most_tokens=token_bound(accepted.message),
+            stops=partial(self._budget.stops, context.person),
             planning=planning,
         )
         context.progress.show_list(last_shown(turn.messages))
@@ -296,6 +301,9 @@ class ChatHandler:
             log.warning("turn.failed", error=type(error).__name__, turn=state.turn.id)
             sentence = self._words_for(error, state.route.model)
             return await self._failed(state, chat, sentence)
+        except AllowanceUsedUp as error:
+            log.info("turn.allowance_used_up", turn=state.turn.id)
+            return await self._failed(state, chat, error.sentence)
         if answer is None:
             log.debug("turn.awaits_people", turn=state.turn.id, count=len(state.open_calls))
             return None

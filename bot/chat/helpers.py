@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from bot.chat.allowance import AllowanceUsedUp
 from bot.chat.live_turns import LiveTurn
 from bot.chat.prompt import Prompt, Prompts
 from bot.chat.tool_loop import ToolLoop
@@ -122,6 +123,14 @@ class HelperState(TurnState):
             if answer.usage is not None:
                 self._tokens += answer.usage.prompt_tokens + answer.usage.completion_tokens
 
+    async def check_allowance(self) -> None:
+        """Make sure that its turn may still ask a model.
+
+        Raises:
+            AllowanceUsedUp: it may not.
+        """
+        await self._turn.check_allowance()
+
     def take_exchanged(self) -> tuple[NewExchange, ...]:
         """Return the exchanges of the turn that are not stored yet."""
         return self._turn.take_exchanged()
@@ -188,7 +197,7 @@ class Helpers:
         context = turn.context.of_helper(stored.id, caller, signs)
         try:
             answer = await self._loop.run(state, context, self._now())
-        except LlmError as error:
+        except (LlmError, AllowanceUsedUp) as error:
             raise ToolError(_FAILED.format(why=error.sentence)) from error
         if not answer:
             raise ToolError(_NOTHING)

@@ -82,6 +82,7 @@ class ToolLoop:
 
         Raises:
             LlmError: the model cannot answer.
+            AllowanceUsedUp: its person may use no more today.
         """
         await self._wait_for_tools()
         await self._resume(state, context)
@@ -90,6 +91,7 @@ class ToolLoop:
             completion = await self._ask(state, now, self._tools(state.prompt))
             if not completion.message.tool_calls:
                 return await self._words(state, completion, now)
+            await state.check_allowance()  # nothing is done that nobody could tell of
             asked = state.ask(completion.message)
             await context.record_calls(asked, state.take_exchanged(), state.take_spent())
             await self._run_open_calls(state, context)
@@ -152,6 +154,7 @@ class ToolLoop:
         *,
         may_call: bool = True,
     ) -> Completion:
+        await state.check_allowance()
         while True:
             try:
                 return await self._ask_model(state, now, tools, may_call=may_call)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from bot.chat.allowance import AllowanceUsedUp, Stops, never_stops
 from bot.chat.early_request import EarlyRequest, StillTrying
 from bot.chat.media import CANNOT_SEE
 from bot.chat.plan_mode import is_accepted
@@ -48,6 +49,7 @@ class TurnState:
         still_trying: told when the model makes the turn wait.
         further: returns what the person has written meanwhile, as the model sees it.
         most_tokens: after so many it asks for no more calls; None: no bound.
+        stops: says whether its person has used up what they may use.
         planning: how the turn is put before a model until a plan is accepted; None where none has
             to be.
 
@@ -69,6 +71,7 @@ class TurnState:
         still_trying: StillTrying,
         further: Further = nothing_further,
         most_tokens: int | None = None,
+        stops: Stops = never_stops,
         planning: Prompt | None = None,
     ) -> None:
         self.turn = turn
@@ -81,6 +84,7 @@ class TurnState:
         self.still_trying = still_trying
         self._further = further
         self._most_tokens = most_tokens
+        self._stops = stops
         self.history = history
         asked, *rest = turn.messages
         self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
@@ -116,6 +120,18 @@ class TurnState:
         """Whether it may ask for no more calls, however many it has asked for."""
         used = self.usage.prompt_tokens + self.usage.completion_tokens
         return self._most_tokens is not None and used >= self._most_tokens
+
+    async def check_allowance(self) -> None:
+        """Make sure that a model may be asked, and what it asks for be done.
+
+        Raises:
+            AllowanceUsedUp: by all that the person has asked today, helpers of this turn included.
+        """
+        if (sentence := await self._stops(self._unstored)) is not None:
+            raise AllowanceUsedUp(sentence)
+
+    def _unstored(self) -> int:
+        return sum(one.prompt_tokens + one.completion_tokens for one in self._spent)
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:

@@ -236,6 +236,7 @@ async def wired(
             Batching(mailboxes, settle_seconds=settings.bot.settle_seconds, clock=clock.time),
             Steering(mailboxes, identities, enabled=settings.bot.steering, clock=clock.time),
         )
+        budget = TokenBudget(access, store.usage, clock=clock.time)
         conversation = await opened(
             open_conversation(
                 settings,
@@ -245,6 +246,7 @@ async def wired(
                 registry=registry,
                 workspaces=workspaces,
                 is_admin=access.is_admin,
+                budget=budget,
                 sandboxes=sandboxes,
                 in_tee=in_tee,
                 approvals=asking.approvals,
@@ -289,7 +291,7 @@ async def wired(
             file_cleanup=file_cleanup,
             presence=presence,
             loop_guard=loop_guard,
-            budget=TokenBudget(access, store.usage, clock=clock.time),
+            budget=budget,
             group_permissions=group_permissions,
             identity_policy=identities,
             languages=languages,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from bot.approvals.desk import ApprovalDesk
+from bot.chat.allowance import Budget
 from bot.chat.group_talk import GroupTalk
 from bot.chat.handler import ChatHandler
 from bot.chat.helpers import Helpers
@@ -53,6 +54,7 @@ async def open_conversation(
     registry: Registry,
     workspaces: Workspaces | None,
     is_admin: Callable[[Person], bool],
+    budget: Budget,
     sandboxes: SandboxPolicy,
     in_tee: bool,
     approvals: ApprovalDesk,
@@ -138,6 +140,7 @@ async def open_conversation(
             prompts=prompts,
             notes=ChatNotes(store, uses_memory=uses_memory(settings), clock=clock),
             is_admin=is_admin,
+            budget=budget,
             store=store,
             media=media,
             renderer=renderer,

@@ -10,6 +10,7 @@ import pytest
 from bot.dispatch.turns.budget import TokenBudget
 from bot.messaging.events import Person
 from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.minds import Minds, delegating
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.fakes.openai_server import openai_server, text, tool_calls
@@ -18,6 +19,10 @@ from tests.fakes.signal_side import ADA, Group
 
 BEN = Person("33333333-3333-4333-8333-333333333333", "+15550100003", "Ben")
 TEAM = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+STOPPED = (
+    "I had to stop before I was done: for today you have used up what I may read and write for one"
+    r" person\. Ask me again after 00:00 UTC, in (\d+ h )?\d+ min\."
+)
 SUM = ("calculate", {"expression": "6*7"})
 
 
@@ -123,13 +128,79 @@ async def test_who_has_used_up_a_day_is_told_when_it_goes_on_and_commands_still_
 
 
 async def test_a_question_of_the_bot_is_still_answered_when_the_day_is_used_up() -> None:
-    async with world(script(tool_calls(WRITE), then=text("Written."))) as here:
-        async with running_bot(with_notes(here, access=budget(1))):
+    async with world(script(tool_calls(WRITE), then=text("Hi."))) as here:
+        here.signal.groups[TEAM] = Group(members={ADA.aci: ADA})
+        async with running_bot(with_notes(here, access=budget(20))):
             await here.signal.say("note: buy milk")
             assert (await here.answer()).text.startswith("❓")
-            assert await asked(here, "yes") == "Written."
-            assert "used up" in await asked(here, "and eggs")
-        assert notes(here) != ""
+            await here.signal.say("hello", group=TEAM, mention=True)
+            assert (await here.answer()).text == "Hi."
+            assert re.fullmatch(STOPPED, await asked(here, "yes"))
+            await here.signal.say("and eggs")  # it has been said today
+            assert "\n0 of 20 are left for today." in await asked(here, "!usage")
+        assert notes(here).count("buy milk") == 1
+        assert len(here.model.requests) == 2
+
+
+async def test_a_turn_asks_no_model_any_more_once_the_day_is_used_up() -> None:
+    async with world(script(tool_calls(SUM), then=tool_calls(SUM))) as here:
+        async with running_bot(here.settings(access=budget(50))):
+            assert re.fullmatch(STOPPED, await asked(here, "what is 6*7?"))
+            assert "\n0 of 50 are left for today." in await asked(here, "!usage")
+        assert len(here.model.requests) == 3  # the third began with 14 tokens left
+
+
+async def test_what_the_last_request_asks_for_is_not_done() -> None:
+    async with world(tool_calls(WRITE)) as here:
+        async with running_bot(with_notes(here, access=budget(1))):
+            assert re.fullmatch(STOPPED, await asked(here, "note: buy milk"))
+        assert notes(here) == ""
+
+
+async def test_helpers_use_what_the_person_of_their_turn_has_left() -> None:
+    tasks = ["add", "count", "look"]
+    minds = Minds(
+        tool_calls(*map(delegating, tasks)),
+        helpers={task: [tool_calls(SUM)] * 9 for task in tasks},
+    )
+    async with world(minds) as here:
+        async with running_bot(here.settings(access=budget(80))):
+            assert re.fullmatch(STOPPED, await asked(here, "Please help"))
+            assert "0 of 80 are left" in await asked(here, "!usage")
+    assert len(minds.asked_by_turns) == 1
+    assert 3 < len(minds.asked_by_helpers) <= 6  # each may have a request on its way at the end
+
+
+async def test_an_admin_has_helpers_and_steps_without_a_bound() -> None:
+    minds = Minds(tool_calls(delegating("add")), text("Done."))
+    async with world(minds) as here:
+        async with running_bot(here.settings(access=budget(1, admins=ADA.aci))):
+            assert await asked(here, "Please help") == "Done."
+
+
+async def test_a_restart_gives_a_turn_and_its_helpers_nothing_back() -> None:
+    never = asyncio.Event()
+    minds = Minds(
+        tool_calls(delegating("add")),
+        helpers={"add": [tool_calls(SUM), held(never, text("Late.")), tool_calls(SUM)]},
+    )
+    async with world(minds) as here:
+        settings = environment(here, ACCESS__TOKENS_PER_DAY="40")
+        async with daemon(settings, folder=here.folder) as bot:
+            await here.signal.say("Please help")
+            await minds.until(helpers=2)
+            await bot.killed()
+        async with daemon(settings, folder=here.folder):
+            assert re.fullmatch(STOPPED, (await here.answer()).text)
+    assert len(minds.asked_by_turns) == 1
+    assert len(minds.asked_by_helpers) == 3  # 36 tokens were stored: one more request
+
+
+async def test_who_has_used_up_the_day_in_a_turn_hears_it_in_their_language() -> None:
+    async with world(tool_calls(SUM)) as here:
+        async with running_bot(here.settings(access=budget(1))):
+            said = await asked(here, "Was ist 6 mal 7, und wie wird das Wetter morgen?")
+    assert said.startswith("Ich musste aufhören, bevor ich fertig war: ")
 
 
 async def test_a_higher_bound_goes_on_at_once_and_its_end_is_said_again() -> None:

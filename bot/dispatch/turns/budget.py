@@ -13,7 +13,10 @@ USED_UP: Final = (
     "For today you have used up what I may read and write for one person. I go on at 00:00 UTC, in"
     " {wait}."
 )
-
+STOPPED: Final = (
+    "I had to stop before I was done: for today you have used up what I may read and write for one"
+    " person. Ask me again after 00:00 UTC, in {wait}."
+)
 
 MAX_TOLD: Final = 10_000
 """People who are known to have heard it; of those who came first, some may hear it again."""
@@ -41,9 +44,9 @@ class Spending(Protocol):
 
 
 class TokenBudget:
-    """Says whether a person's next question is still answered.
+    """Says whether a person's next question is still answered, and how far.
 
-    A question whose answer goes beyond the bound is answered to its end.
+    It is asked before each request to a model, so only the last one goes beyond the bound.
 
     Args:
         people: who has a budget, and which.
@@ -68,8 +71,7 @@ class TokenBudget:
 
         It is said once a day; after that it is empty.
         """
-        limit = self.of(person)
-        if not limit or await self._spending.spent_today(person.aci) < limit:
+        if await self._has_left(person):
             self._told.pop(person.aci, None)
             return None
         today = self._now_ms // DAY_MS
@@ -77,6 +79,25 @@ class TokenBudget:
             return ""
         self._told[person.aci] = today
         return USED_UP.format(wait=self.wait)
+
+    async def stops(self, person: Person, unstored: Callable[[], int]) -> str | None:
+        """Return what somebody is told whose turn may ask no model any more; None if it may.
+
+        Args:
+            person: who pays for the turn.
+            unstored: tokens that the turn has taken and that are not stored yet.
+        """
+        if await self._has_left(person, unstored):
+            return None
+        self._told[person.aci] = self._now_ms // DAY_MS
+        return STOPPED.format(wait=self.wait)
+
+    async def _has_left(self, person: Person, unstored: Callable[[], int] = int) -> bool:
+        limit = self.of(person)
+        if not limit:
+            return True
+        stored = await self._spending.spent_today(person.aci)
+        return stored + unstored() < limit
 
     @property
     def wait(self) -> str:
