@@ -3,7 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from bot.commands.base import AdminList, CommandContext, Reply, asker_refusal
+from bot.commands.base import (
+    ONLY_ADMINS,
+    AdminList,
+    CommandContext,
+    Reply,
+    asker_refusal,
+    group_refusal,
+)
 from bot.messaging.messenger import Messenger
 from conversation_store.models import ChatId, Question
 from sandbox.errors import WorkError
@@ -12,6 +19,10 @@ NOTHING: Final = "There is nothing to undo."
 BROUGHT_BACK: Final = "{path} is back as it was before."
 ALL_BROUGHT_BACK: Final = "These files are back as they were before: {paths}."
 MAX_NAMED: Final = 20
+CHANGED_FOR_ANOTHER: Final = (
+    "The last change of a file came of somebody else's question: in a group only they, or an admin"
+    " of the group or of the bot, can take it back."
+)
 QUESTION_NEXT: Final = "Send !undo again to make me forget the question as well."
 FORGOTTEN: Final = (
     "I have forgotten the last question and my answer, and delete the answer for everyone."
@@ -22,6 +33,20 @@ FORGOTTEN_HERE: Final = (
 )
 
 
+class Change(Protocol):
+    """The last change of a file. Implemented by `tools.workspace.workspaces.Change`."""
+
+    @property
+    def at(self) -> int:
+        """When it was, in ms."""
+        ...
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it came of a question of whoever asks."""
+        ...
+
+
 class ChatFolder(Protocol):
     """One chat's folder. Implemented by `tools.workspace.workspaces.Workspace`."""
 
@@ -29,8 +54,8 @@ class ChatFolder(Protocol):
         """Have something done and return what is said of it; raises WorkError."""
         ...
 
-    async def kept_at(self) -> int | None:
-        """Return when a file was last overwritten or deleted, in ms; raises WorkError."""
+    async def last_change(self) -> Change | None:
+        """Return what `undo` takes back, None without anything; raises WorkError."""
         ...
 
 
@@ -104,10 +129,14 @@ class Undo:
         """Bring the file back that was changed last; None where none was since a time in ms."""
         try:
             folder = self._folder_of(context)
-            if folder is None or not await _was_changed(folder, since):
+            if folder is None or (change := await _change_since(folder, since)) is None:
                 return None
+            if not change.is_own:
+                refused = await group_refusal(context, self._groups, self._admins)
+                if refused is not None:
+                    return Reply(CHANGED_FOR_ANOTHER) if refused == Reply(ONLY_ADMINS) else refused
             said = _brought_back((await folder.do("undo")).split("\n"))
-            if since and not await _was_changed(folder, since):
+            if since and await _change_since(folder, since) is None:
                 said = f"{said}\n{QUESTION_NEXT}"
             return Reply(said)
         except WorkError as error:
@@ -123,6 +152,6 @@ def _brought_back(paths: Sequence[str]) -> str:
     return ALL_BROUGHT_BACK.format(paths=named + more)
 
 
-async def _was_changed(folder: ChatFolder, since: int) -> bool:
-    changed_at = await folder.kept_at()
-    return changed_at is not None and changed_at >= since
+async def _change_since(folder: ChatFolder, since: int) -> Change | None:
+    change = await folder.last_change()
+    return change if change is not None and change.at >= since else None

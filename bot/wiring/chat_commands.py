@@ -138,4 +138,4 @@ def _folder_of(
         return None
     if workspaces.admins_only and not access.is_admin(context.author):
         return None
-    return workspaces.of(context.chat)
+    return workspaces.of(context.chat, person=context.author.aci)

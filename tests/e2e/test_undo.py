@@ -7,13 +7,19 @@ import pytest
 
 from bot.commands.base import CANNOT_TELL, ONLY_ASKER
 from bot.commands.retry import NOTHING as NOT_KEPT
-from bot.commands.undo import FORGOTTEN, FORGOTTEN_HERE, NOTHING, QUESTION_NEXT
+from bot.commands.undo import (
+    CHANGED_FOR_ANOTHER,
+    FORGOTTEN,
+    FORGOTTEN_HERE,
+    NOTHING,
+    QUESTION_NEXT,
+)
 from bot.messaging.events import Person
 from conversation_store import second_thoughts
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.traces import files_of, gone, rows_with, there
-from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.openai_server import Step, echo, held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group, Sent
 
@@ -23,6 +29,7 @@ SECRET: Final = "sesquipedalian"
 ANSWER: Final = "antidisestablishmentarianism"
 CALCULATE: Final = ("calculate", {"expression": "977773*977777"})
 PRODUCT: Final = "956043950621"
+BACK: Final = "a.txt is back as it was before."
 
 
 async def asked(here: World, words: str, *, author: Person = ADA, group: str | None = None) -> str:
@@ -206,6 +213,66 @@ async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> No
         del here.signal.groups[GROUP]
         assert await asked(here, "!undo", author=BEN, group=GROUP) in {ONLY_ASKER, CANNOT_TELL}
         assert rows_with(here, SECRET)
+
+
+def text_of(here: World) -> str:
+    (file,) = here.folder.glob("workspaces/*/files/a.txt")
+    return file.read_text()
+
+
+def writing(*contents: str) -> Step:
+    calls = [("write_file", {"file_path": "a.txt", "content": content}) for content in contents]
+    return script(*(step for call in calls for step in (tool_calls(call), text("Done."))))
+
+
+async def test_in_a_group_a_member_brings_back_only_what_their_own_question_changed() -> None:
+    async with world(writing("old", "new")) as here:
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        settings = here.settings(
+            access={"groups": "always"}, tools={"workspace": {"for": "everyone"}}
+        )
+        async with running_bot(settings):
+            await asked(here, "write it", author=BEN, group=GROUP)
+            await asked(here, "write it anew", group=GROUP)
+            said = await asked(here, "!undo", author=BEN, group=GROUP)
+            assert said == CHANGED_FOR_ANOTHER
+        async with running_bot(settings):
+            said = await asked(here, "!undo", author=BEN, group=GROUP)
+            assert (said, text_of(here)) == (CHANGED_FOR_ANOTHER, "new")
+            said = await asked(here, "!undo", group=GROUP)
+            assert (said.split("\n")[0], text_of(here)) == (BACK, "old")
+
+
+@pytest.mark.parametrize("of", ["the group", "the bot"])
+async def test_in_a_group_an_admin_brings_back_what_anybodys_question_changed(of: str) -> None:
+    async with world(writing("old", "new")) as here:
+        here.signal.groups[GROUP] = group = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        admins = BEN.aci if of == "the bot" else ""
+        if of == "the group":
+            group.admins.add(BEN.aci)
+        settings = here.settings(
+            access={"groups": "always", "admins": admins}, tools={"workspace": {"for": "everyone"}}
+        )
+        async with running_bot(settings):
+            for words in ("write it", "write it anew"):
+                await asked(here, words, group=GROUP)
+            said = await asked(here, "!undo", author=BEN, group=GROUP)
+            assert (said.split("\n")[0], text_of(here)) == (BACK, "old")
+
+
+async def test_a_change_of_a_question_that_was_stopped_is_still_its_askers() -> None:
+    never = asyncio.Event()
+    write = [("write_file", {"file_path": "a.txt", "content": content}) for content in "ab"]
+    async with world(script(*map(tool_calls, write), held(never))) as here:
+        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
+        tools = {"workspace": {"for": "everyone"}}
+        async with running_bot(here.settings(access={"groups": "always"}, tools=tools)):
+            await here.signal.say("write it twice", group=GROUP)
+            await here.model.wait_for_requests(3)
+            assert await asked(here, "!stop", group=GROUP) == "Stopped."
+            said = await asked(here, "!undo", author=BEN, group=GROUP)
+            assert (said, text_of(here)) == (CHANGED_FOR_ANOTHER, "b")
+            assert (await asked(here, "!undo", group=GROUP), text_of(here)) == (BACK, "a")
 
 
 async def test_an_answer_that_signal_deletes_no_more_stays_and_that_is_said(

@@ -696,7 +696,7 @@ async def test_a_command_that_changes_nothing_leaves_no_version(tmp_path: Path) 
     async with workspace(tmp_path) as (here, files):
         await here.do("write_file", file_path="a", content="a")
         await here.do("after_command", snapshot=await here.do("before_command"))
-        assert await here.kept_at() is None
+        assert await here.last_change() is None
         assert names_in(files.parent / "kept") == []
 
 
@@ -719,12 +719,40 @@ async def test_what_a_killed_process_has_not_finished_is_kept_all_the_same(tmp_p
         await here.do("before_command")
         (files / "a").unlink()
     async with workspace(tmp_path) as (here, files):
-        assert await here.kept_at() is not None
+        assert await here.last_change() is not None
         assert await here.do("undo") == "a"
         assert (files / "a").read_text() == "as it was"
         (files.parent / "kept" / f"{1:020}.before").write_bytes(b"half of it")
         await here.do("after_command", snapshot=await here.do("before_command"))
         assert names_in(files.parent / "kept") == []
+
+
+async def test_a_change_is_known_as_that_of_whoever_asked_for_it(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        ada, ben, nobody = (found.of(CHAT, person=one) for one in ("ada", "ben", None))
+        for content in ("one", "two"):
+            await ada.do("write_file", file_path="a", content=content)
+        whose = [await one.last_change() for one in (ada, ben, nobody)]
+        assert [change and change.is_own for change in whose] == [True, False, False]
+        await ben.do("before_command")
+        (tmp_path / "workspaces" / f"of-{CHAT}" / "files" / "a").unlink()
+    async with workspaces(tmp_path) as found:  # the process was killed before the command ended
+        ada, ben, nobody = (found.of(CHAT, person=one) for one in ("ada", "ben", None))
+        whose = [await one.last_change() for one in (nobody, ada, ben)]
+        assert [change and change.is_own for change in whose] == [False, False, True]
+
+
+async def test_what_was_kept_before_it_was_noted_for_whom_is_nobodys(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        ada = found.of(CHAT, person="ada")
+        for content in ("one", "two"):
+            await ada.do("write_file", file_path="a", content=content)
+        (note,) = (tmp_path / "workspaces" / f"of-{CHAT}" / "kept").glob("*.json")
+        note.write_text('"a"')
+        change = await ada.last_change()
+        assert change is not None
+        assert not change.is_own
+        assert await ada.do("undo") == "a"
 
 
 async def test_two_commands_at_the_same_time_keep_what_either_changes(tmp_path: Path) -> None:

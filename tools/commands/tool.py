@@ -338,7 +338,12 @@ async def open_commands(
             return make_proxy() if await of_reaching.may_reach(asked) else None
 
         def commands(proxy_for: ProxyFor, caller: Caller) -> Commands:
-            of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
+            of_chat = partial(
+                workspaces.of,
+                caller.chat,
+                person=caller.person,
+                sees_shared=caller.is_admin,
+            )
             return Commands(of_chat, jail, settings, proxy_for if caller.is_admin else no_proxy)
 
         admins_only = workspaces.admins_only

@@ -21,7 +21,7 @@ def workspace_tools(workspaces: Workspaces, read: Read) -> Sequence[Tool]:
     """
 
     def workspace(caller: Caller) -> Workspace:
-        return workspaces.of(caller.chat, sees_shared=caller.is_admin)
+        return workspaces.of(caller.chat, person=caller.person, sees_shared=caller.is_admin)
 
     def changes_machine(arguments: Any, caller: Caller) -> bool:
         return caller.is_admin and workspaces.is_shared(arguments.file_path)

@@ -32,6 +32,8 @@ MAX_OPEN: Final = 8
 """Chats whose process stays warm; the one that was used longest ago ends first."""
 IDLE_SECONDS: Final = 120.0
 CALL_SECONDS: Final = 9.0
+AUTHOR: Final = "author"
+"""Before a person, where a name is made for what they changed."""
 MAX_SENT_BYTES: Final = 8 * 2**20
 """Of a file that goes to the chat or comes from it."""
 _MEMORY_BYTES: Final = 256 * 2**20
@@ -46,14 +48,28 @@ class Usage:
     files: int
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `undo` takes back.
+
+    Attributes:
+        at: when it was, in ms.
+        is_own: it came of what the same person asked for.
+    """
+
+    at: int
+    is_own: bool
+
+
 class Workspace:
-    """One chat's folder.
+    """One chat's folder, for one person.
 
     Args:
         sandbox: works in it.
         folder: of the chat.
         settings: how much there may be in it.
         shared: folders of the machine that are seen in it; None: none.
+        by: who changes files in it, by a name that tells nothing; empty: nobody does.
 
     Attributes:
         files: the folder that people know; it is there once something was done.
@@ -67,9 +83,11 @@ class Workspace:
         folder: Path,
         settings: WorkspaceSettings,
         shared: SharedFolders | None = None,
+        by: str = "",
     ) -> None:
         self._sandbox = sandbox
         self._shared = shared
+        self._by = by
         self.files = folder / FILES
         self.quota_bytes = settings.quota_bytes
         self.max_files = settings.max_files
@@ -95,7 +113,7 @@ class Workspace:
         path = arguments.get("file_path", arguments.get("directory"))
         if self._shared is not None and path in self._shared:
             return await self._shared.do(deed, self._bounds, arguments)
-        request = json.dumps({"do": deed, "bounds": self._bounds, **arguments})
+        request = json.dumps({"do": deed, "bounds": self._bounds, "by": self._by, **arguments})
         try:
             return await self._sandbox.call(request)
         except WorkError as error:
@@ -131,14 +149,20 @@ class Workspace:
         except (ValueError, TypeError):
             raise WorkError("This workspace cannot be looked at.") from None
 
-    async def kept_at(self) -> int | None:
-        """Return when the version was kept that `undo` brings back, in ms; None without one.
+    async def last_change(self) -> Change | None:
+        """Return what `undo` takes back; None where there is nothing.
 
         Raises:
             WorkError: it cannot be found out now.
         """
-        said = await self.do("kept_at")
-        return int(said) if said.isdecimal() else None
+        said = json.loads(await self.do("last_change"))
+        if said is None:
+            return None
+        try:
+            at, by = said
+            return Change(int(at), is_own=bool(by) and by == self._by)
+        except (ValueError, TypeError):
+            raise WorkError("This workspace cannot be looked at.") from None
 
     async def fetch(self, file_path: str) -> bytes:
         """Return a whole file.
@@ -169,7 +193,7 @@ class Workspaces:
 
     Args:
         settings: where they are, and how large.
-        name_of: makes a name of a chat that tells nothing of it.
+        name_of: makes a name of a chat, or of a person, that tells nothing of it.
         policy: what is demanded of walls.
         viewer: makes images fit for models; None: they are not shown.
 
@@ -216,11 +240,12 @@ class Workspaces:
         """Whether a path leads to a folder of the machine, for those who see them."""
         return path in self._shared
 
-    def of(self, chat: str, *, sees_shared: bool = False) -> Workspace:
+    def of(self, chat: str, *, person: str | None = None, sees_shared: bool = False) -> Workspace:
         """Return a chat's workspace; its folder is made if there is none yet.
 
         Args:
             chat: whose.
+            person: for whom things are done in it; None: for nobody who changes anything.
             sees_shared: folders of the machine are in it.
 
         Raises:
@@ -242,7 +267,9 @@ class Workspaces:
         while len(self._open) > MAX_OPEN:
             self._end_soon(self._open.popitem(last=False)[1])
         shared = self._shared if sees_shared else None
-        return Workspace(sandbox, folder.absolute(), self._settings, shared)
+        # Not the name of their private chat's folder: whoever has both could tell that.
+        by = "" if person is None else self._name_of(f"{AUTHOR} {person}")
+        return Workspace(sandbox, folder.absolute(), self._settings, shared, by)
 
     async def clear(self, chat: str) -> None:
         """Delete all files of a chat, and what was kept of them; what works with them is ended.

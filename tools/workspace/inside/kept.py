@@ -1,8 +1,8 @@
 """The last versions of files that were overwritten or deleted, kept for a day.
 
-Each has two names in its folder: `N` is what it was, `N.json` says where. All that a command has
-changed is one version: `N` is a folder of files, and `N.json` says where each was. New contents are
-written there, too, before they take their place.
+Each has two names in its folder: `N` is what it was, `N.json` says where, and for whom it was
+changed. All that a command has changed is one version: `N` is a folder of files, and `N.json` says
+where each was. New contents are written there, too, before they take their place.
 """
 
 import json
@@ -35,11 +35,13 @@ class _Version:
         name: of it.
         path: that it had; empty for a version of several files.
         parts: the files of such a one.
+        by: see `Kept.by`.
     """
 
     name: str
     path: str
     parts: tuple[Part, ...] = ()
+    by: str = ""
 
     @property
     def kept_at(self) -> float:
@@ -53,6 +55,9 @@ class Kept:
         files: the workspace.
         kept: where versions are kept, on the same disk.
         most_bytes: what they take together; the oldest go first.
+
+    Attributes:
+        by: for whom files are changed now, by a name that tells nothing; empty: not known.
     """
 
     BACK: Final = " The person can bring it back with !undo for a day."
@@ -61,6 +66,7 @@ class Kept:
         self._files = files
         self._kept = kept
         self._most_bytes = most_bytes
+        self.by = ""
 
     def put(self, data: bytes, folder: Folder, name: str, path: str) -> None:
         """Write a file whole, in place of one that was there, or leave everything as it was.
@@ -104,27 +110,31 @@ class Kept:
             os.rename(name, version, src_dir_fd=folder.descriptor, dst_dir_fd=self._kept.descriptor)
         self._prune()
 
-    def adopt(self, folder: str, name: str, parts: Sequence[Part]) -> None:
+    def adopt(self, folder: str, name: str, parts: Sequence[Part], by: str) -> None:
         """Make a version of several files of a folder that lies beside the versions.
 
         Args:
             folder: its name there.
             name: of the version: when it was so, in µs, with 20 digits.
             parts: the files.
+            by: for whom they were changed.
         """
         with said(folder):
             remove(self._kept, name + _RECORD)  # of a process that was killed
-            self._kept.write(name + _RECORD, json.dumps(parts).encode())
+            self._write_record(name, parts, by)
             os.rename(
                 folder, name, src_dir_fd=self._kept.descriptor, dst_dir_fd=self._kept.descriptor
             )
         self._prune()
 
-    def kept_at(self) -> str:
-        """Return when the version was kept that `restore` takes, in ms; empty without one."""
+    def last_change(self) -> str:
+        """Return as JSON when, in ms, and for whom that was changed which `restore` takes back.
+
+        `null`: there is nothing.
+        """
         self._prune()
-        latest = max((version.kept_at for version in self._versions()), default=None)
-        return "" if latest is None else str(int(latest * 1_000))
+        latest = max(self._versions(), key=lambda version: version.kept_at, default=None)
+        return json.dumps(latest and [int(latest.kept_at * 1_000), latest.by])
 
     def restore(self) -> str:
         """Put what was kept last back to its place and return its path, or several, one a line.
@@ -171,8 +181,12 @@ class Kept:
             if version.path == path:
                 self._drop(version)
         name = f"{time.time_ns() // 1_000:020}"
-        self._kept.write(name + _RECORD, json.dumps(path).encode())
+        self._write_record(name, path, self.by)
         return name
+
+    def _write_record(self, name: str, changed: str | Sequence[Part], by: str) -> None:
+        record = {"changed": changed, "by": by}
+        self._kept.write(name + _RECORD, json.dumps(record).encode())
 
     def _versions(self) -> Iterator[_Version]:
         """Go through what is kept, the oldest first; forget notes about what is not."""
@@ -183,11 +197,14 @@ class Kept:
                 self._forget_record(name)
                 continue
             with self._kept.file(record) as (descriptor, _):
-                record_of = json.loads(read(descriptor, _MAX_RECORD_BYTES))
-            if isinstance(record_of, str):
-                yield _Version(name, record_of)
+                noted = json.loads(read(descriptor, _MAX_RECORD_BYTES))
+            if not isinstance(noted, dict):  # by a bot that did not note for whom
+                noted = {"changed": noted, "by": ""}
+            changed, by = noted["changed"], noted["by"]
+            if isinstance(changed, str):
+                yield _Version(name, changed, by=by)
             else:
-                yield _Version(name, "", tuple((part, path) for part, path in record_of))
+                yield _Version(name, "", tuple((part, path) for part, path in changed), by)
 
     def _prune(self) -> None:
         versions = list(self._versions())
@@ -220,6 +237,8 @@ class NothingKept:
     """Stands for `Kept` in a folder of the machine's, where no versions are to be left lying."""
 
     BACK: Final = " It is gone for good."
+
+    by = ""
 
     def put(self, data: bytes, folder: Folder, name: str, path: str) -> None:
         """Write a file whole, in place of one that was there."""

@@ -1,7 +1,7 @@
 """The program behind the walls: one request, one deed in the workspace, one text in return.
 
 A request is an object: `do` names the deed, `bounds` says how much there may be in the workspace,
-and everything else are arguments of the deed.
+`by` for whom it is, and everything else are arguments of the deed.
 """
 
 import json
@@ -29,13 +29,15 @@ class Deeds:
 
     def __init__(self) -> None:
         self._deeds: Mapping[str, Callable[..., str]] = {}
+        self._keeping: Kept | NothingKept = NothingKept()
 
     def answer(self, request: str) -> str:
         """Do what a request says."""
         asked: dict[str, Any] = json.loads(request)
-        bounds = asked.pop("bounds")
+        bounds, by = asked.pop("bounds"), asked.pop("by", "")
         if not self._deeds:
-            self._deeds = _opened(**bounds)
+            self._deeds, self._keeping = _opened(**bounds)
+        self._keeping.by = by
         path = asked.get("file_path") or asked.get("directory") or "The workspace"
         with said(path):  # what a full or read-only disk refuses, wherever that is noticed
             return self._deeds[asked.pop("do")](**asked)
@@ -48,8 +50,8 @@ def _opened(
     max_read_bytes: int,
     max_sent_bytes: int,
     is_shared: bool = False,
-) -> Mapping[str, Callable[..., str]]:
-    """Open the folder and return what can be done in it."""
+) -> tuple[Mapping[str, Callable[..., str]], Kept | NothingKept]:
+    """Open the folder and return what can be done in it, and what keeps its versions."""
     keeping: Kept | NothingKept
     of_versions: dict[str, Callable[..., str]] = {}
     if is_shared:
@@ -61,7 +63,7 @@ def _opened(
         of_versions = {
             "before_command": snapshots.before_command,
             "after_command": snapshots.after_command,
-            "kept_at": snapshots.kept_at,
+            "last_change": snapshots.last_change,
             "undo": snapshots.undo,
         }
     changes = Changes(
@@ -71,7 +73,7 @@ def _opened(
         max_files=max_files,
         most_bytes=max_read_bytes,
     )
-    return {
+    deeds: dict[str, Callable[..., str]] = {
         "usage": partial(reading.usage, files),
         "overview": partial(reading.overview, files, quota_bytes=quota_bytes),
         "list_files": partial(reading.list_files, files),
@@ -87,6 +89,7 @@ def _opened(
         "receive": changes.receive,
         **of_versions,
     }
+    return deeds, keeping
 
 
 def _made(name: str) -> int:

@@ -91,10 +91,10 @@ class Snapshots:
         self._running.discard(snapshot)
         return ""
 
-    def kept_at(self) -> str:
-        """Return when the version was kept that `undo` takes, in ms; empty without one."""
+    def last_change(self) -> str:
+        """Return when and for whom that was changed which `undo` takes; see `Kept.last_change`."""
         self.finish()
-        return self._kept.kept_at()
+        return self._kept.last_change()
 
     def undo(self) -> str:
         """Bring back what was last overwritten or deleted, and return the paths, one a line."""
@@ -113,7 +113,7 @@ class Snapshots:
         for copy, data in self._copies():
             _write(descriptor, data)
             copies.append(asdict(copy))
-        index = json.dumps(copies).encode()
+        index = json.dumps({"copies": copies, "by": self._kept.by}).encode()
         _write(descriptor, index)
         _write(descriptor, _END.pack(_WHOLE, len(index)))
 
@@ -147,10 +147,10 @@ class Snapshots:
             remove(self._place, name)
             return
         with self._place.file(name) as (copies, status):
-            index = _index(copies, status.st_size)
+            index, by = _index(copies, status.st_size)
             changed = [copy for copy in index if self._has_changed(copy, copies)]
             if changed:
-                self._keep(snapshot, changed, copies)
+                self._keep(snapshot, changed, copies, by)
         remove(self._place, name)
 
     def _has_changed(self, copy: _Copy, copies: int) -> bool:
@@ -168,7 +168,7 @@ class Snapshots:
                 raise
             return True
 
-    def _keep(self, snapshot: str, changed: Sequence[_Copy], copies: int) -> None:
+    def _keep(self, snapshot: str, changed: Sequence[_Copy], copies: int, by: str) -> None:
         parts: list[Part] = []
         folder = snapshot + _PARTS
         remove(self._place, folder)  # of a process that was killed
@@ -183,24 +183,30 @@ class Snapshots:
                 finally:
                     os.close(descriptor)
                 parts.append((str(number), copy.path))
-        self._kept.adopt(folder, snapshot, parts)
+        self._kept.adopt(folder, snapshot, parts, by)
 
 
 def _stamp(status: os.stat_result) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def _index(descriptor: int, size: int) -> list[_Copy]:
-    """Return what was copied; nothing where the process was killed before all of it was."""
+def _index(descriptor: int, size: int) -> tuple[list[_Copy], str]:
+    """Return what was copied, and for whom the command ran.
+
+    Nothing was copied where the process was killed before all of it was.
+    """
     if size < _END.size:
-        return []
+        return [], ""
     os.lseek(descriptor, size - _END.size, os.SEEK_SET)
     mark, index_bytes = _END.unpack(read(descriptor, _END.size))
     start = size - _END.size - index_bytes
     if mark != _WHOLE or index_bytes > _MAX_INDEX_BYTES or start < 0:
-        return []
+        return [], ""
     os.lseek(descriptor, start, os.SEEK_SET)
-    return [_Copy(**one) for one in json.loads(read(descriptor, index_bytes))]
+    index = json.loads(read(descriptor, index_bytes))
+    if not isinstance(index, dict):  # of a bot that did not note for whom
+        index = {"copies": index, "by": ""}
+    return [_Copy(**one) for one in index["copies"]], index["by"]
 
 
 def _data_of(descriptor: int, copy: _Copy) -> bytes:
