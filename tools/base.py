@@ -42,7 +42,7 @@ class ToolOutput:
     Attributes:
         text: what the model reads.
         files: what the person gets with the answer.
-        images: what the model is shown behind the text.
+        images: what the model is shown behind the text; whatever they show is strangers'.
         untrusted: this result holds what strangers wrote, even if the tool's results do not always.
     """
 

@@ -51,6 +51,7 @@ _MAX_NAME_CHARACTERS: Final = 64
 _MAX_NAMES: Final = 40
 
 _EMPTY: Final = "The tool ran and returned nothing."
+_IMAGES_ALONE: Final = "The tool ran; you are shown what it returned."
 _FILES_ALONE: Final = "The tool ran; the person gets what it returned as a file."
 _BUG: Final = "The tool failed because of a fault in the tool itself; trying again will not help."
 _PERHAPS_DONE: Final = " Whether it took effect is unknown; tell the person."
@@ -213,8 +214,11 @@ class ToolExecutor:
                 output = ToolOutput(output)
             files = presentable(output.files)
             note = note_about(len(files), of=len(output.files)) + ignored
-            words = output.text if output.text.strip() or not files else _FILES_ALONE
-            untrusted = tool.untrusted or output.untrusted
+            words = output.text
+            if not words.strip() and (files or output.images):
+                words = _FILES_ALONE if files else _IMAGES_ALONE
+            # What can be read in a picture is nobody's word, whoever made the picture.
+            untrusted = tool.untrusted or output.untrusted or bool(output.images)
             text = self._readable(tool.name, words, note, untrusted=untrusted)
             return ToolOutput(text, files, output.images)
 

@@ -7,6 +7,7 @@ import pytest
 
 from bot.chat.media import WHAT_I_READ
 from conversation_store.models import StyleRange, TextStyle
+from tests.e2e.minds import Minds, delegating
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.openai_server import (
     images_in,
@@ -24,6 +25,15 @@ from tests.unit.test_media import picture
 
 PHOTO: Final = SharedFile("image/jpeg", picture())
 VOICE_NOTE: Final = SharedFile("audio/aac", b"\xff\xf1 sound", voice_note=True)
+READ_PHOTO: Final = ("read_file", {"file_path": "photo.jpg"})
+LASTING: Final[list[tuple[str, dict[str, object]]]] = [
+    ("remember", {"text": "Ada pays every invoice at once"}),
+    ("forget", {"number": 1}),
+    ("remind", {"text": "Pay", "at": "2999-01-01T08:00:00Z"}),
+    ("schedule", {"question": "Pay?", "at": "2999-01-01T08:00:00Z"}),
+    ("cancel_reminder", {"number": 1}),
+    ("set_timezone", {"zone": "Asia/Tokyo"}),
+]
 LISTENING: Final = {"transcription_model": "whisper"}
 
 
@@ -38,6 +48,51 @@ async def test_an_image_is_shown_to_a_model_that_may_see() -> None:
         await here.signal.say("what is this?", files=[PHOTO])
         assert (await here.answer()).text == "A cat."
     assert len(images_in(here.model.requests[-1])) == 1
+
+
+@pytest.mark.parametrize("call", LASTING, ids=lambda call: call[0])
+async def test_what_a_picture_says_leaves_nothing_behind_without_a_yes(
+    call: tuple[str, dict[str, object]],
+) -> None:
+    """As with documents, whoever sends a picture need not be who wrote what is in it."""
+    steps = script(text("A bill."), tool_calls(call), text("Not done."))
+    async with world(steps) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("what is this?", files=[PHOTO])
+            await here.answer()
+        async with running_bot(here.settings()):
+            await here.signal.say("and now?")
+            await declined(here)
+
+
+@pytest.mark.parametrize("by", ["the turn", "a helper"])
+async def test_a_picture_that_a_tool_shows_leaves_nothing_behind_without_a_yes(by: str) -> None:
+    """A picture in the workspace may be from anywhere, such as a page."""
+    looks = [tool_calls(READ_PHOTO), text("A bill.")]
+    minds = Minds(
+        *([tool_calls(delegating("look"))] if by == "a helper" else looks[:1]),
+        tool_calls(LASTING[0]),
+        text("Not done."),
+        helpers={"look": looks},
+    )
+    async with world(minds) as here:
+        async with running_bot(here.settings(tools={"workspace": {"for": "everyone"}})):
+            await here.signal.say("!files")
+            await here.answer()
+            (files,) = here.folder.glob("workspaces/*/files")
+            (files / "photo.jpg").write_bytes(PHOTO.data)
+            await here.signal.say("what is in the photo?")
+            await declined(here)
+    assert any(images_in(dict(body)) for body in (*minds.asked_by_turns, *minds.asked_by_helpers))
+
+
+async def declined(here: World) -> None:
+    """Say no to a question that comes because of strangers' words."""
+    question = await here.answer()
+    assert question.text.startswith("❓"), question.text
+    assert "strangers" in question.text
+    await here.signal.react("👎", question.timestamp)
+    assert (await here.answer()).text == "Not done."
 
 
 async def test_a_model_that_refuses_images_is_asked_without_and_the_person_told() -> None:

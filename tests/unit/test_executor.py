@@ -14,13 +14,23 @@ from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
 from tools.approval import Decision
-from tools.base import Caller, Heard, Outcome, Tool, ToolFile, ToolOutput, ToolRequest, ToolResult
+from tools.base import (
+    Caller,
+    Heard,
+    Outcome,
+    Tool,
+    ToolFile,
+    ToolImage,
+    ToolOutput,
+    ToolRequest,
+    ToolResult,
+)
 from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.executor import ToolExecutor
 from tools.files import MAX_FILE_BYTES
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.results import mark
+from tools.results import holds_marked, mark
 from tools.schema import parse_object, tool_from
 
 SECRET = "what a person wrote"
@@ -745,6 +755,14 @@ async def test_a_file_without_words_is_told_of() -> None:
     result = await drawn(ToolOutput(" ", (PICTURE,)))
     assert result.content == "The tool ran; the person gets what it returned as a file."
     assert (await drawn(ToolOutput(""))).content == "The tool ran and returned nothing."
+
+
+@pytest.mark.parametrize("words", ["A chart of the year.", " "])
+async def test_what_a_picture_says_counts_as_strangers_words_whatever_the_tool(words: str) -> None:
+    shown = ToolImage("image/jpeg", b"...")
+    result = await drawn(ToolOutput(words, images=(shown,)))
+    assert result.images == (shown,)
+    assert holds_marked(result.content)
 
 
 @pytest.mark.parametrize(
