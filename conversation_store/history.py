@@ -8,7 +8,18 @@ from operator import itemgetter
 from typing import Final
 
 from conversation_store.connections import Execute, Row
-from conversation_store.models import ChatId, History, Image, Message, ModelState, Role, ToolCall
+from conversation_store.models import (
+    ChatId,
+    EndedCall,
+    EndedCalls,
+    EndedHelper,
+    History,
+    Image,
+    Message,
+    ModelState,
+    Role,
+    ToolCall,
+)
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt; bounds a chat of thousands of one-word turns."""
@@ -97,6 +108,33 @@ def of_turn(execute: Execute, turn_id: int, helper: int | None = None) -> Messag
         if message_id is not None or helper is None:
             shown.setdefault(message_id, []).append(Image(content_type, data))
     return _with_images(messages, shown)
+
+
+def ended_calls(execute: Execute, turn_id: int) -> EndedCalls:
+    """Return how those calls of a turn and of its helpers ended that have ended."""
+    names: dict[tuple[int | None, str], str] = {}
+    tasks: dict[int, str] = {}
+    outcomes: dict[int, str] = {}
+    ended: dict[int | None, list[EndedCall]] = {}
+    rows = execute(
+        "SELECT id, helper_of, CASE role WHEN 'user' THEN content END, tool_calls, tool_call_id,"
+        " outcome FROM messages WHERE turn_id = ? ORDER BY id",
+        (turn_id,),
+    )
+    for id_, helper, said, tool_calls, call_id, outcome in rows:
+        if tool_calls:
+            names.update({(helper, call["id"]): call["name"] for call in json.loads(tool_calls)})
+        elif outcome is not None:
+            outcomes[id_] = outcome
+            call = EndedCall(names[helper, call_id], outcome)
+            ended.setdefault(helper, []).append(call)
+        elif said is not None and helper is not None:
+            tasks[helper] = said
+    helpers = {
+        helper: EndedHelper(task, tuple(ended.get(helper, ())), outcomes.get(helper))
+        for helper, task in tasks.items()
+    }
+    return EndedCalls(tuple(ended.get(None, ())), helpers)
 
 
 def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from bot.chat.tool_signs import DONE, HelperSigns, ToolSigns
+from bot.chat.tool_signs import DONE, Ended, HelperSigns, ToolSigns
 from bot.errors import SignalError
 from bot.messaging.messenger import Sender
 from conversation_store.models import ChatId
@@ -109,6 +109,18 @@ class Progress:
         self._helpers.append(signs)
         self._changed.set()
         return signs
+
+    def show_again(self, ended: Ended) -> None:
+        """Note how calls ended before a restart.
+
+        That is no news: the message is edited for it only as long as it has been edited rarely, and
+        none is sent.
+        """
+        self._tools.show_again(ended)
+        self._tools_shown = len(self._tools)
+        if self._tools and self._timestamp is not None:
+            self._changed.set()
+            self._start_showing()
 
     def show_list(self, lines: Sequence[str]) -> None:
         """Note the lines that stand below the tools from now on, in place of those before."""

@@ -215,7 +215,12 @@ class ToolLoop:
         return (completion.message.content or "").strip()
 
     async def _resume(self, state: TurnState, context: TurnContext) -> None:
-        """Finish the calls that a crash left open; those with side effects do not run again."""
+        """Show what ran before a crash, and finish the calls that it left open.
+
+        Those with side effects do not run again.
+        """
+        if state.rounds:
+            await context.show_again(self._is_shown)
         if state.open_calls:
             log.info("turn.resumed", turn=state.turn.id, count=len(state.open_calls))
             await self._run_open_calls(state, context, resumed=True)
@@ -272,11 +277,12 @@ class ToolLoop:
         return [
             request
             for request in requests
-            if (tool := self._registry.get(request.tool)) is not None
-            and not tool.bookkeeping
-            and not tool.answered_by_person
-            and not self._executor.asks_first(request)
+            if self._is_shown(request.tool) and not self._executor.asks_first(request)
         ]
+
+    def _is_shown(self, name: str) -> bool:
+        tool = self._registry.get(name)
+        return tool is not None and not tool.bookkeeping and not tool.answered_by_person
 
 
 def _refusal(count: CallCount) -> str:

@@ -31,6 +31,10 @@ class _Tool:
         return " ✗" if self.failed else " ✓"
 
 
+Ended = Iterable[tuple[str, bool]]
+"""Names of tools, one for each call that has ended, and whether it did what it should."""
+
+
 class ToolSigns:
     """The tools that were called, in the order in which they were first called."""
 
@@ -63,6 +67,12 @@ class ToolSigns:
         tool.running -= 1
         tool.failed = tool.failed or not ok
 
+    def show_again(self, ended: Ended) -> None:
+        """Note how calls ended before a restart."""
+        for name, ok in ended:
+            self.show([name])
+            self.finished(name, ok=ok)
+
 
 class HelperSigns:
     """The line of one helper: what it works off, and the tools that it uses.
@@ -93,16 +103,25 @@ class HelperSigns:
         self._tools.finished(name, ok=ok)
         self._changed()
 
+    def show_again(self, ended: Ended) -> None:
+        """Note how calls ended before a restart."""
+        self._tools.show_again(ended)
+        self._changed()
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """Show how the helper that works inside has ended, once it has."""
-        sign = "✗"
+        ok = False
         try:
             yield
-            sign = "✓"
+            ok = True
         finally:
-            self._sign = f"↳ {sign}"
-            self._changed()
+            self.ended(ok=ok)
+
+    def ended(self, *, ok: bool) -> None:
+        """Note that the helper has ended."""
+        self._sign = "↳ ✓" if ok else "↳ ✗"
+        self._changed()
 
 
 def fitted(text: str, most: int) -> str:

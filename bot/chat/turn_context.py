@@ -7,10 +7,11 @@ and its sign in the chat before the model sees a result.
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from bot.approvals.desk import ApprovalDesk, TurnApproval
 from bot.chat.progress import Progress
+from bot.chat.tool_signs import Ended
 from bot.messaging.events import Person
 from bot.messaging.messenger import Sender
 from bot.observability import metrics
@@ -19,6 +20,7 @@ from conversation_store.models import (
     Attachment,
     AuditEntry,
     ChatId,
+    EndedCall,
     Image,
     Message,
     NewExchange,
@@ -27,6 +29,9 @@ from conversation_store.models import (
 )
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Outcome, ToolRequest, ToolResult
+
+RAN: Final = frozenset({Outcome.OK, Outcome.FAILED, Outcome.TIMEOUT, Outcome.BUG})
+"""Outcomes of calls that ran; only these are shown again after a restart."""
 
 
 class Signs(Protocol):
@@ -38,6 +43,10 @@ class Signs(Protocol):
 
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
+        ...
+
+    def show_again(self, ended: Ended) -> None:
+        """Note how calls ended before a restart."""
         ...
 
 
@@ -128,6 +137,24 @@ class TurnContext:
         for request in requests:
             self._shown.add(request.call_id)
             self._signs.show([request.tool])
+
+    async def show_again(self, is_shown: Callable[[str], bool]) -> None:
+        """Show how the calls ended that were made before a restart.
+
+        Args:
+            is_shown: whether calls of a tool are shown at all, by its name.
+        """
+        ended = await self._store.turns.ended_calls(self._turn_id)
+        if self._helper is not None:
+            helper = ended.helpers.get(self._helper)
+            self._signs.show_again(_signs_of(helper.calls if helper else (), is_shown))
+            return
+        self._signs.show_again(_signs_of(ended.calls, is_shown))
+        for helper in ended.helpers.values():
+            if helper.outcome is not None:
+                signs = self.progress.helper(helper.task)
+                signs.show_again(_signs_of(helper.calls, is_shown))
+                signs.ended(ok=helper.outcome == Outcome.OK)
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call that somebody has allowed runs now, and show it."""
@@ -228,6 +255,14 @@ class TurnContexts:
     def _remember_progress(self, turn_id: int, chat: ChatId, timestamp: int) -> None:
         self._progress_shown(chat)
         self._store.turns.record_progress(turn_id, timestamp)
+
+
+def _signs_of(ended: Iterable[EndedCall], is_shown: Callable[[str], bool]) -> Ended:
+    return [
+        (call.tool, call.outcome == Outcome.OK)
+        for call in ended
+        if call.outcome in RAN and is_shown(call.tool)
+    ]
 
 
 def images_of(result: ToolResult) -> tuple[Image, ...]:

@@ -31,6 +31,7 @@ from conversation_store.migrations import (
     m0020_catch_up,
     m0021_progress_edits,
     m0022_queued_sends,
+    m0023_call_outcomes,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -56,6 +57,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0020_catch_up.apply,
     m0021_progress_edits.apply,
     m0022_queued_sends.apply,
+    m0023_call_outcomes.apply,
 )
 
 

@@ -1,5 +1,6 @@
 """What the model was shown, said and called, and what that cost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -158,6 +159,42 @@ class StoredHelper:
 
     id: int
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """A call that has ended: the tool, and what the audit calls its outcome."""
+
+    tool: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndedHelper:
+    """What a helper has done.
+
+    Attributes:
+        task: what it was told.
+        calls: those of its calls that have ended.
+        outcome: of the call that it worked off; None: it has not ended.
+    """
+
+    task: str
+    calls: tuple[EndedCall, ...]
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCalls:
+    """How those calls of a turn ended that have ended, in the order in which they were made.
+
+    Attributes:
+        calls: its own.
+        helpers: by the row of the call that each works off.
+    """
+
+    calls: tuple[EndedCall, ...]
+    helpers: Mapping[int, EndedHelper]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from conversation_store.models import (
     Attachment,
     AuditEntry,
     ChatId,
+    EndedCalls,
     History,
     Image,
     Message,
@@ -249,11 +250,19 @@ class TurnStore(Section):
         """
         open_call = turns.open_call(execute, turn_id, tool_call_id, helper)
         known = entry if open_call is not None else replace(entry, arguments=None)
-        execute("UPDATE messages SET content = ? WHERE id = ?", (content, open_call))
+        execute(
+            "UPDATE messages SET content = ?, outcome = ? WHERE id = ?",
+            (content, entry.outcome, open_call),
+        )
         if open_call is not None and images:
             turns.add_images_of_result(execute, turn_id, open_call, images, MAX_IMAGES_OF_RESULTS)
         _add_to_audit(execute, known, open_call)
         _keep_files(execute, turn_id, files)
+
+    @reads
+    def ended_calls(self, execute: Execute, turn_id: int) -> EndedCalls:
+        """Return how those calls of a turn and of its helpers ended that have ended."""
+        return history.ended_calls(execute, turn_id)
 
     @writes_later
     def record_progress(self, execute: Execute, turn_id: int, signal_timestamp: int) -> None:

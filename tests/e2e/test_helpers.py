@@ -86,6 +86,35 @@ async def test_the_next_question_is_told_the_answer_of_a_helper_and_no_step_of_i
     ]
 
 
+async def test_after_a_crash_the_lines_of_helpers_stand_there_as_before() -> None:
+    never = asyncio.Event()
+    minds = Minds(
+        tool_calls(delegating("add"), delegating("write")),
+        text("Done."),
+        helpers={
+            "add": [tool_calls(CALCULATE), text("It makes 5461.")],
+            "write": [
+                tool_calls(("current_time", {})), held(never), tool_calls(CALCULATE), text("No."),
+            ],
+        },
+    )  # fmt: skip
+    async with world(minds) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("work")
+            await minds.until(helpers=4)
+            await there(here, "It makes 5461.")
+            await there(here, f", {here.signal.sent[0].timestamp}, ")  # of the turn's row
+            await kill(bot)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "Done."
+    lines = [
+        "🔧 Using delegate ✓",
+        "↳ ✓ add: calculate ✓",
+        "↳ ✓ write: current_time ✓, calculate ✓",
+    ]
+    assert here.shown() == "\n".join(lines)
+
+
 async def test_the_same_over_the_rest_api() -> None:
     minds = Minds(tool_calls(delegating("look")), text("Looked."))
     async with world(minds) as here, SignalRestApi.listen() as api:

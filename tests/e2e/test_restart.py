@@ -12,6 +12,7 @@ from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
+from tests.e2e.traces import there
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
 
@@ -93,6 +94,29 @@ async def test_a_turn_goes_on_after_its_last_stored_tool_result() -> None:
     assert here.model.requests[2] == here.model.requests[1]
     assert here.shown() == "🔧 Using calculate ✓"
     assert here.answers() == ["It is 5461."]
+
+
+async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_ended() -> None:
+    never = asyncio.Event()
+    steps = script(
+        tool_calls(CALCULATE, ("calculate", {"expression": "1/0"})),
+        tool_calls(("current_time", {})), held(never),
+        tool_calls(("shift_date", {"start": "2026-01-01", "days": 1})), text("It is 5461."),
+    )  # fmt: skip
+    async with world(steps) as here:
+        async with running_bot(here.settings()) as bot:
+            await here.signal.say("What is 127*43?")
+            await here.model.wait_for_requests(3)
+            before = "🔧 Using calculate ✗, current_time ✓"
+            await here.signal.until(lambda: here.signal.sent[-1].text == before)
+            await there(here, f", {here.signal.sent[-1].timestamp}, None")  # of the turn's row
+            await kill(bot)
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "It is 5461."
+    assert here.shown() == f"{before}, shift_date ✓"
+    signs = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
+    assert [sign.replaces is None for sign in signs] == [True] + [False] * (len(signs) - 1)
+    assert all("calculate" in sign.text for sign in signs)
 
 
 async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> None:

@@ -110,6 +110,32 @@ def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_n
     run_without_waiting(scenario())
 
 
+ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "edits", "at_once"),
+    [(101, 0, [ENDED]), (101, MAX_EDITS_FOR_MARKS, []), (None, 0, [])],
+)
+def test_what_ended_before_a_restart_is_shown_again_and_is_no_news(
+    timestamp: int | None, edits: int, at_once: list[str]
+) -> None:
+    async def scenario() -> None:
+        channel = Channel()
+        progress = Progress(channel, CHAT, timestamp, remember=channel.remember, edits=edits)
+        async with progress.running():
+            progress.show_again([("calculate", True), ("web_fetch", False)])
+            await a_while()
+            assert channel.texts == at_once
+            progress.show(["web_search"])
+            await a_while()
+            progress.finished("web_search", ok=True)
+        running, over = f"{ENDED}, web_search…", f"{ENDED}, web_search ✓"
+        assert channel.texts == [*at_once, running, over]
+
+    run_without_waiting(scenario())
+
+
 def test_a_tool_that_runs_for_long_gives_a_sign_of_life_now_and_then() -> None:
     async def scenario() -> None:
         channel = Channel()
