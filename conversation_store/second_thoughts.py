@@ -72,6 +72,10 @@ def undo(execute: Execute, question: Question, now_ms: int) -> list[int]:
     since = now_ms - CHANGEABLE_MS
     rows = _rows_of(execute, question)
     shown = [*_shown_meanwhile(execute, question.turn)] if question.asked_at >= since else []
+    for timestamp in shown:  # a poll that is deleted for everyone need not be ended
+        execute(
+            "DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", (question.chat, timestamp)
+        )
     for row in rows:
         if inbox.is_waiting(execute, row):  # its turn waits for people
             inbox.close_joined(execute, row)

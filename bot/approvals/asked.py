@@ -71,6 +71,19 @@ class Asked:
         return is_later and message.received_at >= self.asked_at
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The messages of a question.
+
+    Attributes:
+        timestamps: Signal's, in order; none if not all could be sent.
+        is_poll: it is one message, and that a poll.
+    """
+
+    timestamps: tuple[int, ...] = ()
+    is_poll: bool = False
+
+
 A = TypeVar("A", bound=Asked)
 
 
@@ -144,7 +157,7 @@ class AskedQuestions:
         *,
         seconds: float,
         poll: Poll | None = None,
-    ) -> tuple[int, ...]:
+    ) -> Sent:
         """Send a question, trying again while there is no connection.
 
         Args:
@@ -154,7 +167,7 @@ class AskedQuestions:
             poll: shows the question instead of the messages, where the Signal side knows polls.
 
         Returns:
-            the timestamps of its messages; none if not all of them could be sent.
+            its messages; none if not all of them could be sent.
         """
         timestamps: list[int] = []
         try:
@@ -164,7 +177,7 @@ class AskedQuestions:
                 self._sending.setdefault(chat, asyncio.Lock()),
             ):
                 if (of_poll := await self._send_poll(chat, poll)) is not None:
-                    return (of_poll,)
+                    return Sent((of_poll,), is_poll=True)
                 for message in messages:
                     send = partial(
                         self._channel.send,
@@ -178,8 +191,8 @@ class AskedQuestions:
                     )
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
-            return ()
-        return tuple(timestamps)
+            return Sent()
+        return Sent(tuple(timestamps))
 
     async def say(self, chat: ChatId, sentence: str) -> None:
         """Say something about an open question; that it cannot be said does no harm."""

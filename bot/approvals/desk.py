@@ -226,9 +226,9 @@ class ApprovalDesk:
         how = self._how(stored.chat, consent.covers, admins_needed)
         messages = question_messages(tool, text, how)
         sent = await self._asked.send(stored.chat, messages, seconds=self._patience_seconds)
-        if not sent:
+        if not sent.timestamps:
             return None
-        timestamp = sent[-1]
+        timestamp = sent.timestamps[-1]
         asked_at = int(self._clock() * 1_000)
         question = Question(
             stored.id,

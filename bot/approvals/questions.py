@@ -104,6 +104,7 @@ class QuestionDesk:
         languages: in which the bot itself speaks.
         go_on: called when a turn has all its answers.
         render: shows plans.
+        question_over: called when nobody needs to answer a question any more, or may not soon.
         clock: seconds since 1970.
         past: up to when time has passed for certain: silence goes by this.
     """
@@ -116,6 +117,7 @@ class QuestionDesk:
         languages: Languages,
         go_on: GoOn,
         render: Render,
+        question_over: Callable[[], None],
         clock: Callable[[], float] = time.time,
         past: Callable[[], float] = time.time,
     ) -> None:
@@ -124,6 +126,7 @@ class QuestionDesk:
         self._languages = languages
         self._go_on = go_on
         self._render = render
+        self._question_over = question_over
         self._clock = clock
         self._past = past
         self._of_turns: dict[int, list[ModelQuestion]] = {}
@@ -145,6 +148,7 @@ class QuestionDesk:
         """Listen no longer for answers that a turn does not need any more."""
         for question in self._of_turns.pop(turn_id, ()):
             self._asked.forget(question)
+            self._question_over()
 
     async def choose(self, caller: Caller, choice: Choice) -> str:
         """Return what a person has chosen or written; see `tools.people.People`."""
@@ -318,19 +322,21 @@ class QuestionDesk:
             ToolError: it could not be sent.
         """
         sent = await self._asked.send(stored.chat, messages, seconds=SENDING_SECONDS, poll=poll)
-        if not sent:
+        if not sent.timestamps:
             raise ToolError(NOT_ASKED)
         asked_at = int(self._clock() * 1_000)
         asked = replace(
             stored,
-            signal_timestamp=sent[-1],
-            earlier=sent[:-1],
+            signal_timestamp=sent.timestamps[-1],
+            earlier=sent.timestamps[:-1],
             asked_at=asked_at,
             expires_at=asked_at + int(PATIENCE_SECONDS * 1_000),
         )
         # Before the store has it: an answer may be on its way already.
         self._listen(asked)
-        await self._store.questions.mark_asked(asked)
+        await self._store.questions.mark_asked(asked, is_poll=sent.is_poll)
+        if self._asked.find(asked.chat, asked.signal_timestamp) is None:
+            self._question_over()  # answered before the store knew of a poll
 
     def _listen(self, stored: StoredQuestion) -> None:
         if not (stored.signal_timestamp and stored.asked_at and stored.expires_at):
@@ -365,6 +371,7 @@ class QuestionDesk:
             question.id, answer, by=None if by is None else by.aci, message=message
         )
         self._asked.forget(question)
+        self._question_over()
         left = [one for one in self._of_turns.pop(question.turn_id, ()) if one is not question]
         if left:
             self._of_turns[question.turn_id] = left

@@ -148,6 +148,9 @@ class DemoMessenger:
         """Refuse: the phone in the terminal shows no polls."""
         raise SignalLacks("There are no polls in the demo.")
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Do nothing: there are none."""
+
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         """Do nothing: a terminal cannot take back what it printed."""
 

@@ -83,6 +83,10 @@ class DaemonRequests(ABC):
         """Delete an own message for everyone."""
         await self._show(chat, "remoteDelete", {"targetTimestamp": timestamp}, patiently=True)
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Let nobody vote any more in an own poll."""
+        await self._show(chat, "sendPollTerminate", {"pollTimestamp": timestamp}, patiently=True)
+
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Put an emoji on somebody's message."""
         params = {"emoji": emoji, "targetAuthor": author, "targetTimestamp": timestamp}

@@ -77,6 +77,10 @@ class PollSender(Sender, Protocol):
         """Send a poll and return Signal's timestamp of it; raises SignalError."""
         ...
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Let nobody vote any more in an own poll; raises SignalError."""
+        ...
+
 
 NOT_REGISTERED: Final = (
     "SIGNAL__PHONE_NUMBER is not registered there."
@@ -201,6 +205,10 @@ class Messenger(Protocol):
         Raises:
             SignalLacks: the Signal side knows no polls; nothing was sent.
         """
+        ...
+
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Let nobody vote any more in an own poll, named by its timestamp."""
         ...
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:

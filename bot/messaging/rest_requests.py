@@ -64,6 +64,11 @@ class RestRequests(ABC):
         body = {"timestamp": timestamp}
         await self._show(chat, "DELETE", self._of_account("remote-delete"), body)
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Let nobody vote any more in an own poll."""
+        body = {"poll_timestamp": str(timestamp)}
+        await self._show(chat, "DELETE", self._of_account("polls"), body)
+
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Put an emoji on somebody's message."""
         body = {"reaction": emoji, "target_author": author, "timestamp": timestamp}

@@ -7,6 +7,7 @@ from typing import Self
 from bot.approvals.answers import Answers
 from bot.approvals.asked import AskedQuestions
 from bot.approvals.desk import ApprovalDesk
+from bot.approvals.poll_ends import PollEnds
 from bot.approvals.questions import QuestionDesk, Render
 from bot.dispatch.background.file_cleanup import FileCleanup
 from bot.dispatch.background.steady_clock import SteadyClock
@@ -25,6 +26,7 @@ class Asking:
     Attributes:
         approvals: asks before side effects.
         questions: asks for the model.
+        poll_ends: ends the polls whose question is over.
         answers: finds out what people answer.
         suspended: the turns that wait for people.
         file_cleanup: deletes the files of turns that have disappeared.
@@ -32,6 +34,7 @@ class Asking:
 
     approvals: ApprovalDesk
     questions: QuestionDesk
+    poll_ends: PollEnds
     answers: Answers
     suspended: SuspendedTurns
     file_cleanup: FileCleanup
@@ -78,18 +81,19 @@ class Asking:
             questions.forget_turn(turn_id)
 
         suspended = SuspendedTurns(store, queue=queue, forget=forget)
+        poll_ends = PollEnds(store, asked, channel, clock=clock.time)
         questions = QuestionDesk(
             store=store,
             asked=asked,
             languages=languages,
             go_on=suspended.go_on,
             render=render,
+            question_over=poll_ends.look,
             clock=clock.time,
             past=clock.past,
         )
-        return cls(
-            approvals, questions, Answers(asked, approvals, questions), suspended, file_cleanup
-        )
+        answers = Answers(asked, approvals, questions)
+        return cls(approvals, questions, poll_ends, answers, suspended, file_cleanup)
 
     def disappeared(self, accepted: AcceptedMessage) -> None:
         """Forget a turn that has disappeared while it waited."""

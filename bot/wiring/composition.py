@@ -371,6 +371,7 @@ async def wired(
                 expiry.run,
                 alarm.run,
                 asking.questions.run,
+                asking.poll_ends.run,
                 file_cleanup.run,
                 _profile_keeper(settings, messenger, store).run,
                 *(endpoint.keep_verified for endpoint in models.endpoints.values()),

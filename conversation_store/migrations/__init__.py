@@ -32,6 +32,7 @@ from conversation_store.migrations import (
     m0021_progress_edits,
     m0022_queued_sends,
     m0023_call_outcomes,
+    m0024_polls,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -58,6 +59,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0021_progress_edits.apply,
     m0022_queued_sends.apply,
     m0023_call_outcomes.apply,
+    m0024_polls.apply,
 )
 
 

@@ -335,6 +335,21 @@ class QuestionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenPoll:
+    """A poll that phones still show as open.
+
+    Attributes:
+        chat: where it stands.
+        timestamp: Signal's, of its message.
+        is_asked: its question waits for an answer.
+    """
+
+    chat: ChatId
+    timestamp: int
+    is_asked: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StoredQuestion:
     """A question of the model's to a person; its turn waits for the answer on disk.
 

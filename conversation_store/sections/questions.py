@@ -8,7 +8,13 @@ from collections.abc import Sequence
 
 from conversation_store import inbox, suspended, turns
 from conversation_store.connections import Execute, Row
-from conversation_store.models import AcceptedMessage, ChatId, QuestionKind, StoredQuestion
+from conversation_store.models import (
+    AcceptedMessage,
+    ChatId,
+    OpenPoll,
+    QuestionKind,
+    StoredQuestion,
+)
 from conversation_store.sections.section import Section, reads, writes
 
 COLUMNS = (
@@ -62,8 +68,21 @@ class QuestionStore(Section):
         return _found(execute, open_call)
 
     @writes
-    def mark_asked(self, execute: Execute, question: StoredQuestion) -> None:
-        """Remember a question's messages, when it was sent and until when its answer counts."""
+    def mark_asked(
+        self, execute: Execute, question: StoredQuestion, *, is_poll: bool = False
+    ) -> None:
+        """Remember a question's messages, when it was sent and until when its answer counts.
+
+        Args:
+            execute: runs a statement.
+            question: which.
+            is_poll: phones show it as a poll, which is to be ended one day.
+        """
+        if is_poll:
+            execute(
+                "INSERT INTO polls VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (question.chat, question.signal_timestamp),
+            )
         execute(
             "UPDATE questions SET signal_timestamp = ?, earlier = ?, asked_at = ?, expires_at = ?"
             " WHERE id = ?",
@@ -156,6 +175,27 @@ class QuestionStore(Section):
             )
         )
         return tuple(_question(row) for row in rows)
+
+    @reads
+    def polls(self, execute: Execute) -> tuple[OpenPoll, ...]:
+        """Return the polls that phones still show as open, the oldest first."""
+        rows = execute(
+            "SELECT chat, signal_timestamp, EXISTS (SELECT 1 FROM questions WHERE state = 'open'"
+            " AND questions.chat = polls.chat"
+            " AND questions.signal_timestamp = polls.signal_timestamp)"
+            " FROM polls ORDER BY signal_timestamp"
+        )
+        return tuple(
+            OpenPoll(ChatId.parse(chat), timestamp, bool(is_asked))
+            for chat, timestamp, is_asked in rows
+        )
+
+    @writes
+    def forget_poll(self, execute: Execute, poll: OpenPoll) -> None:
+        """Note that phones show a poll as ended, or that it cannot be ended."""
+        execute(
+            "DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", (poll.chat, poll.timestamp)
+        )
 
     @reads
     def suspended_turns(self, execute: Execute) -> frozenset[int]:

@@ -455,6 +455,8 @@ async def test_a_poll_is_shown_and_votes_for_it_are_told(
         voted = await harness.people.vote([1, 0], timestamp, group=group)
         vote = PollVote(FIXTURE_ACCOUNT.number, chat, ADA, voted, timestamp, (1, 0))
         assert await harness.next_incoming() == vote
+        await harness.messenger.end_poll(chat, timestamp)
+        assert harness.people.ended_polls == [(chat, timestamp)]
 
 
 async def test_a_signal_side_without_polls_says_so(open_harness: Open) -> None:
@@ -462,3 +464,5 @@ async def test_a_signal_side_without_polls_says_so(open_harness: Open) -> None:
         await harness.until(lambda: harness.messenger.connected)
         with pytest.raises(SignalLacks):
             await harness.messenger.send_poll(TEAM, Poll("Lunch?", ("yes", "no"), multiple=False))
+        with pytest.raises(SignalLacks):
+            await harness.messenger.end_poll(TEAM, 7)

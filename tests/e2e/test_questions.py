@@ -401,6 +401,77 @@ async def test_a_poll_is_answered_by_words_as_well() -> None:
     assert told(here) == WROTE.format(words="pink")
 
 
+async def ended(here: World, poll: Sent) -> None:
+    """Wait until a poll is ended, and nothing is known of it any more."""
+    await here.signal.until(lambda: bool(here.signal.ended_polls))
+    assert here.signal.ended_polls == [(poll.chat, poll.timestamp)]
+    await gone(here, f"', {poll.timestamp})")
+
+
+@pytest.mark.parametrize("how", ["vote", "words", "stop", "undo too late", "deletion"])
+async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr("bot.approvals.poll_ends.SETTLE_SECONDS", 0.05)
+    if how == "undo too late":
+        monkeypatch.setattr("conversation_store.second_thoughts.CHANGEABLE_MS", 0)
+    async with world(script(ask(), text("All right."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings(access={"groups": "always"})):
+            asked = await here.signal.say("paint it", group=GROUP)
+            poll = await here.answer()
+            await there(here, str(poll.timestamp))
+            assert not here.signal.ended_polls
+            match how:
+                case "vote":
+                    await here.signal.vote([1], poll.timestamp, group=GROUP)
+                case "words":
+                    await here.signal.say("pink", group=GROUP, quote=poll.timestamp)
+                case "deletion":
+                    await here.signal.delete(asked, group=GROUP)
+                case command:
+                    await here.signal.say(f"!{command.split()[0]}", group=GROUP)
+            await ended(here, poll)
+
+
+async def test_a_poll_that_undo_deletes_is_not_ended_as_well() -> None:
+    async with world(script(ask())) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()):
+            poll = await asked_in_a_group(here)
+            await here.signal.say("!undo", group=GROUP, mention=True)
+            await here.signal.until(lambda: bool(here.signal.deleted))
+            assert here.signal.deleted == [(poll.chat, poll.timestamp)]
+            await gone(here, f"', {poll.timestamp})")
+    assert not here.signal.ended_polls
+
+
+async def test_a_poll_whose_question_was_over_before_a_crash_ends_after_it() -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()) as bot:
+            poll = await asked_in_a_group(here)
+            here.signal.takes_poll_ends.clear()
+            await here.signal.vote([1], poll.timestamp, group=GROUP)
+            assert (await here.answer()).text == "Green it is."
+            await kill(bot)
+        here.signal.takes_poll_ends.set()
+        async with running_bot(here.settings()):
+            await ended(here, poll)
+
+
+async def test_a_restart_ends_no_poll_whose_question_waits() -> None:
+    async with world(script(ask(), text("Green it is."))) as here:
+        here.signal.has_polls = True
+        async with running_bot(here.settings()):
+            poll = await asked_in_a_group(here)
+        async with running_bot(here.settings()):
+            await here.signal.say("!status", group=GROUP, mention=True)
+            await here.answer()
+            assert not here.signal.ended_polls
+            await here.signal.vote([1], poll.timestamp, group=GROUP)
+            assert (await here.answer()).text == "Green it is."
+            await ended(here, poll)
+
+
 @pytest.mark.parametrize("dies", [False, True])
 async def test_who_may_vote_for_several_has_chosen_once_no_other_vote_follows(
     monkeypatch: pytest.MonkeyPatch, dies: bool
@@ -458,8 +529,9 @@ async def test_over_the_rest_api_a_group_votes_as_well() -> None:
             assert api.sent[0].poll == Poll("Which colour?", tuple(COLOURS), multiple=False)
             await there(here, str(api.sent[0].timestamp))
             await api.vote([1], api.sent[0].timestamp, group=GROUP)
-            await api.wait_until(lambda: len(api.sent) == 2)
+            await api.wait_until(lambda: len(api.sent) == 2 and bool(api.ended_polls))
     assert api.sent[1].text == "Green it is."
+    assert [timestamp for _, timestamp in api.ended_polls] == [api.sent[0].timestamp]
 
 
 # What comes together

@@ -45,6 +45,9 @@ class PartialMessenger:
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         raise NotImplementedError
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        raise NotImplementedError
+
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         raise NotImplementedError
 

@@ -113,6 +113,7 @@ class SignalPeople(ABC):
         deleted: chats and its own messages that it deleted for everyone there.
         profile: what people see of its account.
         accepted_requests: ACIs of those whose message request it accepted.
+        ended_polls: chats and its own polls that it ended there.
         has_polls: it knows polls, as signal-cli does from 0.13.23 on.
         trusted: ACIs whose key it trusted, with the safety number that was compared, or None.
     """
@@ -128,6 +129,7 @@ class SignalPeople(ABC):
         self.deleted: list[tuple[ChatId, int]] = []
         self.profile = Profile()
         self.accepted_requests: list[str] = []
+        self.ended_polls: list[tuple[ChatId, int]] = []
         self.has_polls = False
         self.trusted: list[tuple[str, str | None]] = []
         self._file_numbers = itertools.count(1)

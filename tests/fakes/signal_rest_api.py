@@ -158,6 +158,7 @@ class SignalRestApi(SignalPeople):
         app.router.add_delete("/v1/typing-indicator/{number}", self._type)
         app.router.add_post("/v1/reactions/{number}", self._react)
         app.router.add_post("/v1/polls/{number}", self._send_poll)
+        app.router.add_delete("/v1/polls/{number}", self._end_poll)
         app.router.add_post("/v1/receipts/{number}", self._mark_read)
         app.router.add_put("/v1/profiles/{number}", self._set_profile)
         app.router.add_get("/v1/receive/{number}", self._receive)
@@ -419,6 +420,15 @@ class SignalRestApi(SignalPeople):
         )
         await self._announce()
         return web.json_response({"timestamp": str(timestamp)}, status=201)
+
+    async def _end_poll(self, request: web.Request) -> web.Response:
+        if not self.has_polls:
+            return web.Response(status=404, text="404 page not found")
+        body = await request.json()
+        assert isinstance(body["poll_timestamp"], str)
+        self.ended_polls.append((chat_at(body["recipient"]), int(body["poll_timestamp"])))
+        await self._announce()
+        return web.Response(status=204)
 
     def _record(self, body: dict[str, Any]) -> None:
         [recipient] = body["recipients"]

@@ -87,6 +87,7 @@ class SignalSide(SignalPeople):
         identity_key: the account's public identity key.
         device_ids: the account's devices.
         sent: what the bot wrote.
+        takes_poll_ends: unless it is set, requests to end a poll wait.
 
     Args:
         path: of the Unix socket.
@@ -106,6 +107,8 @@ class SignalSide(SignalPeople):
         super().__init__(account)
         self.path = path
         self.on_send = on_send
+        self.takes_poll_ends = asyncio.Event()
+        self.takes_poll_ends.set()
         self.data_dir = data_dir
         self.version = "0.13.19"
         self.identity_key = IDENTITY_KEY
@@ -129,6 +132,7 @@ class SignalSide(SignalPeople):
             "sendTyping": self._send_typing,
             "sendReaction": self._send_reaction,
             "sendPollCreate": self._send_poll,
+            "sendPollTerminate": self._end_poll,
             "sendReceipt": self._send_receipt,
             "getAttachment": self._get_attachment,
             "updateGroup": self._update_group,
@@ -227,7 +231,7 @@ class SignalSide(SignalPeople):
 
     async def _call(self, client: Client, name: str, params: Json) -> object:
         method = self._methods.get(name)
-        if method is None or (name == "sendPollCreate" and not self.has_polls):
+        if method is None or (name.startswith("sendPoll") and not self.has_polls):
             raise Refusal(-32601, "Method not implemented")
         if params.get("account", self.account.number) != self.account.number:
             raise Refusal(-32602, "Specified account does not exist")
@@ -322,6 +326,12 @@ class SignalSide(SignalPeople):
             await self.on_send(sent)
         await self._record(sent)
         return self._sent_result(sent.timestamp)
+
+    async def _end_poll(self, _client: Client, params: Json) -> object:
+        chat = self._reachable_chat(params)
+        await self.takes_poll_ends.wait()
+        self.ended_polls.append((chat, params["pollTimestamp"]))
+        return await self._done()
 
     async def _remote_delete(self, _client: Client, params: Json) -> object:
         self.deleted.append((self._reachable_chat(params), timestamp_in(params)))

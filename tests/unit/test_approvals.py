@@ -69,6 +69,9 @@ class Phone:
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         raise AssertionError("Approvals are no polls.")
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        raise AssertionError("Approvals are no polls.")
+
 
 def now() -> int:
     return time.time_ns() // 1_000_000
@@ -104,7 +107,12 @@ class Desk:
             clock=clock,
         )
         questions = QuestionDesk(
-            store=store, asked=asked, languages=Languages(store), go_on=self._go_on, render=_unshown
+            store=store,
+            asked=asked,
+            languages=Languages(store),
+            go_on=self._go_on,
+            question_over=lambda: None,
+            render=_unshown,
         )
         self._answers = Answers(asked, self._desk, questions)
 

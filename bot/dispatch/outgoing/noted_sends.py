@@ -48,6 +48,10 @@ class NotedSends:
         """Send a poll and return Signal's timestamp of it; raises SignalError."""
         return await self._noted(chat, self._channel.send_poll(chat, poll))
 
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Let nobody vote any more in an own poll; raises SignalError."""
+        await self._channel.end_poll(chat, timestamp)
+
     async def _noted(self, chat: ChatId, sending: Awaitable[int]) -> int:
         since_ms = now_ms() - CLOCK_SKEW_MS
         try:
