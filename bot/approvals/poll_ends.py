@@ -14,7 +14,7 @@ import structlog
 
 from bot.approvals.asked import AskedQuestions
 from bot.backoff import Backoff
-from bot.errors import SignalError, SignalRejected
+from bot.errors import SignalError, SignalRateLimited, SignalRejected
 from bot.messaging.messenger import PollSender
 from conversation_store.models import OpenPoll
 from conversation_store.store import ConversationStore
@@ -95,10 +95,12 @@ class PollEnds:
             if is_young:
                 end = partial(self._channel.end_poll, poll.chat, poll.timestamp)
                 async with asyncio.timeout(END_SECONDS):
-                    await END_RETRY.retry(end, on=(SignalError,), final=(SignalRejected,))
+                    await END_RETRY.retry(
+                        end, on=(SignalError,), final=(SignalRejected, SignalRateLimited)
+                    )
         except SignalRejected as error:
             log.info("poll.not_ended", reason=type(error).__name__)
-        except TimeoutError:
+        except (SignalRateLimited, TimeoutError):
             return False
         await self._store.questions.forget_poll(poll)
         return True
