@@ -179,7 +179,7 @@ def program_for_programs(
     of: Architecture,
     rules: Mapping[str, tuple[Demand, ...]],
     absent: Sequence[str],
-    pretended: Sequence[str] = (),
+    pretended: Sequence[tuple[str, Demand]] = (),
 ) -> list[Instruction]:
     """Return the filter for programs that were not written for it: nothing ends them.
 
@@ -187,11 +187,15 @@ def program_for_programs(
         of: the processor.
         rules: what is allowed; all else fails with EPERM.
         absent: what fails with ENOSYS, as if the kernel were older.
-        pretended: what is not done and succeeds.
+        pretended: what is not done and succeeds, where a demand with a single value is met.
     """
     others = [
         *(_exactly(number, [_refusal(ENOSYS)]) for _, number in _numbers(absent, of)),
-        *(_exactly(number, [_refusal(0)]) for _, number in _numbers(pretended, of)),
+        *(
+            _where(number, demand, _refusal(0))
+            for name, demand in pretended
+            for _, number in _numbers([name], of)
+        ),
     ]
     return [*_allowing(of, rules), *chain.from_iterable(others), *_newer(), _refusal(EPERM)]
 
@@ -283,6 +287,19 @@ def _rule(number: int, demands: Iterable[Demand]) -> list[Instruction]:
 def _exactly(number: int, then: list[Instruction]) -> list[Instruction]:
     """Run the steps, the last of which returns, where a number was loaded; else skip them."""
     return [(JUMP_IF_EQUAL, 0, len(then), number), *then]
+
+
+def _where(number: int, demand: Demand, then: Instruction) -> list[Instruction]:
+    """Run a step, which returns, where a number was loaded and a demand is met; else go on."""
+    (value,) = demand.values
+    steps = [
+        (LOAD_WORD, 0, 0, ARGUMENTS_OFFSET + _ARGUMENT_BYTES * demand.argument),
+        (AND, 0, 0, demand.mask),
+        (JUMP_IF_EQUAL, *((1, 0) if demand.forbidden else (0, 1)), value),
+        then,
+        (LOAD_WORD, 0, 0, NUMBER_OFFSET),
+    ]
+    return [(JUMP_IF_EQUAL, 0, len(steps), number), *steps]
 
 
 def _check(demand: Demand) -> Iterator[Instruction]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sandbox.jail import proxy_port
-from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits, processors
+from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
 from sandbox.jail.program import THE_SCRIPT, Bounds, Machine, Program
 
 BUBBLEWRAP: Final = "bwrap"
@@ -73,7 +73,7 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, files: File
     """
     return [
         *FIRST_TO_GO,
-        *("taskset", "--cpu-list", ",".join(map(str, processors()))),
+        *("taskset", "--cpu-list", ",".join(map(str, bounds.processors))),
         *(
             PRLIMIT,
             *(f"--{name}={limit}" for name, limit in limits(bounds).items() if name != "fsize"),

@@ -84,9 +84,19 @@ WITHOUT_NAMESPACES: Final[Mapping[str, tuple[Demand, ...]]] = {
 }
 """In a jail beside the processes of others."""
 
-PRETENDED: Final = ("futimesat", "utime", "utimensat", "utimes")
-"""What does nothing beside the processes of others, and says that it was done: programs give up
-where they cannot set the time of a file, and nobody needs it."""
+_NULL: Final = (0,)
 
-ABSENT: Final = ("clone3",)
-"""Its flags lie in memory, where no filter sees them; C libraries then use clone."""
+PRETENDED: Final = (
+    ("utime", Demand(1, _NULL, forbidden=True)),
+    ("utimes", Demand(1, _NULL, forbidden=True)),
+    ("futimesat", Demand(2, _NULL, forbidden=True)),
+    ("utimensat", Demand(1, _NULL)),
+    ("utimensat", Demand(2, _NULL, forbidden=True)),
+)
+"""What does nothing beside the processes of others, and says that it was done: programs give up
+where they cannot set the time of a file, and nobody needs it. Not so where a file that is named is
+to have the present time: from that, programs see whether there is one, and else make it."""
+
+ABSENT: Final = ("clone3", "fsetxattr", "lsetxattr", "setxattr")
+"""The flags of clone3 lie in memory, where no filter sees them; C libraries then use clone. Who
+copies a file goes on where there are no attributes, but not where they are refused."""

@@ -23,6 +23,7 @@ from sandbox.jail import bubblewrap, landlocked
 from sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from sandbox.jail.control_groups import ControlGroup, ControlGroups, Controller
 from sandbox.jail.output import STREAM_BYTES, Output
+from sandbox.jail.processors import PROCESSORS
 from sandbox.jail.program import PLACES, Bounds, Ended, Machine, Network, Program, Stopped
 from sandbox.jail.watch import (
     LookAtFolder,
@@ -182,8 +183,10 @@ class Jail:
     async def _run(
         self, kind: Kind, program: Program, bounds: Bounds, look_at_folder: LookAtFolder
     ) -> Ended:
-        async with self._group(bounds) as group:
-            return await self._run_in(group, kind, program, bounds, look_at_folder)
+        with PROCESSORS.shared_out(self._threads) as processors:
+            bounds = replace(bounds, processors=processors)
+            async with self._group(bounds) as group:
+                return await self._run_in(group, kind, program, bounds, look_at_folder)
 
     @asynccontextmanager
     async def _group(self, bounds: Bounds) -> AsyncIterator[ControlGroup | None]:

@@ -23,7 +23,7 @@ from typing import Final, NoReturn
 
 from sandbox import landlock, seccomp
 from sandbox.jail.calls import ABSENT, PRETENDED, WITHOUT_NAMESPACES
-from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits, processors
+from sandbox.jail.outside import OF_ETC, ROOTS, environment, limits
 from sandbox.jail.program import PLACES, THE_SCRIPT, Bounds, Machine, Program
 from sandbox.syscalls import architecture, checked, libc
 
@@ -53,6 +53,7 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, script: int
         "script": script,
         "limited": limits(bounds),
         "processes": PLACES * bounds.processes,
+        "processors": bounds.processors,
     }
     return [sys.executable, "-I", "-m", __name__, json.dumps(said)]
 
@@ -104,6 +105,7 @@ def _become(
     script: int,
     limited: dict[str, int],
     processes: int,
+    processors: list[int],
     parent: int,
 ) -> NoReturn:
     """Raise the walls around this process and go on as the program."""
@@ -117,7 +119,7 @@ def _become(
         _go_first_where_memory_runs_out()
         limited["nproc"] = _tasks() + processes
         with suppress(OSError):  # a unit of systemd's may forbid it
-            os.sched_setaffinity(0, processors())
+            os.sched_setaffinity(0, processors)
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)

@@ -3,7 +3,6 @@
 Source: prlimit(1), setrlimit(2).
 """
 
-import os
 from typing import Final
 
 from sandbox.jail.program import Bounds, Machine
@@ -31,15 +30,6 @@ def limits(bounds: Bounds) -> dict[str, int]:
         "nofile": DESCRIPTORS,
         "core": 0,
     }
-
-
-def processors() -> list[int]:
-    """Return the processors that programs run on: all of the bot's but one, if it has several.
-
-    Whoever answers a message finds one that is free then, whatever commands do with the others.
-    """
-    usable = sorted(os.sched_getaffinity(0))
-    return usable[1:] or usable
 
 
 def environment(machine: Machine, home: str) -> dict[str, str]:

@@ -73,6 +73,33 @@ async def test_python_finds_what_the_bot_runs_with(tmp_path: Path, kind: Kind) -
     assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
 
 
+TIMES = """
+import os, pathlib
+pathlib.Path("a").touch()
+pathlib.Path("a").touch()
+os.utime("a", (1, 1))
+print(*os.listdir())
+"""
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [("sh", "touch a; touch a; touch -d 2001-01-01 a; echo *"), ("python3", TIMES)],
+)
+async def test_programs_that_set_the_times_of_files_go_on(
+    tmp_path: Path, kind: Kind, shell: str, script: str
+) -> None:
+    ended = await run(kind, tmp_path / "here", script, shell=shell)
+    assert (ended.errors, ended.output) == ("", "a\n")
+
+
+async def test_a_copy_keeps_times_and_rights_where_they_may_be_set(tmp_path: Path) -> None:
+    script = "touch -d 2001-01-01 a; chmod 640 a; cp -p a b; stat -c '%Y %a' a b | uniq | wc -l"
+    ended = await run(Kind.BUBBLEWRAP, tmp_path / "here", script)
+    assert (ended.errors, ended.output) == ("", "1\n")
+
+
 ATTACKS = {
     "read a file beside": f"cat {'{beside}'}/secret",
     "read it by a link": "ln -s {beside}/secret l; cat l",
@@ -221,9 +248,49 @@ except PermissionError:
 async def test_commands_leave_a_processor_to_whoever_waits_for_an_answer(
     tmp_path: Path, kind: Kind
 ) -> None:
-    _, *others = sorted(os.sched_getaffinity(0))
+    before = processors_of_threads()
     ended = await run(kind, tmp_path / "here", PROCESSORS, shell="python3")
-    assert (ended.output, ended.errors) == (f"{' '.join(map(str, others))}\nstays\n", "")
+    said = ended.output.splitlines()
+    assert (said[1:], ended.errors) == (["stays"], "")
+    assert set() < set(map(int, said[0].split())) < os.sched_getaffinity(0)
+    assert processors_of_threads() == before
+
+
+UNTIL_TOLD = """
+import pathlib, time
+pathlib.Path("begun").touch()
+while not pathlib.Path("end").exists():
+    time.sleep(0.01)
+"""
+
+
+@KINDS
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor alone")
+async def test_the_bot_keeps_off_the_processors_of_commands_while_they_run(
+    tmp_path: Path, kind: Kind
+) -> None:
+    everybody = os.sched_getaffinity(0)
+    here = tmp_path / "here"
+    running = asyncio.create_task(run(kind, here, UNTIL_TOLD, shell="python3"))
+    await until((here / "begun").exists)
+    child = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        ended = await run(kind, tmp_path / "beside", PROCESSORS, shell="python3")
+        programs = set(map(int, ended.output.splitlines()[0].split()))
+        assert processors_of_threads() == {frozenset(everybody - programs)}
+        (here / "end").touch()
+        assert (await running).exit_code == 0
+        assert processors_of_threads() == {frozenset(everybody)}
+        await until(lambda: os.sched_getaffinity(child.pid) == everybody)
+    finally:
+        child.kill()
+        await child.wait()
+
+
+def processors_of_threads() -> set[frozenset[int]]:
+    """Return where the threads of this process run."""
+    threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
+    return {frozenset(os.sched_getaffinity(thread)) for thread in threads}
 
 
 SESSION = """
