@@ -1,6 +1,6 @@
 """What a person takes back goes, with all that was derived from it."""
 
-from conversation_store import catch_up, inbox, outgoing, overheard, remembered, turns
+from conversation_store import catch_up, inbox, outgoing, overheard, remembered, reminders, turns
 from conversation_store.connections import Execute
 from conversation_store.models import AcceptedMessage
 
@@ -13,6 +13,7 @@ def perform(execute: Execute, deletion: AcceptedMessage) -> tuple[int, ...]:
     closed = []
     for version in inbox.versions(execute, deletion.message):
         for turn_id in inbox.with_retries(execute, version.turn_id):
+            closed += reminders.waiting_runs(execute, turn_id)
             _forget_turn(execute, turn_id)
             # A question that is gone cannot be answered anew.
             if turn_id != version.turn_id and inbox.is_waiting(execute, turn_id):

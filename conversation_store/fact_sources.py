@@ -101,11 +101,11 @@ def of(execute: Execute, chat: ChatId, turn_id: int, text: str) -> Source | None
         return None
     said_at, expires_at, _, asked = rows[0]
     own = Source(frozenset({turn_id}), said_at, expires_at)
-    words = _telling_words(text)
-    if _shared(words, asked or "") * 2 >= len(words):
+    words = telling_words(text)
+    if shared(words, asked or "") * 2 >= len(words):
         return own
     for earlier in (_earlier_turns(execute, chat, turn_id), _earlier_facts(execute, chat)):
-        candidates = ((_shared(words, said), source) for said, source in earlier)
+        candidates = ((shared(words, said), source) for said, source in earlier)
         most, source = max(candidates, key=itemgetter(0), default=(0, own))
         if most * 2 > len(words):
             own = own.with_(source)
@@ -130,7 +130,18 @@ def _earlier_facts(execute: Execute, chat: ChatId) -> Iterator[tuple[str, Source
         yield text, Source(frozenset(json.loads(turns)), said_at, expires_at)
 
 
-def _telling_words(text: str) -> set[str]:
+def says_half(execute: Execute, turn_id: int, words: set[str]) -> bool:
+    """Whether people have written at least half of some words in a turn."""
+    sql = (
+        "SELECT coalesce(group_concat(content, ' '), '') FROM messages"
+        " WHERE turn_id = ? AND role = 'user' AND helper_of IS NULL"
+    )
+    ((asked,),) = execute(sql, (turn_id,))
+    return shared(words, asked) * 2 >= len(words)
+
+
+def telling_words(text: str) -> set[str]:
+    """Return the words of a text by which it is known where it was taken from."""
     words = {
         word
         for word in re.findall(r"\w+", text.casefold())
@@ -139,7 +150,7 @@ def _telling_words(text: str) -> set[str]:
     return set(sorted(words, key=lambda word: (-len(word), word))[:MAX_WORDS])
 
 
-def _shared(words: set[str], said: str) -> int:
+def shared(words: set[str], said: str) -> int:
     """Return how many of some words are in what was said."""
     said = said.casefold()
     return sum(word in said for word in words)

@@ -196,6 +196,11 @@ def drop_unsent(execute: Execute, inbox_id: int) -> None:
     _delete(execute, execute(sql, (inbox_id,)))
 
 
+def drop(execute: Execute, parts: Iterable[int]) -> None:
+    """Forget messages that have not been sent."""
+    _delete(execute, ((part,) for part in parts))
+
+
 def forget_given_up(execute: Execute, chat: ChatId) -> None:
     """Forget a chat's answers that could not be sent."""
     sql = "SELECT id FROM outbox WHERE chat = ? AND state = 'given_up'"

@@ -28,6 +28,7 @@ from conversation_store.models import (
     TurnStatus,
     TurnUsage,
 )
+from conversation_store.reminders import Holders
 
 INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
 
@@ -85,6 +86,7 @@ def begin(
     )
     for piece in pieces[1:]:
         inbox.join(execute, piece.id, turn.id)
+    reminders.tell_quoted(execute, pieces, turn.id, now_ms)
     add_message(execute, turn.id, turn.messages[0], now_ms)
     _add_images(execute, turn.id, first.chat, turn.messages[0].images)
 
@@ -109,6 +111,7 @@ def hear(
     )
     for piece in pieces:
         inbox.join(execute, piece.id, turn_id)
+    reminders.tell_quoted(execute, pieces, turn_id, now_ms)
     add_message(execute, turn_id, Message(Role.USER, content), now_ms)
     return True
 
@@ -326,9 +329,25 @@ def forget(execute: Execute, turn_id: int, *, time_is_over: bool = False) -> Non
     overheard.release(execute, turn_id)
     inbox.part(execute, turn_id)
     if not time_is_over:
-        reminders.forget_turn(execute, turn_id)
+        forget_holders(execute, reminders.forget_from(execute, turn_id))
         instructions.forget_from(execute, turn_id)
         forget_told(execute, remembered.forget_from(execute, turn_id))
+
+
+def forget_holders(execute: Execute, holders: Holders) -> None:
+    """Forget what holds the words of reminders that are forgotten by now.
+
+    Questions that the bot asked itself go as if their messages were taken back.
+    """
+    outgoing.drop(execute, holders.unsaid)
+    for run in holders.runs:
+        for turn_id in inbox.with_retries(execute, run):
+            forget(execute, turn_id)
+            outgoing.drop_unsent(execute, turn_id)
+            if inbox.is_waiting(execute, turn_id):
+                inbox.close(execute, turn_id, "deleted")
+    for told in holders.told:
+        forget_with_answers(execute, inbox.with_retries(execute, told))
 
 
 def forget_told(execute: Execute, told: Iterable[int]) -> None:

@@ -33,6 +33,7 @@ from conversation_store.migrations import (
     m0022_queued_sends,
     m0023_call_outcomes,
     m0024_polls,
+    m0025_reminded,
 )
 
 MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
@@ -60,6 +61,7 @@ MIGRATIONS: Final[tuple[Callable[[Execute], None], ...]] = (
     m0022_queued_sends.apply,
     m0023_call_outcomes.apply,
     m0024_polls.apply,
+    m0025_reminded.apply,
 )
 
 

@@ -127,6 +127,8 @@ class ReminderStore(Section):
                 " ON CONFLICT (person) DO UPDATE SET last_number = excluded.last_number",
                 (person, number),
             )
+            if turn is not None:
+                reminders.comes_from(execute, reminder, turn, text)
             return reminders.find(execute, reminder)
         return None
 
@@ -138,27 +140,55 @@ class ReminderStore(Section):
         """
         return reminders.of_person(execute, person, ChatId.parse(chat))
 
+    @writes
+    def tell(
+        self, execute: Execute, person: str, chat: str, *, turn: int | None
+    ) -> tuple[StoredReminder, ...]:
+        """Return what `of` does, to a turn: it holds their words then, so it goes with them."""
+        told = reminders.of_person(execute, person, ChatId.parse(chat))
+        reminders.tell(execute, told, turn, self._context.now_ms())
+        return told
+
     @reads
     def are_in(self, execute: Execute, chat: ChatId) -> bool:
         """Whether anything is still to come in a chat."""
         return reminders.are_in(execute, chat)
 
-    async def cancel(self, person: str, chat: str, number: int) -> StoredReminder | None:
-        """Forget one of them, and return it; None where there is none that may be told there."""
-        cancelled = await self._cancel(person, chat, number)
+    async def cancel(
+        self,
+        person: str,
+        chat: str,
+        number: int,
+        *,
+        turn: int | None = None,
+        call: str | None = None,
+    ) -> StoredReminder | None:
+        """Forget one of them, and return it; None where there is none that may be told there.
+
+        A call (of a turn) that has cancelled one gets that one again, without its text.
+        """
+        cancelled = await self._cancel(person, chat, number, turn=turn, call=call)
         if cancelled is not None:
             self._database.scrub_soon()
         return cancelled
 
     @writes
     def _cancel(
-        self, execute: Execute, person: str, chat: str, number: int
+        self,
+        execute: Execute,
+        person: str,
+        chat: str,
+        number: int,
+        *,
+        turn: int | None,
+        call: str | None,
     ) -> StoredReminder | None:
         for reminder in reminders.of_person(execute, person, ChatId.parse(chat)):
             if reminder.number == number:
-                reminders.end(execute, reminder.id, self._context.now_ms())
+                now = self._context.now_ms()
+                reminders.cancel(execute, reminder, turn_id=turn, call=call, now_ms=now)
                 return reminder
-        return None
+        return reminders.cancelled_by(execute, person, number, turn, call)
 
     async def done(self, person: str, chat: ChatId, signal_timestamp: int) -> bool:
         """Mark as done what a message of the bot reminded a person of.

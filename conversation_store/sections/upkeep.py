@@ -126,7 +126,7 @@ class StoreUpkeep(Section):
         await self._in_steps(partial(overheard.purge, before=before))
         missed_before = max(before, now - catch_up.MAX_DAYS * DAY_MS)
         await self._in_steps(partial(catch_up.purge, before=missed_before))
-        await self._in_steps(partial(reminders.purge, before=before))
+        await self._in_steps(partial(_purge_reminders, before=before))
         await self._in_steps(_purge_exchanges)
         await self._in_steps(partial(inbox.purge, before=keys_before))
         await self._in_steps(partial(_purge_audit, before=before))
@@ -248,6 +248,13 @@ def _purge_facts(execute: Execute, before: int, at_most: int) -> int:
     """Forget facts that were said before a time, and turns that were told them; return how many."""
     count, told = remembered.purge(execute, before, at_most)
     turns.forget_told(execute, told)
+    return count
+
+
+def _purge_reminders(execute: Execute, before: int, at_most: int) -> int:
+    """Forget reminders that ended before a time, and turns with their words; return how many."""
+    count, holders = reminders.purge(execute, before, at_most)
+    turns.forget_told(execute, holders.told + holders.runs)
     return count
 
 

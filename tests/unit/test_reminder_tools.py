@@ -114,7 +114,16 @@ async def test_what_is_not_there_cannot_be_cancelled(tmp_path: Path) -> None:
         await remind(mine, "Call mum", "2026-11-26T09:00")
         assert await cancel_reminder(mine, 1) == "Number 1 is cancelled."
         with pytest.raises(ToolError, match="no number 1"):
-            await cancel_reminder(mine, 1)
+            await cancel_reminder(calling(mine, "call_1"), 1)
+
+
+async def test_a_call_that_cancels_says_so_again_when_a_crash_repeats_it(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        mine = await reminders_of(store)
+        await remind(mine, "Call mum", "2026-11-26T09:00")
+        again = calling(mine, "call_1")
+        assert await cancel_reminder(again, 1) == "Number 1 is cancelled."
+        assert await cancel_reminder(again, 1) == "Number 1 is cancelled."
 
 
 times = st.one_of(

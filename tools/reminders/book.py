@@ -98,13 +98,18 @@ class Book(Protocol):
         """
         ...
 
-    async def of(self, person: str, chat: str) -> Sequence[Entry]:
-        """Return what a person has that may be told in a chat, by when it comes.
+    async def tell(self, person: str, chat: str, *, turn: int | None) -> Sequence[Entry]:
+        """Return to a turn what a person has that may be told in a chat, by when it comes.
 
-        In a group only what belongs there; in private everything.
+        In a group only what belongs there; in private everything. The turn goes with it.
         """
         ...
 
-    async def cancel(self, person: str, chat: str, number: int) -> Entry | None:
-        """Forget one of them, and return it; None where there is none that may be told there."""
+    async def cancel(
+        self, person: str, chat: str, number: int, *, turn: int | None, call: str
+    ) -> Entry | None:
+        """Forget one of them, and return it; None where there is none that may be told there.
+
+        A call that has cancelled one gets that one again.
+        """
         ...

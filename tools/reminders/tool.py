@@ -134,7 +134,7 @@ async def list_reminders(reminders: Reminders) -> str:
     """
     caller = reminders.caller
     zone = await reminders.book.zone_of(caller.person) or "UTC"
-    entries = await reminders.book.of(caller.person, caller.chat)
+    entries = await reminders.book.tell(caller.person, caller.chat, turn=caller.turn)
     listed = [_line(entry, zone) for entry in entries]
     return "\n".join([_now(reminders, zone), *(listed or ["There are none."])])
 
@@ -147,7 +147,10 @@ async def cancel_reminder(reminders: Reminders, number: Number) -> str:
         number: Its number, as remind or list_reminders tells it.
     """
     caller = reminders.caller
-    if await reminders.book.cancel(caller.person, caller.chat, number) is None:
+    cancelled = await reminders.book.cancel(
+        caller.person, caller.chat, number, turn=caller.turn, call=caller.call
+    )
+    if cancelled is None:
         raise ToolError(f"There is no number {number} (any more). list_reminders has them.")
     return f"Number {number} is cancelled."
 
