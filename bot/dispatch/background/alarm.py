@@ -173,7 +173,8 @@ class Alarm:
             return  # the next start says it, late if need be
         reminder = await self._reminders.find(reminder_id)
         is_due = reminder is not None and reminder.due_at <= self._now_ms()
-        is_settled = reminder is None or not is_due or await self._say_once(reminder)
+        # One that is not due was moved since it was queued, and may be moved back by now.
+        is_settled = reminder is None or (is_due and await self._say_once(reminder))
         self._queued.discard(reminder_id)
         if not is_settled:
             self.look()  # it is queued again when there is a connection, or when it is due
