@@ -538,7 +538,9 @@ async def until(happened: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)]
+)
 async def test_a_bot_with_a_signal_cli_of_its_own_answers_and_both_end_together(
     ending: signal.Signals,
 ) -> None:

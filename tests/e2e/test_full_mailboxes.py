@@ -29,6 +29,7 @@ async def test_a_start_with_more_unfinished_work_than_fits_gets_in_touch_with_si
             assert str(MORE_THAN_FIT - 1) in (await here.answer()).text
 
 
+@pytest.mark.full
 async def test_a_stop_stores_what_was_read_also_when_no_more_fits() -> None:
     never = asyncio.Event()
     async with world(held(never)) as here:

@@ -52,6 +52,7 @@ async def stopped(bot: Daemon) -> None:
     assert await bot.exit_code() == 0
 
 
+@pytest.mark.full
 async def test_after_going_back_nobody_is_answered_twice() -> None:
     think = asyncio.Event()
     async with world(script(held(think, text("first")), text("second"))) as here:

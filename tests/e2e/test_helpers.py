@@ -19,7 +19,7 @@ from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.test_models import settings_of, two_models
 from tests.e2e.test_tools import offered, system_text
-from tests.e2e.traces import gone, gone_from_files, rows_with, there
+from tests.e2e.traces import LOOK_EVERY_SECONDS, gone, gone_from_files, rows_with, there
 from tests.fakes.openai_server import Step, chunk, held, sse, status, text, tool_calls
 from tests.fakes.signal_frames import text_frame
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
@@ -103,7 +103,7 @@ async def test_after_a_crash_the_lines_of_helpers_stand_there_as_before() -> Non
             await here.signal.say("work")
             await minds.until(helpers=4)
             await there(here, "It makes 5461.")
-            await there(here, f", {here.signal.sent[0].timestamp}, ")  # of the turn's row
+            await _progress_is_stored(here)
             await kill(bot)
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "Done."
@@ -113,6 +113,16 @@ async def test_after_a_crash_the_lines_of_helpers_stand_there_as_before() -> Non
         "↳ ✓ write: current_time ✓, calculate ✓",
     ]
     assert here.shown() == "\n".join(lines)
+
+
+async def _progress_is_stored(here: World) -> None:
+    """Wait until the row of the turn knows the progress message, or the last edit of it."""
+
+    def is_stored() -> bool:
+        return any(rows_with(here, f", {sent.timestamp}, ") for sent in here.signal.sent)
+
+    while not is_stored():  # noqa: ASYNC110 - another process's file has no event
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 
 async def test_the_same_over_the_rest_api() -> None:

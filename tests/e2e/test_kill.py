@@ -22,7 +22,7 @@ from tests.e2e.stored import EMPTY, Part, read_store
 from tests.e2e.traffic import Question, Traffic, answers
 from tests.fakes.signal_side import Sent
 
-ORDINARY_KILLS: Final = 4
+ORDINARY_KILLS: Final = 3
 FULL_KILLS: Final = 200
 
 LIFE_SECONDS: Final = 15.0

@@ -33,7 +33,7 @@ from tests.unit.stores import now_ms
 JUMPY: Final = "tests.e2e.jumpy_bot"
 PEOPLE: Final = 10
 
-ORDINARY: Final = (60, 3)
+ORDINARY: Final = (40, 2)
 FULL: Final = (1_000, 100)
 """Reminders that are due at once, and kills."""
 

@@ -19,7 +19,7 @@ from tests.fakes.openai_server import Request, text, tool_calls
 from tests.fakes.signal_side import ADA, Sent
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
-ORDINARY_KILLS: Final = 3
+ORDINARY_KILLS: Final = 2
 FULL_KILLS: Final = 60
 MAX_STEPS: Final = 12
 """Requests to the model and messages of the bot, after which it is killed, or when it is idle."""

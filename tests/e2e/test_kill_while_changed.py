@@ -23,7 +23,7 @@ from tests.e2e.test_kill import LIFE_SECONDS, End, Fate
 from tests.e2e.traces import files_of, gone
 from tests.fakes.signal_side import Sent
 
-ORDINARY_KILLS: Final = 3
+ORDINARY_KILLS: Final = 2
 FULL_KILLS: Final = 150
 SETTLE_SECONDS: Final = 0.03
 FILE_IS_GONE: Final = "I could not get it from Signal."

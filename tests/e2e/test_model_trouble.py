@@ -43,6 +43,7 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
     assert not any(secret in log for secret in SECRETS)
 
 
+@pytest.mark.full
 async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
     async with world() as here, running_bot(here.settings(llm={"base_url": NOBODY})):
         await here.signal.say("hello")
@@ -84,8 +85,14 @@ async def test_a_long_wait_for_the_model_is_said_once_and_the_answer_comes_once(
     ("step", "reason"),
     [
         (status(404), "It has no model under this address."),
-        (status(401), "It does not accept the key. See LLM__API_KEY."),
-        (raw_body(b"<html>", content_type="text/html"), "It answers with a web page."),
+        pytest.param(
+            status(401), "It does not accept the key. See LLM__API_KEY.", marks=pytest.mark.full
+        ),
+        pytest.param(
+            raw_body(b"<html>", content_type="text/html"),
+            "It answers with a web page.",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 async def test_in_the_demo_the_reason_is_shown(step: Step, reason: str) -> None:
@@ -98,6 +105,7 @@ async def test_in_the_demo_the_reason_is_shown(step: Step, reason: str) -> None:
     assert reason in shown
 
 
+@pytest.mark.full
 async def test_the_demo_shows_who_refuses_connections_within_seconds() -> None:
     began = time.monotonic()
     async with world() as here:

@@ -98,13 +98,12 @@ async def test_in_a_group_its_admins_choose_alone() -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        status(503),
-        status(400, {"error": {"message": "no such thing"}}),
-        status(401),
-        status(404),
-        cut,
+        pytest.param(status(503), id="busy", marks=pytest.mark.full),
+        pytest.param(status(400, {"error": {"message": "no such thing"}}), id="refuses"),
+        pytest.param(status(401), id="key"),
+        pytest.param(status(404), id="unknown"),
+        pytest.param(cut, id="closes", marks=pytest.mark.full),
     ],
-    ids=["busy", "refuses", "key", "unknown", "closes"],
 )
 async def test_another_model_goes_on_where_the_chosen_one_cannot_and_says_so(
     trouble: object,

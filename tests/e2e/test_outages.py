@@ -90,6 +90,7 @@ async def test_a_disk_that_is_full_to_the_last_byte_is_waited_for_while_the_othe
             )
 
 
+@pytest.mark.full
 async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_repair_answers() -> (
     None
 ):

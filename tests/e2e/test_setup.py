@@ -212,7 +212,9 @@ async def test_scripts_are_told_which_options_are_missing(tmp_path: Path) -> Non
     assert not (tmp_path / ".env.setup").exists()
 
 
-@pytest.mark.parametrize("broken", ["key", "account", "model"])
+@pytest.mark.parametrize(
+    "broken", ["key", *(pytest.param(one, marks=pytest.mark.full) for one in ("account", "model"))]
+)
 async def test_what_fails_when_it_is_tried_is_said_and_no_env_is_written(broken: str) -> None:
     async with place() as at:
         at.signal.registrar.registered = broken != "account"

@@ -173,7 +173,7 @@ class Chance:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 4))]
+    "seed", [pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 4)]
 )
 async def test_random_silences_lose_nothing_and_repeat_nothing_that_a_phone_confirms(
     tmp_path: Path, seed: int

@@ -92,6 +92,7 @@ def talkative(here: World) -> dict[str, str]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.long
 async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
     async with world(text(f"{WORD} **and** `code`")) as here:

@@ -173,6 +173,7 @@ async def run_without(kind: Kind, folder: Path, script: str, **bounds: float) ->
     return await jail.run(program, Bounds(**{"seconds": 10.0, **bounds}))  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 @KINDS
 @pytest.mark.parametrize("hog", HOGS)
 async def test_without_groups_who_takes_too_much_is_ended_as_well(
@@ -186,7 +187,10 @@ async def test_without_groups_who_takes_too_much_is_ended_as_well(
 
 
 @KINDS
-@pytest.mark.parametrize("milliseconds", range(0, 30, 2))
+@pytest.mark.parametrize(
+    "milliseconds",
+    [10, *(pytest.param(one, marks=pytest.mark.full) for one in range(0, 30, 2) if one != 10)],
+)
 async def test_without_groups_a_start_that_is_given_up_is_ended_whole_as_well(
     tmp_path: Path, kind: Kind, milliseconds: int
 ) -> None:

@@ -529,7 +529,7 @@ async def test_a_flood_is_held_up_and_the_daemon_stays_free() -> None:
         assert await call(registry, "rude_act") == "survived"
         busy = _processor_seconds()
         longest = await _longest_stall(seconds=1.0)
-        assert longest < 0.3
+        assert longest < 0.5
         assert _processor_seconds() - busy < 0.7
 
 
