@@ -62,18 +62,25 @@ class Files:
     door: int | None = None
 
 
-def command_line(program: Program, bounds: Bounds, machine: Machine, files: Files) -> list[str]:
+def command_line(
+    program: Program,
+    bounds: Bounds,
+    machine: Machine,
+    processors: Sequence[int],
+    files: Files,
+) -> list[str]:
     """Return what runs a program in a jail.
 
     Args:
         program: what is run.
         bounds: what it may take.
         machine: what it finds.
+        processors: on which it runs, by their numbers.
         files: what the jail is made of.
     """
     return [
         *FIRST_TO_GO,
-        *("taskset", "--cpu-list", ",".join(map(str, bounds.processors))),
+        *("taskset", "--cpu-list", ",".join(map(str, processors))),
         *(
             PRLIMIT,
             *(f"--{name}={limit}" for name, limit in limits(bounds).items() if name != "fsize"),

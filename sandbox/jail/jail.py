@@ -183,8 +183,7 @@ class Jail:
     async def _run(
         self, kind: Kind, program: Program, bounds: Bounds, look_at_folder: LookAtFolder
     ) -> Ended:
-        with PROCESSORS.shared_out(self._threads) as processors:
-            bounds = replace(bounds, processors=processors)
+        with PROCESSORS.shared_out(self._threads):
             async with self._group(bounds) as group:
                 return await self._run_in(group, kind, program, bounds, look_at_folder)
 
@@ -298,19 +297,22 @@ class Jail:
     ) -> _Started:
         contents = (program.script.encode(errors="replace"), _filter(), bubblewrap.people())
         told = kind is Kind.LANDLOCK
+        processors = PROCESSORS.of_programs
         door = None
         with ExitStack() as stack:
             script, calls, people = stack.enter_context(_readable(*contents))
             given = [script] if told else [script, calls, people]
             if told:
-                command = landlocked.command_line(program, bounds, self._machine, script)
+                command = landlocked.command_line(
+                    program, bounds, self._machine, processors, script
+                )
             else:
                 files = bubblewrap.Files(calls=calls, script=script, people=people)
                 if program.network is not None:
                     door, end = socket.socketpair()
                     files = replace(files, door=stack.enter_context(end).fileno())
                     given.append(end.fileno())
-                command = bubblewrap.command_line(program, bounds, self._machine, files)
+                command = bubblewrap.command_line(program, bounds, self._machine, processors, files)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(command if group is None else group.entering(command)),

@@ -17,6 +17,7 @@ import resource
 import select
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
@@ -35,13 +36,16 @@ _MANY_BYTES: Final = 4_096
 _BY_SIGNAL: Final = 128
 
 
-def command_line(program: Program, bounds: Bounds, machine: Machine, script: int) -> list[str]:
+def command_line(
+    program: Program, bounds: Bounds, machine: Machine, processors: Sequence[int], script: int
+) -> list[str]:
     """Return what runs a program in a jail.
 
     Args:
         program: what is run.
         bounds: what it may take.
         machine: what it finds.
+        processors: on which it runs, by their numbers.
         script: descriptor of the program's script; the only one that it is given but its outputs.
     """
     place = f"/proc/self/fd/{script}"
@@ -53,7 +57,7 @@ def command_line(program: Program, bounds: Bounds, machine: Machine, script: int
         "script": script,
         "limited": limits(bounds),
         "processes": PLACES * bounds.processes,
-        "processors": bounds.processors,
+        "processors": processors,
     }
     return [sys.executable, "-I", "-m", __name__, json.dumps(said)]
 

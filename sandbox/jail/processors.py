@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from sandbox.jail.watch import processes_of
 
@@ -38,7 +38,7 @@ class Shares:
     programs: tuple[int, ...]
 
     @classmethod
-    def of(cls, usable: Collection[int]) -> "Shares":
+    def of(cls, usable: Collection[int]) -> Self:
         """Return who gets which of these processors."""
         everybody = tuple(sorted(usable))
         kept = everybody[: min(MOST_KEPT, len(everybody) // 2)]
@@ -52,9 +52,14 @@ class Processors:
         self._programs = 0
         self._shares = Shares((), (), ())
 
+    @property
+    def of_programs(self) -> tuple[int, ...]:
+        """Those that programs run on now, by their numbers."""
+        return self._shares.programs
+
     @contextmanager
-    def shared_out(self, threads: Executor) -> Iterator[tuple[int, ...]]:
-        """Keep this process off the processors of programs, and yield those.
+    def shared_out(self, threads: Executor) -> Iterator[None]:
+        """Keep this process off the processors of programs.
 
         Args:
             threads: on which it looks for processes.
@@ -64,7 +69,7 @@ class Processors:
             _move(os.getpid(), self._shares.everybody, self._shares.kept)
         self._programs += 1
         try:
-            yield self._shares.programs
+            yield
         finally:
             self._programs -= 1
             if not self._programs:

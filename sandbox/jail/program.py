@@ -1,6 +1,5 @@
 """What is run in a jail, within which bounds, and what came of it."""
 
-import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,7 +50,6 @@ class Bounds:
         processes: at the same time, threads among them.
         file_bytes: of each file that it writes.
         output_bytes: kept of each of its two outputs.
-        processors: on which it runs, by their numbers; a jail leaves some to others.
     """
 
     seconds: float = 30.0
@@ -59,7 +57,6 @@ class Bounds:
     processes: int = 64
     file_bytes: int = 200 * 2**20
     output_bytes: int = 50_000
-    processors: tuple[int, ...] = field(default_factory=lambda: tuple(os.sched_getaffinity(0)))
 
 
 class Stopped(StrEnum):
